@@ -1,0 +1,35 @@
+# Two commands on a fresh machine: `make audit` and `make test`. Both make their own virtual environments.
+
+PYTHON ?= python3
+RUN    := .venv/bin
+DEV    := .venv-dev/bin
+
+.PHONY: audit test lint bench clean
+
+audit: .venv/.ready
+	$(RUN)/sysperf audit --fail-on never
+
+test: .venv-dev/.ready
+	$(DEV)/pytest -n 2 $(TESTS)
+
+lint: .venv-dev/.ready
+	$(DEV)/ruff check sysperf tests benchmarks
+	$(DEV)/ruff format --check sysperf tests benchmarks
+	$(DEV)/mypy
+	$(DEV)/lint-imports
+
+bench: .venv-dev/.ready
+	$(DEV)/python benchmarks/audit.py
+
+.venv/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(RUN)/pip install --quiet --disable-pip-version-check .
+	touch $@
+
+.venv-dev/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-dev
+	$(DEV)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-dev dist build

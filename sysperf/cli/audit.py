@@ -1,0 +1,86 @@
+"""Inspect this machine and list what slows PyTorch down: evidence, why it matters, the fix and how to undo it.
+
+Reads only; nothing is changed. What could not be read is listed with what would make it readable.
+
+exit codes:
+  0  nothing at or above --fail-on
+  1  at least one finding at or above --fail-on
+  2  the command line, a rule file or a capture is wrong
+  3  with --strict: something could not be read
+
+examples:
+  sysperf audit                                   this machine
+  sudo sysperf audit --deep                       everything that can be known
+  sysperf audit --root server.tar.zst             a captured machine
+  sysperf audit --format sarif --output out.sarif for code scanning
+  sysperf audit --select numa,gpu --ignore gpu.persistence-off
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sysperf import engine, report
+from sysperf.cli import command_line
+from sysperf.cli.config import Config, read_baseline, read_config
+from sysperf.evaluate.judge import at_least
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.outcome import Report
+from sysperf.model.rule import SEVERITIES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    command_line.add_machine(parser)
+    command_line.add_rules(parser)
+    command_line.add_output(parser)
+    parser.add_argument("--format", choices=report.FORMATS, default="text", help="default: text")
+    parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
+    parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")
+    parser.add_argument("--from", dest="source", type=Path, metavar="REPORT", help="judge a saved JSON report again instead of a machine")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="a good machine's report or capture: report what differs from it")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="accepted findings (default: .sysperf-baseline.json when there)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
+
+
+def run(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    result = audit(args, config)
+    text = report.render(
+        result, args.format, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose
+    )
+    command_line.write(text, args)
+    fail_on = args.fail_on or config.fail_on
+    if fail_on != "never" and at_least(result.outcomes, fail_on):
+        return Exit.FINDINGS
+    return Exit.PARTIAL if args.strict and result.tally.unknown else Exit.CLEAN
+
+
+def audit(args: argparse.Namespace, config: Config) -> Report:
+    """The report that the options ask for."""
+    ruleset = rules(args, config)
+    reference = args.reference or config.reference
+    known = {
+        "waivers": config.waive,
+        "baseline": read_baseline(args.baseline),
+        "reference": engine.read_machine(Path(reference)) if reference else None,
+    }
+    if args.source:
+        if args.root != Path("/"):
+            raise UsageError("--from and --root both name a machine", "give one of them")
+        return engine.judged(engine.read_saved(args.source), ruleset, **known)
+    return engine.audit(command_line.host(args), ruleset, **known)
+
+
+def rules(args: argparse.Namespace, config: Config) -> Ruleset:
+    """The rules in force: ours, the site's, and what the configuration and the options change."""
+    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    for override in config.override:
+        ruleset.override(override)
+    select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
+    if select or ignore:
+        ruleset.select(select, ignore)
+    return ruleset
+
+

@@ -1,0 +1,55 @@
+"""Accept today's findings, so that only new ones fail an audit. The list can only shrink.
+
+The first run writes every finding of today. A later run drops what is fixed and never adds: a new finding is fixed, or
+waived with a reason (docs/configuration.md). Remove the file to start over.
+
+examples:
+  sysperf baseline
+  sysperf baseline --file ci/sysperf-baseline.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.cli.audit import rules
+from sysperf.cli.config import BASELINE, read_baseline, read_config
+from sysperf.evaluate.waivers import shrink
+from sysperf.model.errors import ConfigError, Exit
+from sysperf.model.record import to_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file", type=Path, default=BASELINE, help=f"default: {BASELINE}")
+    command_line.add_machine(parser)
+    command_line.add_rules(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    config = read_config()
+    earlier = read_baseline(args.file) if args.file.exists() else None
+    result = engine.audit(command_line.host(args), rules(args, config), waivers=config.waive)
+    baseline, fresh = shrink(earlier, result.outcomes, engine.now())
+    _write(args.file, to_json(baseline, indent=2) + b"\n")
+    dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
+    sys.stderr.write(f"sysperf: {args.file}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
+    for outcome in fresh:
+        sys.stderr.write(f"  not added: {outcome.rule} {outcome.subject}\n")
+    if fresh:
+        sys.stderr.write("  hint: fix these or waive them with a reason; a baseline only shrinks\n")
+    return Exit.FINDINGS if fresh else Exit.CLEAN
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: {error.strerror or error}", "choose a file that can be written with --file") from None

@@ -1,0 +1,39 @@
+"""Record everything an audit reads from this machine, so that it can be audited elsewhere.
+
+The capture holds no secrets: environment variables and arguments of processes are kept only as far as they explain
+performance; host names, serial numbers and hardware addresses are hashed. Look into it with `tar tf` before you send it.
+
+examples:
+  sysperf capture machine.tar.zst
+  sudo sysperf capture --deep machine.tar.zst
+  sysperf audit --root machine.tar.zst
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.host.capture import write_capture
+from sysperf.model.errors import Exit
+from sysperf.model.text import size
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, metavar="OUT.tar.zst", help="also .tar.gz, .tar.xz or .tar")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    command_line.add_machine(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    host = command_line.host(args, record=True)
+    snapshot = engine.snapshot(host)
+    write_capture(host, args.out, force=args.force)
+    unknown = [name for name, area in snapshot.areas.items() if area.facts is None]
+    sys.stderr.write(f"sysperf: wrote {args.out} ({size(args.out.stat().st_size)}, {len(host.sources)} readings)\n")
+    if unknown:
+        sys.stderr.write(f"  not readable here: {', '.join(unknown)}\n")
+    return Exit.CLEAN

@@ -1,0 +1,107 @@
+"""What the commands' options share: which machine, which rules, where the output goes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sysperf.cli import COMMANDS
+from sysperf.host import Host
+from sysperf.model.errors import UsageError
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
+    """The parser of one command and the function that runs it."""
+    module = importlib.import_module(f"sysperf.cli.{command}")
+    built = argparse.ArgumentParser(
+        prog=f"sysperf {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(built)
+    return built, module.run
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser of all commands, for completion scripts."""
+    whole = argparse.ArgumentParser(prog="sysperf")
+    whole.add_argument("-V", "--version", action="store_true", help="show the version")
+    commands = whole.add_subparsers(dest="command")
+    for name, text in COMMANDS.items():
+        importlib.import_module(f"sysperf.cli.{name}").add_arguments(commands.add_parser(name, help=text))
+    return whole
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Options that say which machine is read, and how deeply."""
+    group = parser.add_argument_group("machine")
+    group.add_argument(
+        "--root", type=Path, default=Path("/"), metavar="CAPTURE", help="read a captured machine (a folder or tar) instead of this one"
+    )
+    group.add_argument("--deep", action="store_true", help="also ask py-cpuinfo, root-only tools and the users' Python interpreters (seconds)")
+    group.add_argument("--python", action="append", default=[], metavar="PATH", help="also look at this interpreter or environment")
+
+
+def host(args: argparse.Namespace, *, record: bool = False) -> Host:
+    """The machine that the options name."""
+    if args.deep and sys.stderr.isatty():
+        sys.stderr.write("sysperf: reading deeply, this takes some seconds …\n")
+    pythons = tuple(str(Path(path).absolute()) for path in args.python)
+    return Host(args.root, deep=args.deep, pythons=pythons, record=record)
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Options that say which rules judge."""
+    group = parser.add_argument_group("rules")
+    group.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    group.add_argument("--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)")
+    group.add_argument("--ignore", action="append", default=[], metavar="ID", help="not these rules")
+
+
+def listed(values: list[str]) -> list[str]:
+    """`--select a,b --select c` as a, b, c."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Options that say how the report looks and where it goes."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout")
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    group.add_argument("-v", "--verbose", action="store_true", help="say more about each finding")
+
+
+def wants_color(args: argparse.Namespace) -> bool:
+    """Whether to colour: asked for, or a terminal that did not say NO_COLOR (https://no-color.org)."""
+    if args.color != "auto" or args.output:
+        return bool(args.color == "always")
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int:
+    """The columns of the terminal; 100 where there is none."""
+    try:
+        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(sys.stdout.fileno()).columns
+    except (ValueError, OSError):
+        columns = 0
+    return max(40, min(columns, 160)) if columns else 100
+
+
+def write(text: str, args: argparse.Namespace) -> None:
+    """Print the report, or write it to `--output` in one step."""
+    if not text.endswith("\n"):
+        text += "\n"
+    if args.output is None:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        return
+    temporary = args.output.with_name(f".{args.output.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.replace(args.output)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"{args.output}: {error.strerror or error}", "choose a file that can be written with --output") from None

@@ -1,0 +1,93 @@
+"""Configuration: waivers, overrides and defaults in TOML; and the baseline file.
+
+Read in this order, all that are there: /etc/sysperf/config.toml, ~/.config/sysperf/config.toml, ./.sysperf.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from sysperf.evaluate.waivers import Baseline, Waiver
+from sysperf.model.errors import ConfigError
+from sysperf.model.record import Record, convert, fact, from_json
+from sysperf.model.rule import Override
+
+BASELINE = Path(".sysperf-baseline.json")
+MAX_BYTES = 8 << 20
+
+
+class Config(Record):
+    """What a site or a project says about audits."""
+
+    waive: tuple[Waiver, ...] = ()
+    override: tuple[Override, ...] = ()
+    rules: Annotated[tuple[str, ...], fact("more rule files or folders")] = ()
+    reference: Annotated[str, fact("report or capture of a good machine to compare with")] = ""
+    fail_on: Literal["error", "warning", "info", "hint", "never"] = "warning"
+
+
+def read_config(only: Path | None = None) -> Config:
+    """The merged configuration. Raises ConfigError that names the file and the place."""
+    merged: dict[str, object] = {}
+    for path in (only,) if only else _places():
+        if only is None and not path.is_file():
+            continue
+        for name, value in _read(path).items():
+            earlier = merged.get(name)
+            merged[name] = [*earlier, *value] if isinstance(earlier, list) and isinstance(value, list) else value
+    try:
+        return convert(merged, Config)  # type: ignore[no-any-return]  # convert() gives what it is asked for
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"configuration: {error}", "docs/configuration.md describes it") from None
+
+
+def _places() -> tuple[Path, ...]:
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return (Path("/etc/sysperf/config.toml"), Path(home) / "sysperf/config.toml", Path(".sysperf.toml"))
+
+
+def _read(path: Path) -> dict[str, object]:
+    import tomli  # noqa: PLC0415 - most audits have no configuration
+
+    try:
+        data = tomli.loads(_bytes(path).decode())
+        convert(data, Config)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}", "a waiver has rule, reason and perhaps expires = 2027-01-31; docs/configuration.md") from None
+    return data
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if os.geteuid() == 0 and (status.st_uid != 0 or status.st_mode & stat.S_IWOTH):
+            raise ConfigError(
+                f"{path}: others than root can write it, and root does not take orders from it", f"sudo chown root {path}, or --config FILE"
+            )
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+    return raw
+
+
+def read_baseline(path: Path | None) -> Baseline | None:
+    """The accepted findings of this file, or of the usual one when it is there. Raises ConfigError."""
+    chosen = path or BASELINE
+    if path is None and not chosen.is_file():
+        return None
+    try:
+        baseline: Baseline = from_json(_bytes(chosen), Baseline)
+    except OSError as error:
+        raise ConfigError(f"{chosen}: {error.strerror or error}", "write one with `sysperf baseline`") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{chosen}: no baseline of this version: {error}", "remove it and write a new one with `sysperf baseline`") from None
+    return baseline

@@ -1,0 +1,49 @@
+"""Compare machines: what differs that matters for speed. "Same code, different machine."
+
+Each machine is a capture (folder or tar), a saved report (`sysperf audit --format json`), or `.` for this machine.
+Temperatures, free memory and other things that differ from minute to minute are left out.
+
+examples:
+  sysperf diff fast.tar.zst slow.tar.zst
+  sysperf diff node1.json node2.json node3.json --format json
+  sysperf diff good.json .
+
+exit codes: 0 nothing differs, 1 something does, 2 an input is wrong
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.host import Host
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.model.snapshot import Snapshot
+from sysperf.report import differences
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("machines", nargs="+", metavar="MACHINE", help="capture, saved report, or . for this machine")
+    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    command_line.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if len(args.machines) < 2:  # noqa: PLR2004 - a comparison takes two
+        raise UsageError("a comparison takes two machines", "`sysperf diff good.json .` compares a saved report with this machine")
+    found = engine.differences([_machine(name) for name in args.machines], engine.rules())
+    if args.format == "json":
+        text = to_json({"schema": 1, "machines": args.machines, "differences": found}, indent=2).decode()
+    else:
+        text = differences.render(
+            found, args.machines, args.format, color=command_line.wants_color(args), width=command_line.width()
+        )
+    command_line.write(text, args)
+    return Exit.FINDINGS if found else Exit.CLEAN
+
+
+def _machine(name: str) -> Snapshot:
+    return engine.snapshot(Host("/")) if name == "." else engine.read_machine(Path(name))

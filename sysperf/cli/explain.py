@@ -1,0 +1,29 @@
+"""Explain a rule: what it looks at, why it matters, what to do, and who says so.
+
+examples:
+  sysperf explain numa.balancing-on
+  sysperf explain omp.affinity-pins-workers
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.model.errors import Exit
+from sysperf.report import explain
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="a rule's id, as findings show it")
+    command_line.add_rules(parser)
+    command_line.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    ruleset = engine.rules(args.rules)
+    rule = ruleset.get(args.id)
+
+    command_line.write(explain.render(rule, color=command_line.wants_color(args), width=command_line.width()), args)
+    return Exit.CLEAN

@@ -1,0 +1,49 @@
+"""Show what is known about this machine, area by area; what is unknown says why.
+
+examples:
+  sysperf facts                        everything
+  sysperf facts cpu numa               two areas
+  sysperf facts --format json          for programs
+  sysperf facts --describe numa        what each fact means and where it is read: the names that rules use
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf import collect, engine
+from sysperf.cli import command_line
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.report import describe, facts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=f"one of {', '.join(collect.AREAS)} (default: all)")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--describe", action="store_true", help="describe the facts instead of reading them")
+    command_line.add_machine(parser)
+    command_line.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    areas = args.areas or collect.AREAS
+    for area in areas:
+        if area not in collect.AREAS:
+            raise UsageError(f"no area `{area}`", f"areas are {', '.join(collect.AREAS)}")
+    command_line.write(_describe(args, areas) if args.describe else _read(args, areas), args)
+    return Exit.CLEAN
+
+
+def _read(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
+    snapshot = engine.snapshot(command_line.host(args), areas)
+    if args.format == "json":
+        return to_json(snapshot, indent=2).decode()
+    return facts.render(snapshot, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
+
+
+def _describe(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
+    described = [field for area, record in collect.record_types(areas).items() for field in describe.describe(area, record)]
+    if args.format == "json":
+        return to_json(described, indent=2).decode()
+    return describe.render(described, width=command_line.width())

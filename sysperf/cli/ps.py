@@ -1,0 +1,48 @@
+"""List the running PyTorch processes and what is wrong with each.
+
+A process is known by the libraries it maps, found without attaching to it. DataLoader workers are folded under the
+process that started them. Processes of other users need root.
+
+examples:
+  sysperf ps
+  sudo sysperf ps --verbose
+  sysperf ps --format json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.cli.audit import rules
+from sysperf.cli.config import read_config
+from sysperf.model.errors import Exit
+from sysperf.model.record import to_json
+from sysperf.report import processes
+
+AREAS = ("kernel", "cpu", "numa", "memory", "cgroup", "container", "pcie", "driver", "gpu", "storage", "network", "allocator", "process")
+"""What rules about processes look at."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    command_line.add_machine(parser)
+    command_line.add_rules(parser)
+    command_line.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    config = read_config()
+    ruleset = rules(args, config)
+    ruleset.keep_scope("process")
+    result = engine.audit(command_line.host(args), ruleset, areas=AREAS, waivers=config.waive)
+    if args.format == "json":
+        area = result.snapshot.areas["process"]
+        text = to_json({"schema": 1, "process": area, "outcomes": result.outcomes}, indent=2).decode()
+    else:
+        text = processes.render(
+            result.snapshot, result.outcomes, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose
+        )
+    command_line.write(text, args)
+    return Exit.CLEAN

@@ -1,0 +1,113 @@
+"""List, show, check and test rules: ours and those of this site.
+
+examples:
+  sysperf rules list                 every rule in force
+  sysperf rules list --seed S0.7c    the rules that cover a statement
+  sysperf rules show numa.gpu-remote one rule as it is written
+  sysperf rules check my.toml        is this file right? names, types, fixes, messages
+  sysperf rules test my.toml         run the tests inside this file
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sysperf import engine
+from sysperf.cli import command_line
+from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
+from sysperf.evaluate.selftest import run_tests
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.model.rule import SEVERITIES, Rule
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|test")
+    listing = actions.add_parser("list", help="every rule: id, scope, severity, title")
+    command_line.add_rules(listing)
+    listing.add_argument("--seed", metavar="STATEMENT", help="only rules that cover this statement of the two articles (S0.7c)")
+    listing.add_argument("--format", choices=("text", "json"), default="text")
+    show = actions.add_parser("show", help="one rule as it is written, as JSON")
+    show.add_argument("id")
+    command_line.add_rules(show)
+    for name, text in (("check", "check rule files completely"), ("test", "run the tests inside rule files")):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: all rules in force")
+    for action in actions.choices.values():
+        action.set_defaults(output=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"list": _list, "show": _show, "check": _check, "test": _test}[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    ruleset = engine.rules(args.rules)
+    select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
+    if select or ignore:
+        ruleset.select(select, ignore)
+    chosen = [rule for rule in ruleset.rules if not args.seed or args.seed in rule.seeds]
+    chosen.sort(key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
+    if args.format == "json":
+        command_line.write(to_json([_summary(rule) for rule in chosen], indent=2).decode(), args)
+        return Exit.CLEAN
+    wide = max((len(rule.id) for rule in chosen), default=0)
+    lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
+    command_line.write("\n".join([*lines, f"{len(chosen)} rules"]), args)
+    return Exit.CLEAN
+
+
+def _summary(rule: Rule) -> dict[str, object]:
+    return {
+        "id": rule.id,
+        "title": rule.title,
+        "scope": rule.scope,
+        "severity": rule.severity,
+        "confidence": rule.confidence,
+        "seeds": rule.seeds,
+        "params": rule.params,
+        "file": rule.file,
+    }
+
+
+def _show(args: argparse.Namespace) -> int:
+    wanted = engine.rules(args.rules).get(args.id)
+    for path in (*engine.rule_files(), *engine.site_rule_files(args.rules)):
+        if path.name == wanted.file:
+            for rule in read_file(path).rule:
+                if rule.id == wanted.id:
+                    command_line.write(to_json(rule, indent=2).decode(), args)
+    return Exit.CLEAN
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    for path in args.files:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file")
+    return site_files((), args.files) if args.files else [*engine.rule_files(), *engine.site_rule_files()]
+
+
+def _load(args: argparse.Namespace) -> tuple[Ruleset, list[Rule]]:
+    """All rules in force with these files on top, and the rules of these files."""
+    files = _files(args)
+    own = [rule for path in files for rule in read_file(path).rule]
+    ours = engine.rule_files()
+    site = [] if not args.files else [path for path in files if path.resolve() not in {other.resolve() for other in ours}]
+    return load(ours, engine.schema(), site=site), own
+
+
+def _check(args: argparse.Namespace) -> int:
+    ruleset, own = _load(args)
+    for rule in own:
+        ruleset.compiled(rule.id).check()
+    command_line.write(f"{len(own)} rules are right", args)
+    return Exit.CLEAN
+
+
+def _test(args: argparse.Namespace) -> int:
+    ruleset, own = _load(args)
+    count, failures = run_tests(ruleset, engine.schema(), own)
+    lines = [f"{failure.rule}: {failure.test or 'tests'}: {failure.problem}" for failure in failures]
+    command_line.write("\n".join([*lines, f"{count} tests of {len(own)} rules, {len(failures)} failed"]), args)
+    return Exit.FINDINGS if failures else Exit.CLEAN

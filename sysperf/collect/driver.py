@@ -1,0 +1,254 @@
+"""driver: NVIDIA's kernel module and libraries, their versions, device nodes, daemons and CUDA toolkits.
+
+Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /dev  /usr/lib*/lib{cuda,nvidia-ml}.so.1
+        /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/local/cuda*  NVML's System calls
+NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
+        https://docs.nvidia.com/deploy/driver-persistence/
+"""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from sysperf.host import Host
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+MODULE = "/sys/module/nvidia"
+MODULE_VERSION = f"{MODULE}/version"
+PROC_VERSION = "/proc/driver/nvidia/version"
+PARAMS = "/proc/driver/nvidia/params"
+WSL = "/dev/dxg"
+NOUVEAU = "/sys/bus/pci/drivers/nouveau"
+PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
+PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
+FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
+TOOLKITS = "/usr/local/cuda*"
+
+LIBRARY_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/lib/wsl/lib",  # WSL 2: mounted from Windows
+    "/usr/local/nvidia/lib64",  # GKE and other container platforms
+    "/run/opengl-driver/lib",  # NixOS
+)
+_VERSION = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?")
+_SONAME = re.compile(r"\.so\.(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)$")
+_CUDA = re.compile(r"\d{1,3}\.\d{1,3}(?:\.\d{1,4}){0,2}")
+_CUDNN = re.compile(r"libcudnn\.so\.[\d.]{1,20}$")
+_MAX_TOOLKITS = 32
+_MAX_NODES = 512
+
+
+class Toolkit(Record):
+    """One CUDA toolkit of the system, or what a container image has of it."""
+
+    path: Annotated[str, fact("its folder", TOOLKITS)]
+    version: Annotated[str | None, fact("its version", f"{TOOLKITS}/version.json", f"{TOOLKITS}/version.txt")] = None
+    nvcc: Annotated[bool | None, fact("whether the compiler is there", f"{TOOLKITS}/bin/nvcc")] = None
+    compat_version: Annotated[
+        str | None, fact("driver version of the forward-compatibility libcuda in it; '' when there is none", f"{TOOLKITS}/compat")
+    ] = None
+    cudnn: Annotated[tuple[str, ...] | None, fact("cuDNN libraries that were copied into it", f"{TOOLKITS}/lib64")] = None
+
+
+class Driver(Record):
+    """What of NVIDIA's driver is there, and where it was found."""
+
+    nvidia_version: Annotated[
+        str | None,
+        fact("version of the loaded kernel module; '' when it is known that none is loaded", MODULE_VERSION, PROC_VERSION, "nvml:SystemGetDriverVersion"),
+    ]
+    open_module: Annotated[bool | None, fact("whether the loaded module is the open one", PROC_VERSION)] = None
+    nvml_problem: Annotated[
+        str | None, fact("why NVML does not answer; '' when it does; unknown when there was no reason to ask it", "nvml:SystemGetDriverVersion")
+    ] = None
+    nvml_version: Annotated[str | None, fact("version of the NVML library", "nvml:SystemGetNVMLVersion")] = None
+    cuda_driver_version: Annotated[
+        str | None, fact("newest CUDA that this driver runs, such as 13.0", "nvml:SystemGetCudaDriverVersion_v2")
+    ] = None
+    library_version: Annotated[
+        str | None, fact("driver version of libcuda.so.1 by its file name; '' when it is not installed", "/usr/lib*/libcuda.so.1", "/*/libcuda.so.1")
+    ] = None
+    nvml_library_version: Annotated[
+        str | None,
+        fact("driver version of libnvidia-ml.so.1 by its file name; '' when it is not installed", "/usr/lib*/libnvidia-ml.so.1", "/*/libnvidia-ml.so.1"),
+    ] = None
+    device_nodes: Annotated[tuple[str, ...] | None, fact("names of NVIDIA's device nodes", "/dev")] = None
+    uvm: Annotated[bool | None, fact("whether there is a device node of unified memory, which CUDA needs", "/dev")] = None
+    nouveau: Annotated[bool | None, fact("whether the nouveau driver holds a GPU", NOUVEAU)] = None
+    persistence_daemon: Annotated[bool | None, fact("whether nvidia-persistenced runs", *PERSISTENCE)] = None
+    fabric_manager: Annotated[bool | None, fact("whether the fabric manager runs", FABRIC_MANAGER)] = None
+    mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
+    peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
+    profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
+    wsl: Annotated[bool | None, fact("whether GPUs are Windows's, reached through /dev/dxg", WSL)] = None
+    toolkits: Annotated[tuple[Toolkit, ...] | None, fact("CUDA toolkits of the system", "/usr/local")] = None
+
+
+def collect(host: Host) -> Driver:
+    """Read the driver's own files, then ask NVML when something hints at a driver."""
+    nodes = _device_nodes(host)
+    proc = host.text(PROC_VERSION, 4096) if host.exists(PROC_VERSION) else None
+    wsl = host.exists(WSL)
+    problem = nvml_problem(host)
+    return Driver(
+        nvidia_version=_module_version(host, proc, wsl, problem),
+        open_module=None if proc is None else "Open Kernel Module" in proc,
+        nvml_problem=problem,
+        nvml_version=_asked(host, problem, "SystemGetNVMLVersion"),
+        cuda_driver_version=_cuda_version(host, problem),
+        library_version=_library_version(host, "libcuda.so.1"),
+        nvml_library_version=_library_version(host, "libnvidia-ml.so.1"),
+        device_nodes=nodes,
+        uvm=None if nodes is None else "nvidia-uvm" in nodes,
+        nouveau=_holds_a_device(host, NOUVEAU),
+        persistence_daemon=_any_exists(host, PERSISTENCE),
+        fabric_manager=host.exists(FABRIC_MANAGER),
+        mps=host.exists(MPS),
+        peermem=_any_exists(host, PEERMEM),
+        profiling_admin_only=_profiling(host),
+        wsl=wsl,
+        toolkits=_toolkits(host),
+    )
+
+
+def nvml_problem(host: Host) -> str | None:
+    """Why NVML does not answer, '' when it does. None, without opening it, where nothing hints at a driver."""
+    hints = [host.exists(path) for path in (PROC_VERSION, "/dev/nvidiactl", WSL)]
+    if host.live and not any(hints):
+        return None
+    if host.nvml("SystemGetDriverVersion") is not None:
+        return ""
+    return neutral(host.sources[-1].error or "no answer", 200)
+
+
+def _asked(host: Host, problem: str | None, name: str) -> str | None:
+    answer = host.nvml(name) if problem == "" else None
+    return neutral(answer, 80) if isinstance(answer, str) and answer else None
+
+
+def _module_version(host: Host, proc: str | None, wsl: bool | None, problem: str | None) -> str | None:
+    loaded = host.exists(MODULE)
+    word = (host.word(MODULE_VERSION) or "") if loaded else ""
+    for text in (word, *(proc or "").splitlines()[:1], _asked(host, problem, "SystemGetDriverVersion") or ""):
+        found = _VERSION.search(text)
+        if found:
+            return found[0]
+    absent = loaded is False and host.exists(PROC_VERSION) is False and wsl is False and problem != ""
+    return "" if absent else None
+
+
+def _cuda_version(host: Host, problem: str | None) -> str | None:
+    """NVML gives 13000 for 13.0."""
+    number = host.nvml("SystemGetCudaDriverVersion_v2") if problem == "" else None
+    if not isinstance(number, int) or not 1_000 <= number < 1_000_000:
+        return None
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _library_version(host: Host, name: str) -> str | None:
+    """The driver version in the name of the file that the loader's name leads to."""
+    known_absent = True
+    for folder in LIBRARY_FOLDERS:
+        path = f"{folder}/{name}"
+        found = host.exists(path)
+        if found:
+            return _soname_version(host, path)
+        known_absent = known_absent and found is False
+    return "" if known_absent else None
+
+
+def _soname_version(host: Host, path: str) -> str | None:
+    for _ in range(4):  # Debian leads through /etc/alternatives
+        target = host.link(path)
+        if target is None:
+            return None
+        found = _SONAME.search(target)
+        if found:
+            return found[1]
+        path = target if target.startswith("/") else f"{path.rpartition('/')[0]}/{target}"
+    return None
+
+
+def _device_nodes(host: Host) -> tuple[str, ...] | None:
+    names = host.names("/dev")
+    if names is None:
+        return None
+    return tuple(neutral(name, 64) for name in names if name.startswith("nvidia"))[:_MAX_NODES]
+
+
+def _holds_a_device(host: Host, driver: str) -> bool | None:
+    exists = host.exists(driver)
+    if not exists:
+        return exists
+    names = host.names(driver)
+    return None if names is None else any(":" in name for name in names)
+
+
+def _any_exists(host: Host, paths: tuple[str, ...]) -> bool | None:
+    found = [host.exists(path) for path in paths]
+    return True if any(found) else None if None in found else False
+
+
+def _profiling(host: Host) -> bool | None:
+    if not host.exists(PARAMS):
+        return None
+    value = (host.pairs(PARAMS) or {}).get("RmProfilingAdminOnly")
+    return value == "1" if value in ("0", "1") else None
+
+
+def _toolkits(host: Host) -> tuple[Toolkit, ...] | None:
+    names = host.names("/usr/local")
+    if names is None:
+        return () if host.exists("/usr/local") is False else None
+    found = [name for name in names if name == "cuda" or name.startswith("cuda-")]
+    # /usr/local/cuda leads, sometimes through /etc/alternatives, to one of the others.
+    real = [name for name in found if name != "cuda"] or found
+    return tuple(_toolkit(host, f"/usr/local/{name}") for name in real[:_MAX_TOOLKITS])
+
+
+def _toolkit(host: Host, path: str) -> Toolkit:
+    return Toolkit(
+        path=path,
+        version=_toolkit_version(host, path),
+        nvcc=host.exists(f"{path}/bin/nvcc"),
+        compat_version=_compat_version(host, f"{path}/compat"),
+        cudnn=_cudnn(host, f"{path}/lib64"),
+    )
+
+
+def _toolkit_version(host: Host, path: str) -> str | None:
+    text = host.text(f"{path}/version.json") if host.exists(f"{path}/version.json") else None
+    if text is None:
+        old = host.text(f"{path}/version.txt", 4096) if host.exists(f"{path}/version.txt") else None
+        found = _CUDA.search(old or path.rpartition("/")[2])
+        return found[0] if found else None
+    try:
+        packages = msgspec.json.decode(text, type=dict[str, dict[str, object]])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        host.refuse(f"{path}/version.json", str(error)[:200])
+        return None
+    found = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))
+    return found[0] if found else None
+
+
+def _compat_version(host: Host, folder: str) -> str | None:
+    if not (exists := host.exists(folder)):
+        return "" if exists is False else None
+    names = host.names(folder)
+    if names is None:
+        return None
+    versions = [found[1] for name in names if name.startswith("libcuda.so.") and (found := _SONAME.search(name))]
+    return versions[0] if versions else ""
+
+
+def _cudnn(host: Host, folder: str) -> tuple[str, ...] | None:
+    if not (exists := host.exists(folder)):
+        return () if exists is False else None
+    names = host.names(folder)
+    return None if names is None else tuple(f"{folder}/{name}" for name in names if _CUDNN.match(name))[:16]

@@ -1,0 +1,199 @@
+"""family: which processes run PyTorch, and whose helpers the others are. No area of its own; `process` asks.
+
+Reads   /proc/[pid]/{statm,stat,cmdline,maps}  /proc/[pid]/task/[tid]/comm
+Kernel  https://docs.kernel.org/filesystems/proc.html
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from sysperf.collect.maps import Mapped, looks_like_torch
+from sysperf.host import Host
+from sysperf.model.errors import Missing
+
+SMALLEST_BYTES = 300 << 20
+"""A process with less address space cannot have libtorch mapped: the CPU build alone needs 700 MiB (2.13)."""
+MAX_MAPS_BYTES = 16 << 20
+MAX_FAMILIES = 512
+MAX_GENERATIONS = 8
+TICKS_PER_S = 100  # USER_HZ, which is 100 on every architecture that PyTorch runs on
+WORKER = "pt_data_worker"
+COMPILER = "torch/_inductor/compile_worker"
+GONE = ("No such file or directory", "No such process")
+_RANKS = ("pt_nccl", "pt_gloo", "pt_autograd", "cuda-")
+
+
+class Stat:
+    """The fields of /proc/[pid]/stat that we use. Raises ValueError on a text that is none."""
+
+    __slots__ = ("comm", "cpu_ticks", "major_faults", "minor_faults", "nice", "pid", "policy", "ppid", "start_ticks", "state", "threads")
+
+    def __init__(self, text: str) -> None:
+        head, found, tail = text.rpartition(")")
+        pid, opened, comm = head.partition(" (")
+        rest = tail.split()
+        if not found or not opened or len(rest) < 20:
+            raise ValueError("not the fields of a process")
+        self.pid, self.comm, self.state = int(pid), comm, rest[0]
+        self.ppid = int(rest[1])
+        self.minor_faults, self.major_faults = int(rest[7]), int(rest[9])
+        self.cpu_ticks = int(rest[11]) + int(rest[12])
+        self.nice, self.threads, self.start_ticks = int(rest[16]), int(rest[17]), int(rest[19])
+        self.policy = int(rest[38]) if len(rest) > 38 else -1
+
+
+class Family:
+    """A process that runs PyTorch, with the helpers that it started."""
+
+    __slots__ = ("argv", "compilers", "forks", "mapped", "stat", "workers")
+
+    def __init__(self, stat: Stat, argv: tuple[str, ...] | None, mapped: Mapped) -> None:
+        self.stat = stat
+        self.argv = argv
+        self.mapped = mapped
+        self.workers: list[Stat] = []
+        self.forks: list[Stat] = []
+        self.compilers: list[Stat] = []
+
+
+class Found:
+    """The families, and what could not be told."""
+
+    __slots__ = ("families", "orphans", "scanned", "unreadable")
+
+    def __init__(self) -> None:
+        self.families: dict[int, Family] = {}
+        self.orphans: list[Stat] = []
+        self.scanned = 0
+        self.unreadable: list[int] = []
+
+
+def find(host: Host) -> Found:
+    """All processes that run PyTorch. Raises Missing when no process is listed.
+
+    One small read tells the size of each process; only the large ones are looked at closer, oldest first, so that
+    a parent is known before its children.
+    """
+    found = Found()
+    stats: dict[int, Stat] = {}
+    pids = [name for name in host.names("/proc") or () if name.isdigit()]
+    if not pids:
+        raise Missing("/proc lists no process: not captured, or /proc is not mounted")
+    for pid in _large(host, pids, found):
+        stat = read_stat(host, pid)
+        if stat is not None:
+            stats[int(pid)] = stat
+    helpers: list[Stat] = []
+    for stat in sorted(stats.values(), key=lambda stat: (stat.start_ticks, stat.pid)):
+        if stat.comm == WORKER:
+            helpers.append(stat)
+        else:
+            _consider(host, stat, found)
+    for stat in helpers:
+        _adopt(host, stat, found, stats)
+    return found
+
+
+def forget_if_gone(host: Host, pid: int | str, mark: int) -> bool:
+    """Whether the process ended meanwhile; then what failed since `mark` says nothing about this machine."""
+    if not any(source.error in GONE for source in host.sources[mark:]) or host.exists(f"/proc/{pid}") is not False:
+        return False
+    del host.sources[mark:]
+    return True
+
+
+def read_stat(host: Host, pid: int | str, path: str = "") -> Stat | None:
+    """The state of a process, or of the thread at `path`; None when it ended or cannot be read."""
+    path = path or f"/proc/{pid}/stat"
+    mark = len(host.sources)
+    text = host.text(path, 4096)
+    if text is None:
+        forget_if_gone(host, pid, mark)
+        return None
+    try:
+        return Stat(text)
+    except ValueError as error:
+        host.refuse(path, str(error)[:200])
+        return None
+
+
+def read_argv(host: Host, pid: int) -> tuple[str, ...] | None:
+    """The command line without secrets; empty for a process that cleared it."""
+    text = host.text(f"/proc/{pid}/cmdline", 256 << 10)
+    return None if text is None else tuple(text.rstrip("\0").split("\0"))[:4096]
+
+
+def _large(host: Host, pids: Iterable[str], found: Found) -> Iterator[str]:
+    """The processes that are large enough, or whose size is kept from us."""
+    page_bytes = int(host.call("page_size", lambda: os.sysconf("SC_PAGESIZE")) or 4096)
+    smallest = SMALLEST_BYTES // page_bytes
+    for pid in pids:
+        raw = host.data(f"/proc/{pid}/statm", 4096)
+        if raw is None:
+            _unread(host, pid, found)
+            continue
+        found.scanned += 1
+        pages = raw.partition(b" ")[0]
+        if pages.isdigit() and len(pages) < 20 and int(pages) >= smallest:
+            yield pid
+
+
+def _unread(host: Host, pid: str, found: Found) -> None:
+    if host.sources[-1].error in GONE:
+        host.sources.pop()
+    else:
+        found.unreadable.append(int(pid))
+
+
+def _consider(host: Host, stat: Stat, found: Found) -> None:
+    """A process with its own program, or a forked copy of one that we know."""
+    mark = len(host.sources)
+    argv = read_argv(host, stat.pid)
+    if argv is not None and any(COMPILER in argument for argument in argv[:8]):
+        owner = _owner(host, stat, found, {})
+        if owner is not None:
+            owner.compilers.append(stat)
+        return
+    parent = found.families.get(stat.ppid)
+    if parent is not None and argv and argv == parent.argv and not _is_rank(host, stat):
+        parent.forks.append(stat)
+        return
+    raw = host.data(f"/proc/{stat.pid}/maps", MAX_MAPS_BYTES)
+    if raw is None:
+        if not forget_if_gone(host, stat.pid, mark):
+            found.unreadable.append(stat.pid)
+    elif looks_like_torch(raw):
+        if len(found.families) >= MAX_FAMILIES:
+            host.refuse("/proc", f"more than {MAX_FAMILIES} PyTorch processes: the youngest are not shown")
+            return
+        found.families[stat.pid] = Family(stat, argv, Mapped(raw))
+
+
+def _is_rank(host: Host, stat: Stat) -> bool:
+    """Whether a forked copy computes by itself: its threads say so, and a helper of a pool has few."""
+    if stat.threads < 3:
+        return False
+    folder = f"/proc/{stat.pid}/task"
+    names = (host.word(f"{folder}/{tid}/comm") or "" for tid in (host.names(folder) or ())[:256])
+    return any(name.startswith(_RANKS) for name in names)
+
+
+def _adopt(host: Host, stat: Stat, found: Found, stats: dict[int, Stat]) -> None:
+    owner = _owner(host, stat, found, stats)
+    if owner is None:
+        found.orphans.append(stat)
+    else:
+        owner.workers.append(stat)
+
+
+def _owner(host: Host, stat: Stat, found: Found, stats: dict[int, Stat]) -> Family | None:
+    """The nearest ancestor that runs PyTorch; a forkserver or a shell may stand between."""
+    here: Stat | None = stat
+    for _ in range(MAX_GENERATIONS):
+        if here is None or here.ppid <= 1:
+            return found.families.get(here.ppid) if here else None
+        if here.ppid in found.families:
+            return found.families[here.ppid]
+        here = stats.get(here.ppid) or read_stat(host, here.ppid)
+    return None
+

@@ -1,0 +1,190 @@
+"""gpu: NVIDIA GPUs as NVML sees them, and where they sit in the machine.
+
+Reads   NVML (libnvidia-ml.so.1)  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,driver}
+        /proc/driver/nvidia/gpus/*/information  /proc/uptime  the kernel log under --deep
+NVML    https://docs.nvidia.com/deploy/nvml-api/
+Xid     https://docs.nvidia.com/deploy/xid-errors/
+"""
+
+import re
+from typing import Annotated
+
+from sysperf.collect.driver import nvml_problem
+from sysperf.collect.gpu_device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
+from sysperf.host import Host
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+PCI_LIST = "/proc/bus/pci/devices"
+
+MAX_GPUS = 128
+MAX_P2P_GPUS = 16
+MAX_XIDS = 256
+
+P2P_STATES = {0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled", 5: "not-supported"}
+
+_XID = re.compile(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): (\d{1,4})\b")
+
+
+class Xid(Record):
+    """One kind of error that the driver wrote to the kernel log about a GPU."""
+
+    code: Annotated[int, fact("NVIDIA's number of the error", "run:dmesg")]
+    bus_id: Annotated[str, fact("PCI address of the GPU", "run:dmesg")]
+    count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
+    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+
+
+class Function(Record):
+    """One NVIDIA display or 3D function of the PCI bus."""
+
+    bus_id: Annotated[str, fact("its PCI address", PCI)]
+    driver: Annotated[str | None, fact("kernel driver that holds it; '' for none", f"{PCI}/*/driver")] = None
+
+
+class Gpu(Record):
+    """All NVIDIA GPUs of the machine."""
+
+    devices: Annotated[tuple[Device, ...] | None, fact("GPUs; from PCI alone when NVML does not answer", "nvml:DeviceGetCount", PCI_LIST, PCI)] = None
+    nvml: Annotated[bool | None, fact("whether NVML lists GPUs", "nvml:DeviceGetCount", "nvml:SystemGetDriverVersion")] = None
+    functions: Annotated[tuple[Function, ...] | None, fact("NVIDIA GPUs on the PCI bus", PCI_LIST, PCI)] = None
+    p2p_blocked: Annotated[
+        tuple[str, ...] | None,
+        fact("pairs of GPUs that the platform keeps from reading each other, as 0-1 (chipset)", "nvml:DeviceGetP2PStatus"),
+    ] = None
+    confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState")] = None
+    xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
+
+
+def collect(host: Host) -> Gpu:
+    """Ask NVML about each GPU; without it, list what the PCI bus shows."""
+    functions = _functions(host)
+    problem = nvml_problem(host)
+    count = number(host.nvml("DeviceGetCount")) if problem == "" else None
+    if count is None:
+        devices = None if functions is None else tuple(_from_pci(host, index, one.bus_id) for index, one in enumerate(functions))
+        return Gpu(devices, nvml=None if problem is None else False, functions=functions, xids=_xids(host, bool(devices)))
+    hours = _uptime_hours(host)
+    devices = tuple(one_gpu(host, index, hours) for index in range(min(count, MAX_GPUS)))
+    return Gpu(
+        devices=devices,
+        nvml=True,
+        functions=functions,
+        p2p_blocked=_p2p_blocked(host, len(devices)),
+        confidential=_confidential(host),
+        xids=_xids(host, bool(devices or functions)),
+    )
+
+
+def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
+    """Pairs that chipset, topology or a driver setting keeps apart. A model without the feature is not blocked."""
+    if count > MAX_P2P_GPUS:
+        return None
+    blocked, read = [], 0
+    for one in range(count):
+        for two in range(one + 1, count):
+            state = host.nvml("DeviceGetP2PStatus", one, two, read)
+            if state is None and host.sources[-1].error != NOT_SUPPORTED:
+                return None
+            name = P2P_STATES.get(state) if isinstance(state, int) else None
+            if name in ("chipset", "topology", "disabled"):
+                blocked.append(f"{one}-{two} ({name})")
+    return tuple(blocked)
+
+
+def _confidential(host: Host) -> bool | None:
+    state = host.nvml("SystemGetConfComputeState")
+    if state is None:
+        return False if host.sources[-1].error == NOT_SUPPORTED else None
+    feature = key(state, "ccFeature")
+    return None if feature is None else feature != 0
+
+
+def _xids(host: Host, has_gpu: bool) -> tuple[Xid, ...] | None:
+    """The driver's errors, one a GPU and number. Reading the kernel log takes --deep and often root."""
+    if not has_gpu:
+        return ()
+    log = host.run("dmesg") if host.deep else None
+    if log is None:
+        return None
+    found: dict[tuple[str, int], Xid] = {}
+    for line in log.splitlines():
+        match = _XID.match(line) if "NVRM: Xid" in line else None
+        if match and len(found) < MAX_XIDS:
+            bus_id, code = _xid_bus_id(match[2]), int(match[3])
+            before = found.get((bus_id, code))
+            found[bus_id, code] = Xid(code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
+    return tuple(found.values())
+
+
+def _xid_bus_id(text: str) -> str:
+    """The log writes ``0000:65:00``, without the function."""
+    return text.lower() if "." in text else f"{text.lower()}.0"
+
+
+def _functions(host: Host) -> tuple[Function, ...] | None:
+    """NVIDIA's display and 3D functions. The list in /proc spares most machines a look at every device."""
+    listed = host.text(PCI_LIST) if host.exists(PCI_LIST) else None
+    places = None if listed is None else {_place(line) for line in listed.splitlines() if "\t10de" in line}
+    if places is not None and not places:
+        return ()
+    names = host.names(PCI, 8192)
+    if names is None:
+        return () if host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") else None
+    near = [name for name in names if places is None or name[-7:] in places]
+    return tuple(Function(name, _bound_driver(host, name)) for name in near if _is_gpu(host, name))
+
+
+def _place(line: str) -> str:
+    """``6500	10de2330 …`` is bus 65, device 00, function 0."""
+    try:
+        number = int(line[:4], 16)
+    except ValueError:
+        return ""
+    return f"{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}"
+
+
+def _is_gpu(host: Host, name: str) -> bool:
+    return host.word(f"{PCI}/{name}/vendor") == "0x10de" and (host.word(f"{PCI}/{name}/class") or "").startswith("0x03")
+
+
+def _bound_driver(host: Host, name: str) -> str | None:
+    path = f"{PCI}/{name}/driver"
+    target = host.link(path)
+    if target is None:
+        return "" if host.exists(path) is False else None
+    return neutral(target.rpartition("/")[2], 40)
+
+
+def _from_pci(host: Host, index: int, bus_id: str) -> Device:
+    """A GPU that NVML does not tell about: its place, its link, and its name where the driver's files have it."""
+    path = f"{PCI}/{bus_id}"
+    slot_width, slot_generation = slot(host, bus_id)
+    node = host.number(f"{path}/numa_node")
+    information = f"/proc/driver/nvidia/gpus/{bus_id}/information"
+    said = (host.pairs(information) or {}) if host.exists(information) else {}
+    name = neutral(said.get("Model", ""), 120) or None
+    return Device(
+        index=index,
+        bus_id=bus_id,
+        name=name,
+        uuid=None if "?" in said.get("GPU UUID", "?") else neutral(said["GPU UUID"], 60),
+        mobile=None if name is None else bool(_MOBILE.search(name)),
+        numa_node=node if node is not None and -1 <= node <= LARGEST else None,
+        local_cpus=host.cpus(f"{path}/local_cpulist"),
+        pcie=Pcie(
+            width_lanes=lanes(host, f"{path}/current_link_width"),
+            max_width_lanes=lanes(host, f"{path}/max_link_width"),
+            slot_width_lanes=slot_width,
+            generation=generation(host, f"{path}/current_link_speed"),
+            max_generation=generation(host, f"{path}/max_link_speed"),
+            slot_generation=slot_generation,
+        ),
+    )
+
+
+def _uptime_hours(host: Host) -> float | None:
+    try:
+        return float((host.word("/proc/uptime") or "").split()[0]) / 3600
+    except (ValueError, IndexError):
+        return None

@@ -1,0 +1,99 @@
+"""maps: what a running program has loaded, told by the file names it maps. No area of its own; `process` asks.
+
+Reads   /proc/[pid]/maps
+Kernel  https://docs.kernel.org/filesystems/proc.html (3.1, /proc/PID/maps)
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+MAPS = "/proc/[0-9]*/maps"
+MAX_FILES = 20_000
+MAX_LIBRARIES = 64
+ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
+OPENMP = ("libgomp", "libiomp5", "libomp")
+
+_PATH = re.compile(rb" (/[^\n]*)\n")
+_TORCH = re.compile(r"libtorch(?:_[a-z_]+)?\.so|libc10(?:_[a-z]+)?\.so")
+_LIBRARY = re.compile(
+    r"(libcudnn|libcublas|libcublasLt|libnccl|libcudart|libcuda|libgomp|libiomp5|libomp"
+    r"|libjemalloc|libtcmalloc(?:_[a-z_]+)?|libmimalloc(?:-[a-z]+)?)"
+    r"(?:-[0-9a-f]{6,16})?\.so(?:\.([0-9][0-9.]*))?"
+)
+_SANITIZER = re.compile(r"lib(?:clang_rt\.)?(asan|tsan|msan|ubsan|lsan)[-.\w]*|vgpreload_(memcheck|core|helgrind|drd)[-.\w]*")
+_PROFILER = re.compile(r"lib(?:ToolsInjection|cuda-injection|ittnotify_collector)[-.\w]*")
+_CUDA_DEVICE = re.compile(r"/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
+_NO_DATA = re.compile(r"/(?:dev|proc|sys|memfd:|SYSV|usr|lib|lib64|opt|nix|gnu)(?:/|$)|.*\.(?:so|py|pyc|mo|ttf|cubin|fatbin)(?:$|\.[0-9])")
+_DELETED = " (deleted)"
+
+
+class Library(Record):
+    """A shared library that a process has mapped."""
+
+    name: Annotated[str, fact("its name without version or build mark: libgomp, libcudnn, libnccl", MAPS)]
+    path: Annotated[str, fact("its file, as the process sees it", MAPS)]
+    version: Annotated[str, fact("the version in its file name; empty when the name has none", MAPS)] = ""
+
+
+class Mapped:
+    """The files that one process maps, sorted by what they are."""
+
+    __slots__ = ("count", "cuda", "data", "libraries", "profilers", "sanitizers", "stale", "torch")
+
+    def __init__(self, raw: bytes) -> None:
+        self.count = raw.count(b"\n")
+        self.torch = ""
+        self.cuda = self.stale = False
+        self.libraries: list[Library] = []
+        self.data: list[str] = []
+        self.sanitizers: list[str] = []
+        self.profilers: list[str] = []
+        for path in _paths(raw):
+            self._sort(path)
+
+    def _sort(self, path: str) -> None:
+        path, deleted = path.removesuffix(_DELETED), path.endswith(_DELETED)
+        name = path.rpartition("/")[2]
+        if _TORCH.match(name):
+            self.stale |= deleted
+            # libtorch_cpu holds the code; the others are stubs that a plain C++ program may have elsewhere.
+            self.torch = path if not self.torch or name.startswith("libtorch_cpu") else self.torch
+        elif found := _LIBRARY.fullmatch(name):
+            if len(self.libraries) < MAX_LIBRARIES:
+                self.libraries.append(Library(found[1], neutral(path), found[2] or ""))
+        elif _CUDA_DEVICE.fullmatch(path):
+            self.cuda = True
+        elif found := _SANITIZER.fullmatch(name):
+            self.sanitizers.append(found[1] or f"valgrind {found[2]}")
+        elif _PROFILER.fullmatch(name):
+            self.profilers.append(neutral(name, 80))
+        elif len(self.data) < MAX_LIBRARIES and not _NO_DATA.match(path):
+            self.data.append(path)
+
+    def named(self, *names: str) -> tuple[Library, ...]:
+        """The mapped libraries of these names."""
+        return tuple(library for library in self.libraries if library.name in names)
+
+    @property
+    def allocators(self) -> tuple[str, ...]:
+        """The replacement allocators among jemalloc, tcmalloc and mimalloc."""
+        names = [library.name.removeprefix("lib") for library in self.libraries]
+        return tuple(kind for kind in ALLOCATORS if any(name.startswith(kind) for name in names))
+
+
+def looks_like_torch(raw: bytes) -> bool:
+    """Whether these maps name a library of PyTorch."""
+    if b"/libtorch" not in raw and b"/libc10" not in raw:
+        return False
+    return any(_TORCH.match(path.rpartition("/")[2]) for path in _paths(raw))
+
+
+def _paths(raw: bytes) -> Iterable[str]:
+    """The distinct files in the order of their addresses."""
+    found = dict.fromkeys(_PATH.findall(raw))
+    for path in list(found)[:MAX_FILES]:
+        yield path.decode("utf-8", "replace")

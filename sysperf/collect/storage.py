@@ -1,0 +1,494 @@
+"""storage: disks, what is mounted where, room on local file systems, and waiting for disks.
+
+Reads   /proc/self/mountinfo (older captures: /proc/mounts)  /proc/pressure/io  /sys/dev/block/*  /sys/class/bdi/*/read_ahead_kb
+        /sys/block/*  /sys/block/*/{size,removable,slaves}  /sys/block/*/queue/{rotational,read_ahead_kb,scheduler}
+        /sys/block/*/device/{model,address}  statvfs() of local file systems
+Kernel  https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
+        https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block
+        https://docs.kernel.org/accounting/psi.html
+
+A network file system whose server is gone makes every call on it wait for ever: none is made there.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec.structs import replace
+
+from sysperf.collect.pcie import PCI, address_in, locality
+from sysperf.host import Host
+from sysperf.host.redact import HIDDEN
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+MOUNTINFO = "/proc/self/mountinfo"
+MOUNTS = "/proc/mounts"
+PRESSURE = "/proc/pressure/io"
+BLOCK = "/sys/block"
+EACH = f"{BLOCK}/*"
+READ_AHEAD = "/sys/class/bdi/*/read_ahead_kb"
+MAX_MOUNTINFO_BYTES = 8 << 20  # a node with hundreds of containers: each overlay mount names all its layers
+MAX_MOUNTS = 8_192
+MAX_LISTED = 256
+MAX_DISKS = 128
+
+PARALLEL = frozenset(
+    ("lustre", "gpfs", "mmfs", "beegfs", "beegfs_nodev", "wekafs", "panfs", "pvfs2", "ceph", "fuse.ceph", "daos", "fuse.daos")
+)
+"""Network file systems made to deliver many GB/s."""
+NETWORK = PARALLEL | frozenset((
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "glusterfs", "fuse.glusterfs", "ocfs2", "gfs2", "9p", "drvfs",
+    "virtiofs", "vboxsf", "prl_fs", "dvs", "fuse.sshfs", "fuse.gcsfuse", "gcsfuse", "fuse.s3fs", "s3fs", "fuse.goofys", "fuse.rclone", "fuse.blobfuse",
+    "fuse.blobfuse2", "blobfuse", "blobfuse2", "fuse.mountpoint-s3", "mountpoint-s3", "fuse.juicefs", "fuse.alluxio-fuse", "fuse.davfs",
+    "davfs", "fuse.cvmfs2", "fuse.vmhgfs-fuse", "fuse.s3backer", "fuse.hf-mount",
+))  # fmt: skip
+"""File systems whose data comes over a network, or from outside a virtual machine."""
+LOCAL = frozenset((
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "tmpfs", "overlay",
+))  # fmt: skip
+"""File systems that answer statvfs() without asking anybody else."""
+_KERNELS_OWN = frozenset((
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
+    "fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.portal", "hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "resctrl", "rootfs",
+    "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
+))  # fmt: skip
+_OTHERS_OWN = re.compile(r"/(?:snap|run|sys|proc|dev|boot|var/snap|var/lib/(?:snapd|docker|containerd|containers|kubelet|lxc|lxd))/.+")
+_OPTIONS = re.compile(
+    r"r[ow]|(?:a|dir)?sync|noac|noatime|relatime|strictatime|hard|soft|fsc|dax|discard|nobarrier|lookupcache=\w{1,9}"
+    r"|(?:rsize|wsize|nconnect|max_connect|actimeo|acregmax|vers|minorversion|proto|cache|max_read|data|compress|bsize|msize)=[\w.:+-]{1,24}"
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_DEVICE = re.compile(r"\d{1,7}:\d{1,7}")
+_DISK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._!-]{0,63}")
+_PHYSICAL_NAME = re.compile(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme\d+n\d+|mmcblk\d+|pmem\d+")
+_PARTITION = re.compile(r"(?<=\d)p\d+$|(?<=[a-z])\d+$")
+_SCHEDULER = re.compile(r"\[([\w-]{1,24})\]|^([\w-]{1,24})$")
+_TRANSPORTS = (
+    ("virtio", "virtio"),
+    ("nvme", "nvme"),
+    ("usb", "usb"),
+    ("/ata", "ata"),
+    ("mmc_host", "mmc"),
+    ("vmbus", "virtual"),
+    ("vbd-", "virtual"),
+)
+
+
+class Disk(Record):
+    """A disk that is hardware, or that a hypervisor shows as hardware."""
+
+    name: Annotated[str, fact("kernel name", BLOCK)]
+    transport: Annotated[str, fact("nvme, ata, scsi, usb, mmc, virtio or virtual; scsi may be a RAID volume", BLOCK, EACH)]
+    model: Annotated[str | None, fact("model name; empty when it has none", f"{EACH}/device/model")] = None
+    size_bytes: Annotated[int | None, fact("capacity", f"{EACH}/size")] = None
+    removable: Annotated[bool | None, fact("removable medium", f"{EACH}/removable")] = None
+    rotational: Annotated[
+        bool | None, fact("spinning disk; disks of virtual machines and RAID volumes often say so wrongly", f"{EACH}/queue/rotational")
+    ] = None
+    read_ahead_kb: Annotated[int | None, fact("data read ahead of a sequential reader, KiB", f"{EACH}/queue/read_ahead_kb")] = None
+    scheduler: Annotated[str | None, fact("I/O scheduler in use", f"{EACH}/queue/scheduler")] = None
+    pci_address: Annotated[str | None, fact("its controller on PCI; empty when on none", BLOCK, f"{EACH}/device/address")] = None
+    numa_node: Annotated[int | None, fact("memory node beside its controller", f"{PCI}/*/numa_node")] = None
+    holds: Annotated[
+        tuple[str, ...] | None, fact("which of root, tmp, home and cwd lie on it", "/sys/dev/block/*", MOUNTINFO, "mount-of:*")
+    ] = None
+
+
+class Mount(Record):
+    """A mounted file system."""
+
+    path: Annotated[str, fact("where it is mounted", MOUNTINFO, MOUNTS)]
+    fstype: Annotated[str, fact("kind of file system", MOUNTINFO, MOUNTS)]
+    network: Annotated[bool, fact("data comes over a network, or from outside the virtual machine", MOUNTINFO, MOUNTS)] = False
+    below: Annotated[str, fact("how the path of a file in it begins: the mount's path and a slash", MOUNTINFO, MOUNTS)] = ""
+    options: Annotated[tuple[str, ...], fact("options that matter for speed", MOUNTINFO, MOUNTS)] = ()
+    rsize_bytes: Annotated[int | None, fact("largest read of one request (network file systems)", MOUNTINFO, MOUNTS)] = None
+    nconnect: Annotated[int | None, fact("connections to the server (NFS); 1 unless given", MOUNTINFO, MOUNTS)] = None
+    read_ahead_kb: Annotated[int | None, fact("data read ahead of a sequential reader, KiB (NFS)", READ_AHEAD)] = None
+    device: Annotated[str, fact("block device number, major:minor; empty when not known", MOUNTINFO)] = ""
+    source: Annotated[str, fact("block device; empty for all else, whose source may name a host", MOUNTINFO, MOUNTS)] = ""
+
+
+class Space(Record):
+    """Room on one local file system that holds root, tmp, home or cwd."""
+
+    path: Annotated[str, fact("where it is mounted", MOUNTINFO)]
+    holds: Annotated[tuple[str, ...], fact("which of root, tmp, home and cwd lie on it", MOUNTINFO)]
+    fstype: Annotated[str, fact("kind of file system", MOUNTINFO)]
+    total_bytes: Annotated[int | None, fact("size", "space:*")] = None
+    free_bytes: Annotated[int | None, fact("free for an ordinary user", "space:*")] = None
+    inodes: Annotated[int | None, fact("files it can hold; 0 where there is no such limit", "space:*")] = None
+    inodes_free: Annotated[int | None, fact("files that can be added", "space:*")] = None
+    read_only: Annotated[bool | None, fact("mounted read-only", "space:*")] = None
+
+
+class Storage(Record):
+    """Disks, mounts, room and pressure."""
+
+    disks: Annotated[tuple[Disk, ...] | None, fact("physical disks", BLOCK)] = None
+    mounts: Annotated[tuple[Mount, ...] | None, fact("mounts that may hold programs or data", MOUNTINFO, MOUNTS)] = None
+    spaces: Annotated[
+        tuple[Space, ...] | None, fact("room on the local file systems of root, tmp, home and cwd", MOUNTINFO, "mount-of:*")
+    ] = None
+    root_fstype: Annotated[str | None, fact("file system of /", MOUNTINFO, MOUNTS)] = None
+    home_fstype: Annotated[str | None, fact("file system of the home folder", "mount-of:home")] = None
+    cwd_fstype: Annotated[str | None, fact("file system of the working directory", "mount-of:cwd")] = None
+    io_some_avg10: Annotated[float | None, fact("share of time that some task waited for I/O, last 10 s, percent", PRESSURE)] = None
+    io_some_avg60: Annotated[float | None, fact("share of time that some task waited for I/O, last 60 s, percent", PRESSURE)] = None
+    io_full_avg60: Annotated[float | None, fact("share of time that all tasks waited for I/O, last 60 s, percent", PRESSURE)] = None
+
+
+def collect(host: Host) -> Storage:
+    """Read disks and mounts; ask only local file systems how full they are."""
+    mounts = read_mounts(host)
+    places = _places(host, mounts) if mounts else {}
+    held, complete = _held(host, places)
+    pressure = _pressure(host)
+    fstypes = {name: None if mount is None else mount.fstype for name, mount in places.items()}
+    return Storage(
+        disks=_disks(host, held, None if not complete else ()),
+        mounts=None if mounts is None else _listed(host, mounts),
+        spaces=_spaces(host, places) if mounts else None,
+        root_fstype=fstypes.get("root"),
+        home_fstype=fstypes.get("home"),
+        cwd_fstype=fstypes.get("cwd"),
+        io_some_avg10=pressure.get("some avg10"),
+        io_some_avg60=pressure.get("some avg60"),
+        io_full_avg60=pressure.get("full avg60"),
+    )
+
+
+# ---------------------------------------------------------------------- mounts
+
+
+def read_mounts(host: Host, path: str = MOUNTINFO) -> tuple[Mount, ...] | None:
+    """Every mount that a process sees, in the order they were made; None when that cannot be read.
+
+    `path` may be the mountinfo of another process, whose container has mounts of its own.
+    """
+    text, parse = host.text(path, MAX_MOUNTINFO_BYTES), _mountinfo_line
+    if text is None and path == MOUNTINFO:
+        text, parse = host.text(MOUNTS, MAX_MOUNTINFO_BYTES), _mounts_line
+    if text is None:
+        return None
+    found = [mount for line in text.split("\n", MAX_MOUNTS)[:MAX_MOUNTS] if (mount := parse(line)) is not None]
+    if found:
+        return tuple(found)
+    host.refuse(path, "no mount in it")
+    return None
+
+
+def mount_of(mounts: Iterable[Mount], path: str) -> Mount | None:
+    """The mount that holds an absolute path without links: the longest that leads there, the last of equals.
+
+    Give it what `read_mounts` returns; the facts list only mounts of people's files.
+    """
+    best: Mount | None = None
+    for mount in mounts:
+        if (best is None or len(mount.path) >= len(best.path)) and _leads_to(mount.path, path):
+            best = mount
+    return best
+
+
+def is_network(fstype: str) -> bool:
+    """Whether data of this kind of file system comes over a network."""
+    return fstype in NETWORK
+
+
+def _leads_to(mounted: str, path: str) -> bool:
+    if HIDDEN in mounted:  # a folder named like a key: its name was not kept, so any name may be meant
+        pattern = re.escape(mounted).replace(re.escape(HIDDEN), "[^/]+")
+        return re.match(rf"{pattern}(?:/|\Z)", path) is not None
+    return path == mounted or path.startswith(mounted if mounted.endswith("/") else f"{mounted}/")
+
+
+def _mountinfo_line(line: str) -> Mount | None:
+    """``36 35 98:0 /inside /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue``."""
+    before, dash, after = line.partition(" - ")
+    fields, tail = before.split(" "), after.split(" ")
+    if not dash or len(fields) < 6 or len(tail) < 2:  # noqa: PLR2004 - the fixed fields
+        return None
+    return _mount(fields[4], tail[0], tail[1], f"{fields[5]},{tail[2] if len(tail) > 2 else ''}", fields[2])  # noqa: PLR2004
+
+
+def _mounts_line(line: str) -> Mount | None:
+    fields = line.split(" ")
+    return _mount(fields[1], fields[2], fields[0], fields[3], "") if len(fields) >= 4 else None  # noqa: PLR2004 - source, path, type, options
+
+
+def _mount(path: str, fstype: str, source: str, options: str, device: str) -> Mount | None:
+    path, fstype = _unescaped(path), neutral(fstype, 60)
+    if not path.startswith("/"):
+        return None
+    kept = tuple(dict.fromkeys(option for option in options.split(",") if _OPTIONS.fullmatch(option)))
+    network = is_network(fstype)
+    return Mount(
+        path=path,
+        fstype=fstype,
+        network=network,
+        below=path if path.endswith("/") else f"{path}/",
+        options=kept,
+        rsize_bytes=_option(kept, "rsize"),
+        nconnect=(_option(kept, "nconnect") or 1) if fstype in ("nfs", "nfs4") else None,
+        device=device if _DEVICE.fullmatch(device) else "",
+        source=neutral(_unescaped(source), 200) if source.startswith("/dev/") and not network else "",
+    )
+
+
+def _unescaped(word: str) -> str:
+    r"""Mount points write blanks as ``\040``; what a terminal could act on stays spelled out."""
+    return neutral(_ESCAPED.sub(lambda match: chr(int(match[1], 8)), word), 4096)
+
+
+def _option(options: tuple[str, ...], name: str) -> int | None:
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == name and re.fullmatch(r"[0-9]{1,12}", value):
+            return int(value)
+    return None
+
+
+def _listed(host: Host, mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """The mounts of people's files: not the kernel's own, nor those of containers, snaps and sessions. The last on a path hides others."""
+    wanted = {mount.path: mount for mount in mounts if mount.fstype not in _KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.path)}
+    shown = sorted(wanted.values(), key=lambda mount: not mount.network)[:MAX_LISTED]
+    return tuple(_with_read_ahead(host, mount) for mount in shown)
+
+
+def _with_read_ahead(host: Host, mount: Mount) -> Mount:
+    if not mount.device or mount.fstype not in ("nfs", "nfs4"):
+        return mount
+    return replace(mount, read_ahead_kb=host.number(f"/sys/class/bdi/{mount.device}/read_ahead_kb"))
+
+
+# ---------------------------------------------------------------------- places
+
+
+def _places(host: Host, mounts: tuple[Mount, ...]) -> dict[str, Mount | None]:
+    """The mounts that hold root, tmp, home and the working directory; only their mount points are recorded."""
+
+    def ask(name: str, find: str) -> Mount | None:
+        point = host.call(f"mount-of:{name}", lambda: _point_of(mounts, find or os.getcwd()))
+        return mount_of(mounts, point) if isinstance(point, str) else None
+
+    return {
+        "root": mount_of(mounts, "/"),
+        "tmp": ask("tmp", os.environ.get("TMPDIR", "/tmp")),  # noqa: S108 - looked at, not written to
+        "home": ask("home", os.path.expanduser("~")),  # noqa: PTH111 - pathlib costs its import
+        "cwd": ask("cwd", ""),
+    }
+
+
+def _point_of(mounts: tuple[Mount, ...], path: str) -> str:
+    """The mount point that holds a path. Links are followed one by one, and never on a network."""
+    if not path.startswith("/"):
+        raise OSError("there is no such folder")
+    todo, done, links = path.split("/")[::-1], "", 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        here = f"{done}/{part}"
+        target = _link(mounts, here)
+        if target is None:
+            done = here
+            continue
+        links += 1
+        if links > 40:  # noqa: PLR2004 - as the kernel
+            raise OSError("too many links")
+        done = "" if target.startswith("/") else done
+        todo.extend(target.split("/")[::-1])
+    holder = mount_of(mounts, done or "/")
+    if holder is None:
+        raise OSError("no mount holds it")
+    return holder.path
+
+
+def _link(mounts: tuple[Mount, ...], path: str) -> str | None:
+    holder = mount_of(mounts, path)
+    if holder is None or holder.fstype not in LOCAL:
+        return None
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _spaces(host: Host, places: dict[str, Mount | None]) -> tuple[Space, ...]:
+    held: dict[str, list[str]] = {}
+    by_path = {mount.path: mount for mount in places.values() if mount is not None and mount.fstype in LOCAL}
+    for name, mount in places.items():
+        if mount is not None and mount.path in by_path:
+            held.setdefault(mount.path, []).append(name)
+    return tuple(_space(host, by_path[path], tuple(names)) for path, names in held.items())
+
+
+def _space(host: Host, mount: Mount, names: tuple[str, ...]) -> Space:
+    sizes = host.space(mount.path) or {}
+    read_only = sizes.get("read_only")
+    return Space(
+        path=mount.path,
+        holds=names,
+        fstype=mount.fstype,
+        total_bytes=sizes.get("total_bytes"),
+        free_bytes=sizes.get("free_bytes"),
+        inodes=sizes.get("files"),
+        inodes_free=sizes.get("files_free"),
+        read_only=None if read_only is None else bool(read_only),
+    )
+
+
+# ---------------------------------------------------------------------- disks
+
+
+def _held(host: Host, places: dict[str, Mount | None]) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """({disk name: the places on it}, whether the disk of every place was found)."""
+    held: dict[str, tuple[str, ...]] = {}
+    known: dict[str, tuple[str, ...]] = {}
+    complete = bool(places)
+    for place, mount in places.items():
+        if mount is None:
+            complete = False
+        elif not mount.network and mount.fstype != "tmpfs":
+            if mount.path not in known:
+                known[mount.path] = disks_under(host, mount)
+            held.update({disk: (*held.get(disk, ()), place) for disk in known[mount.path]})
+            complete = complete and bool(known[mount.path])
+    return held, complete
+
+
+def disks_under(host: Host, mount: Mount) -> tuple[str, ...]:
+    """The disks below a mount, through partitions, LVM, encryption and software RAID; empty when not found."""
+    if not mount.source or not mount.device:
+        return ()
+    name = _block_name(host, mount)
+    found: dict[str, None] = {}
+    todo, seen = [name] if name else [], 0
+    while todo and seen < MAX_DISKS:
+        name, seen = todo.pop(), seen + 1
+        slaves = host.names(f"{BLOCK}/{name}/slaves") if name.startswith(("dm-", "md", "bcache")) else None
+        if slaves:
+            todo.extend(_whole(slave) for slave in slaves if _DISK_NAME.fullmatch(slave))
+        else:
+            found[name] = None
+    return tuple(found)
+
+
+def _block_name(host: Host, mount: Mount) -> str:
+    """The whole disk's name. btrfs numbers its own devices (0:…): there the source says."""
+    if mount.device.startswith("0:"):
+        mapped = host.link(mount.source) if mount.source.startswith(("/dev/mapper/", "/dev/disk/")) else None
+        return _whole((mapped or mount.source).rpartition("/")[2])
+    target = host.link(f"/sys/dev/block/{mount.device}")
+    parts = (target or "").partition("/block/")[2].split("/")
+    if parts[0] and _DISK_NAME.fullmatch(parts[0]):
+        return parts[0]
+    return _whole(mount.source.removeprefix("/dev/"))
+
+
+def _whole(name: str) -> str:
+    """The disk of a partition: ``nvme0n1`` of ``nvme0n1p2``, ``sda`` of ``sda1``."""
+    if name.startswith(("dm-", "md")) or _PHYSICAL_NAME.fullmatch(name):
+        return name
+    whole = _PARTITION.sub("", name)
+    return whole if _PHYSICAL_NAME.fullmatch(whole) else name
+
+
+def _disks(host: Host, held: dict[str, tuple[str, ...]], otherwise: tuple[str, ...] | None) -> tuple[Disk, ...] | None:
+    names = host.names(BLOCK)
+    if names is None:
+        return None
+    found: list[Disk] = []
+    for name in names:
+        target = host.link(f"{BLOCK}/{name}") if _DISK_NAME.fullmatch(name) else None
+        if _is_physical(name, target) and len(found) < MAX_DISKS:
+            found.append(_disk(host, name, target or "", held.get(name, otherwise)))
+    return tuple(found)
+
+
+def _is_physical(name: str, target: str | None) -> bool:
+    if target is None:
+        return _PHYSICAL_NAME.fullmatch(name) is not None
+    return "/virtual/" not in target or "/nvme-subsystem/" in target
+
+
+def _disk(host: Host, name: str, target: str, holds: tuple[str, ...] | None) -> Disk:
+    folder = f"{BLOCK}/{name}"
+    address = address_in(target) or (_nvme_address(host, name, target) if name.startswith("nvme") else "")
+    sectors, removable, rotational = (
+        host.number(f"{folder}/size"),
+        host.number(f"{folder}/removable"),
+        host.number(f"{folder}/queue/rotational"),
+    )
+    return Disk(
+        name=name,
+        transport=_transport(name, target),
+        model=_model(host, folder),
+        size_bytes=None if sectors is None or sectors < 0 else sectors * 512,
+        removable=None if removable is None else removable == 1,
+        rotational=None if rotational is None else rotational == 1,
+        read_ahead_kb=host.number(f"{folder}/queue/read_ahead_kb"),
+        scheduler=_scheduler(host, folder),
+        pci_address=address if target else None,
+        numa_node=locality(host, address)[0] if address else None,
+        holds=holds,
+    )
+
+
+def _transport(name: str, target: str) -> str:
+    for part, transport in _TRANSPORTS:
+        if part in target:
+            return transport
+    return "nvme" if name.startswith("nvme") else "scsi" if name.startswith("sd") else "virtual"
+
+
+def _nvme_address(host: Host, name: str, target: str) -> str:
+    """The controller of a drive with multipath, which the kernel places under virtual devices; "" when it has several."""
+    subsystem = re.search(r"/(nvme-subsys\d{1,6})/", target)
+    if not subsystem:
+        return ""
+    names = host.names(f"/sys/class/nvme-subsystem/{subsystem[1]}") or ()
+    controllers = [other for other in names if re.fullmatch(r"nvme\d{1,6}", other)]
+    if len(controllers) != 1:
+        host.refuse(f"{BLOCK}/{name}/device/address", f"{len(controllers)} controllers lead to this drive")
+        return ""
+    return address_in(host.word(f"/sys/class/nvme/{controllers[0]}/address") or "")
+
+
+def _model(host: Host, folder: str) -> str | None:
+    model = host.word(f"{folder}/device/model")
+    if model is None:
+        return "" if host.exists(f"{folder}/device/model") is False else None
+    return neutral(model, 80)
+
+
+def _scheduler(host: Host, folder: str) -> str | None:
+    """The word in brackets of ``none [mq-deadline] kyber``; a lone ``none`` stands without."""
+    word = host.word(f"{folder}/queue/scheduler")
+    if word is None:
+        return None
+    match = _SCHEDULER.search(word)
+    if match:
+        return match[1] or match[2]
+    host.refuse(f"{folder}/queue/scheduler", "no scheduler in brackets")
+    return None
+
+
+# ---------------------------------------------------------------------- pressure
+
+
+def _pressure(host: Host) -> dict[str, float]:
+    """``some avg10=0.07 avg60=0.04 avg300=0.00 total=1243107`` as {"some avg10": 0.07, …}."""
+    shares = {}
+    for line in (host.text(PRESSURE) or "").splitlines()[:4]:
+        kind, *words = line.split()[:8] or [""]
+        for word in words:
+            name, _, value = word.partition("=")
+            if name.startswith("avg") and re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,2})?", value):
+                shares[f"{kind} {name}"] = float(value)
+    return shares

@@ -1,0 +1,207 @@
+"""How the online CPUs are grouped: threads into cores, cores into packages and under shared caches, and kinds of cores.
+
+Reads   /sys/devices/system/cpu/{online,cpu*/online}
+        /sys/devices/system/cpu/cpu*/topology/{core_cpus,thread_siblings,package_cpus,core_siblings}{_list,}
+        /sys/devices/system/cpu/cpu*/topology/physical_package_id
+        /sys/devices/system/cpu/cpu*/cache/index*/{level,shared_cpu_list,shared_cpu_map}
+        /sys/devices/cpu_{core,atom,lowpower}/cpus  /sys/devices/system/cpu/cpu*/cpu_capacity
+        /sys/devices/system/cpu/cpu*/cpufreq/{base_frequency,cpuinfo_max_freq}  /sys/devices/system/cpu/cpu*/acpi_cppc/nominal_perf
+Kernel  https://docs.kernel.org/admin-guide/cputopology.html
+        https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
+
+A core is the set of online CPUs that are each other's siblings: core ids repeat over packages, dies and clusters, siblings do not.
+One CPU of each group is read, so that the cost grows with cores and caches, not with threads.
+"""
+
+import re
+from collections.abc import Mapping
+
+from sysperf.collect.cpuinfo import processors
+from sysperf.host import Host
+from sysperf.model.cpuset import LARGEST, CpuSet
+
+SYSTEM = "/sys/devices/system/cpu"
+ONLINE = f"{SYSTEM}/online"
+EACH = f"{SYSTEM}/cpu[0-9]*"
+CORE = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
+PACKAGE = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
+SHARED = ("shared_cpu_list", "shared_cpu_map")
+HYBRID_PMUS = ("cpu_lowpower", "cpu_atom", "cpu_core")
+"""Intel's kinds of cores, least capable first, as the kernel names their counters."""
+
+SAME_KIND = 1.2
+"""Capacities and frequencies of one kind vary by favoured cores and binning: less than this factor apart, they are one kind.
+(GB10: 718 and 731, then 997 to 1024. Raptor Lake: 1.4 against 1.9 GHz.)"""
+
+_CPU = re.compile(r"cpu(\d{1,5})")
+
+Groups = tuple[CpuSet, ...]
+
+
+def online_cpus(host: Host) -> CpuSet | None:
+    """The CPUs that are online; None when nothing says.
+
+    Where the kernel has no list, each CPU's own file decides, and a CPU without that file is online.
+    """
+    listed = host.cpus(ONLINE)
+    if listed:
+        return listed
+    there = cpu_folders(host)
+    if there:
+        return CpuSet(cpu for cpu in there if host.number(f"{SYSTEM}/cpu{cpu}/online") != 0)
+    return processors(host) or None
+
+
+def cpu_folders(host: Host) -> CpuSet:
+    """The CPUs that have a folder, online or not."""
+    found = (_CPU.fullmatch(name) for name in host.names(SYSTEM) or ())
+    return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
+
+
+def cores(host: Host, online: CpuSet) -> Groups | None:
+    """The online threads of each physical core; None when the kernel does not say."""
+    return _groups(host, online, CORE)
+
+
+def packages(host: Host, online: CpuSet) -> Groups | None:
+    """The online CPUs of each package; None where the kernel does not know packages (their id is -1)."""
+    found = _groups(host, online, PACKAGE)
+    known = [group for group in found or () if (host.number(f"{_folder(group)}/physical_package_id") or 0) >= 0]
+    return tuple(known) or None
+
+
+def l3_domains(host: Host, online: CpuSet, core_groups: Groups | None) -> Groups | None:
+    """The online CPUs under each L3 cache; empty where caches are described and none is an L3."""
+    mates = {group.first(): group for group in core_groups or ()}
+    seen, found, described = CpuSet(), [], False
+    for cpu in online:
+        if cpu in seen:
+            continue
+        shared = _l3(host, cpu)
+        if shared:
+            found.append(shared & online | CpuSet((cpu,)))
+        described = described or shared is not None
+        seen |= found[-1] if shared else mates.get(cpu, CpuSet((cpu,)))
+    return tuple(found) if described else None
+
+
+def kinds(host: Host, online: CpuSet, core_groups: Groups | None, parts: Mapping[int, str]) -> Groups:
+    """The kinds of cores, least capable first; one group when all are alike.
+
+    `parts` names the core's design for each CPU where /proc/cpuinfo does (ARM, RISC-V).
+    """
+    found = _by_counters(host, online) or _by_part(host, online, parts)
+    if found:
+        return found
+    firsts = core_groups or tuple(CpuSet((cpu,)) for cpu in online)
+    if len({len(group) for group in firsts}) > 1:
+        wanted: tuple[str, ...] = ("cpu_capacity", "cpufreq/base_frequency", "acpi_cppc/nominal_perf")
+    else:
+        wanted = ("cpu_capacity",)  # alike cores may differ in base frequency too (Intel SST-BF)
+    for name in wanted:
+        found = _by_number(host, firsts, name)
+        if found:
+            return found
+    return (online,)
+
+
+def _folder(group: CpuSet) -> str:
+    return f"{SYSTEM}/cpu{group.first()}/topology"
+
+
+def _groups(host: Host, online: CpuSet, names: tuple[str, ...]) -> Groups | None:
+    """The sets of CPUs that the first readable of these files names, each cut to what is online."""
+    read = Reader(host, names)
+    seen, found = CpuSet(), []
+    for cpu in online:
+        if cpu in seen:
+            continue
+        mates = read(f"{SYSTEM}/cpu{cpu}/topology")
+        if mates is None:
+            return None
+        found.append((mates & online | CpuSet((cpu,))) - seen)
+        seen |= found[-1]
+    return tuple(found)
+
+
+class Reader:
+    """Reads one fact that kernels have kept in files of several names, the name that worked last first."""
+
+    def __init__(self, host: Host, names: tuple[str, ...]) -> None:
+        self._host = host
+        self._names = names
+
+    def __call__(self, folder: str) -> CpuSet | None:
+        """The CPU set in this folder, or None."""
+        for name in self._names:
+            read = self._host.cpus if name.endswith("list") else self._host.mask
+            found = read(f"{folder}/{name}")
+            if found is not None:
+                if name != self._names[0]:
+                    self._names = (name, *(other for other in self._names if other != name))
+                return found
+        return None
+
+
+def _l3(host: Host, cpu: int) -> CpuSet | None:
+    """The CPUs that share this CPU's L3; empty when it has none, None when no cache is described."""
+    folder = f"{SYSTEM}/cpu{cpu}/cache"
+    indices = [name for name in host.names(folder) or () if name.startswith("index")]
+    for name in reversed(indices):
+        if host.number(f"{folder}/{name}/level") == 3:
+            return Reader(host, SHARED)(f"{folder}/{name}")
+    return CpuSet() if indices else None
+
+
+def _by_counters(host: Host, online: CpuSet) -> Groups | None:
+    """Hybrid x86: the kernel has a counter unit for each kind of core."""
+    if host.cpus("/sys/devices/cpu_core/cpus") is None:
+        return None
+    sets = (host.cpus(f"/sys/devices/{name}/cpus") for name in HYBRID_PMUS)
+    found = tuple(group & online for group in sets if group is not None and group & online)
+    return found if CpuSet.union(found) == online else None
+
+
+def _by_part(host: Host, online: CpuSet, parts: Mapping[int, str]) -> Groups | None:
+    """The design of the core, where it is given for every CPU."""
+    designs: dict[str, list[int]] = {}
+    for cpu in online:
+        if cpu not in parts:
+            return None
+        designs.setdefault(parts[cpu], []).append(cpu)
+    if len(designs) == 1:
+        return (online,)
+    ranked = sorted(designs.items(), key=lambda design: (_capability(host, design[1]), design[0]))
+    return tuple(CpuSet(cpus) for _, cpus in ranked)
+
+
+def _capability(host: Host, cpus: list[int]) -> int:
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        if host.number(f"{SYSTEM}/cpu{cpus[0]}/{name}") is not None:
+            return max(host.number(f"{SYSTEM}/cpu{cpu}/{name}") or 0 for cpu in cpus)
+    return 0
+
+
+def _by_number(host: Host, firsts: Groups, name: str) -> Groups | None:
+    """Cores whose numbers lie clearly apart; None when one has none, or they do not."""
+    numbers: list[tuple[int, CpuSet]] = []
+    for group in firsts:
+        number = host.number(f"{SYSTEM}/cpu{group.first()}/{name}")
+        if number is None or number <= 0:
+            return None
+        numbers.append((number, group))
+    found = _apart(sorted(numbers, key=lambda one: one[0]))
+    return found if len(found) > 1 else None
+
+
+def _apart(ranked: list[tuple[int, CpuSet]]) -> Groups:
+    """Split where a number is clearly above the one before it."""
+    found: list[CpuSet] = []
+    before = 0
+    for number, group in ranked:
+        if number >= before * SAME_KIND:
+            found.append(group)
+        else:
+            found[-1] |= group
+        before = number
+    return tuple(found)

@@ -1,0 +1,235 @@
+"""torch: the PyTorch installations of this machine, read from their files. Nothing is imported; `--deep` asks the interpreter.
+
+Reads   */site-packages/torch/{version.py,lib}  */site-packages/*.dist-info/{METADATA,INSTALLER}  */conda-meta
+Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import msgspec
+
+from sysperf.collect.mounts import mount_of
+from sysperf.collect.probe_torch import EXTENSIONS_SCRIPT, TORCH_SCRIPT
+from sysperf.collect.python import Environment, Shell, active_prefix, environment_at, environments, shell_of
+from sysperf.host import Host
+from sysperf.model.errors import Missing
+from sysperf.model.record import Record, fact
+from sysperf.model.requirement import Requirement, canonical, fits, holds, parse_requirement
+from sysperf.model.text import neutral
+from sysperf.model.version import Version
+
+VERSION = "/*/torch/version.py"
+SITES = "/*-packages"
+METADATA = "/*-packages/torch-*.dist-info/METADATA"
+INSTALLER = "/*-packages/*.dist-info/INSTALLER"
+TORCH_LIB = "/*/torch/lib"
+CONDA = "/*/conda-meta"
+PROBE = "probe:torch:*"
+PROBE_EXTENSIONS = "probe:torch-extensions:*"
+MAX_PROBED = 3
+MAX_REQUIREMENTS = 500
+MAX_FOLDERS = 24
+
+COMPANIONS = (
+    "torchvision", "torchaudio", "torchtext", "torchcodec", "torchdata", "torchao", "xformers", "vllm", "sglang", "flash-attn",
+    "torch-scatter", "torch-sparse", "torch-cluster", "pyg-lib", "torchrec", "fbgemm-gpu", "torch-tensorrt",
+)  # fmt: skip
+EXTENSIONS = (
+    "flash-attn", "xformers", "apex", "transformer-engine", "deepspeed", "bitsandbytes", "vllm", "torchao", "causal-conv1d",
+    "mamba-ssm", "flashinfer-python", "torch-scatter", "torch-sparse",
+)  # fmt: skip
+FAST_IMAGE_DECODERS = ("pillow-simd", "torchcodec", "nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "pyturbojpeg", "kornia-rs")
+LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock.yml")
+PROJECT_FOLDERS = ("/.venv", "/venv", "/env", "/.env")
+
+_X86, _ARM = "x86_64", "aarch64"
+_TO_HOPPER = "5.0 6.0 7.0 7.5 8.0 8.6 9.0"
+_TURING_UP = "7.5 8.0 8.6 9.0 10.0 12.0"
+# (releases from, to, CUDA, machine, native code, whether 12.0 or 9.0 also comes as PTX). From the "PyTorch CUDA Support
+# Matrix" of RELEASE.md in pytorch/pytorch at 2.8 to 2.14, as of 2026-11-20. What is not listed is unknown.
+WHEELS: tuple[tuple[str, str, tuple[str, ...], str, str, str], ...] = (
+    ("2.12", "2.14", ("12.6",), _X86, _TO_HOPPER, ""),
+    ("2.12", "2.14", ("13.0", "13.2"), _X86, _TURING_UP, "12.0"),
+    ("2.12", "2.14", ("12.6",), _ARM, "8.0 9.0", ""),
+    ("2.12", "2.14", ("13.0", "13.2"), _ARM, "8.0 9.0 10.0 11.0 12.0", "12.0"),
+    ("2.11", "2.11", ("12.6",), _X86, _TO_HOPPER, ""),
+    ("2.11", "2.11", ("12.8",), _X86, _TURING_UP, ""),
+    ("2.11", "2.11", ("13.0",), _X86, _TURING_UP, "12.0"),
+    ("2.9", "2.10", ("12.6",), _X86, _TO_HOPPER, ""),
+    ("2.8", "2.10", ("12.8",), _X86, f"7.0 {_TURING_UP}", ""),
+    ("2.9", "2.10", ("13.0",), _X86, _TURING_UP, "12.0"),
+    ("2.3", "2.8", ("11.8", "12.1", "12.4", "12.6"), _X86, _TO_HOPPER, ""),
+)
+
+_ASSIGNED = re.compile(r"^(__version__|cuda|hip|xpu|debug|git_version)\b[^=\n]{0,60}=[ \t]*(None|True|False|'[^'\n]{0,200}'|\"[^\"\n]{0,200}\")", re.MULTILINE)
+_OFFICIAL = re.compile(r"cpu|cu\d{2,3}|rocm[\d.]{1,12}|xpu")
+_DIST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]{0,120})-([0-9][A-Za-z0-9.+!_]{0,120}?)(?:-py[\d.]{1,8})?\.(?:dist-info|egg-info)")
+_REQUIRES = re.compile(r"^Requires-Dist:[ \t]*(\S[^\r\n]{0,1000})", re.MULTILINE)
+_EXTRA = re.compile(r"\bextra\s*==\s*[\"']([^\"']{1,100})[\"']")
+_CONDA = re.compile(r"([a-z0-9_][a-z0-9_.-]{0,120})-([0-9][^-]{0,60})-([^-]{1,120})\.json")
+_FROM_CHANNEL = re.compile(r"^\+(\S{1,300})::(\S{1,300})$", re.MULTILINE)
+_PYTORCH_CHANNEL_BUILD = re.compile(r"py3\.\d{1,2}_(?:cpu|cuda[\d.]{1,12}_cudnn[\d.]{1,12})_\d{1,4}")
+_CUDA_MAJOR = re.compile(r"-cu(\d{2})$")
+_BUILT_FOR = re.compile(r"torch(\d\.\d{1,2})|(?:^|\.)pt(\d)(\d{1,2})cu")
+_OPENMP = re.compile(r"(libgomp|libiomp5|libomp)(?:-[0-9a-f]{4,16})?\.so(?:\.[\d.]{1,12})?")
+_EDITABLE = re.compile(r"__editable__\.torch-[^/]{1,200}\.pth|__editable___torch_[^/]{1,200}_finder\.py|torch\.egg-link")
+_EDITABLE_SOURCE = re.compile(r"['\"]torch['\"]: ?['\"](/[^'\"]{1,1000})['\"]")
+_PINNED_TORCH = re.compile(r"^torch\s*(?:\[[^\]]{0,40}\])?\s*===?\s*\d", re.MULTILINE)
+
+
+class Pin(Record):
+    """A library that torch pins, and what is installed instead."""
+
+    name: Annotated[str, fact("distribution that torch requires", METADATA)]
+    wanted: Annotated[str, fact("versions that torch asks for", METADATA)]
+    installed: Annotated[str, fact("version that is installed; empty when it is absent", SITES)]
+
+
+class Companion(Record):
+    """A package that is built for one version of torch."""
+
+    name: Annotated[str, fact("its distribution", SITES)]
+    version: Annotated[str, fact("its version", SITES)]
+    wants: Annotated[str, fact("the versions of torch that it asks for; empty when it does not say", "/*-packages/*.dist-info/METADATA")]
+    fits: Annotated[bool | None, fact("whether the installed torch is one of them", "/*-packages/*.dist-info/METADATA", VERSION)]
+
+
+class Package(Record):
+    """An installed distribution."""
+
+    name: Annotated[str, fact("its name", SITES)]
+    version: Annotated[str, fact("its version", SITES)]
+
+
+class Copy(Record):
+    """Another torch that the same interpreter can import."""
+
+    site_packages: Annotated[str, fact("the folder that holds it", SITES)]
+    version: Annotated[str, fact("its version; empty when its files do not say", VERSION)]
+
+
+class Broken(Record):
+    """An extension that is installed and cannot be imported."""
+
+    name: Annotated[str, fact("its module", PROBE_EXTENSIONS)]
+    error: Annotated[str, fact("what importing it says", PROBE_EXTENSIONS)]
+
+
+class Deep(Record):
+    """What torch says of itself in the user's interpreter."""
+
+    version: Annotated[str | None, fact("torch.__version__", PROBE)] = None
+    cuda: Annotated[str | None, fact("torch.version.cuda; empty without CUDA", PROBE)] = None
+    cudnn: Annotated[str | None, fact("version of the cuDNN that torch loads; empty without", PROBE)] = None
+    nccl: Annotated[str | None, fact("version of NCCL in torch; empty without", PROBE)] = None
+    arch_list: Annotated[tuple[str, ...] | None, fact("torch.cuda.get_arch_list()", PROBE)] = None
+    cuda_available: Annotated[bool | None, fact("torch.cuda.is_available()", PROBE)] = None
+    cuda_error: Annotated[str | None, fact("why CUDA cannot be used; empty when it can or is not built in", PROBE)] = None
+    devices: Annotated[int | None, fact("GPUs that torch sees", PROBE)] = None
+    threads: Annotated[int | None, fact("torch.get_num_threads()", PROBE)] = None
+    interop_threads: Annotated[int | None, fact("torch.get_num_interop_threads()", PROBE)] = None
+    cpu_capability: Annotated[str | None, fact("instruction set that torch's CPU kernels use", PROBE)] = None
+    blas: Annotated[str | None, fact("matrix library of the build: mkl, open, …", PROBE)] = None
+    parallel_info: Annotated[str | None, fact("torch.__config__.parallel_info()", PROBE)] = None
+    numpy_blas: Annotated[str | None, fact("matrix library of NumPy; empty without NumPy", PROBE)] = None
+    threadpools: Annotated[tuple[str, ...] | None, fact("thread pools of loaded libraries as threadpoolctl lists them", PROBE)] = None
+    gil_enabled: Annotated[bool | None, fact("whether the GIL is on once torch is imported", PROBE)] = None
+    dev_mode: Annotated[bool | None, fact("sys.flags.dev_mode", PROBE)] = None
+    import_seconds: Annotated[float | None, fact("how long importing torch took", PROBE)] = None
+    error: Annotated[str, fact("why torch cannot be imported; empty when it can", PROBE)] = ""
+    broken: Annotated[tuple[Broken, ...] | None, fact("installed extensions that cannot be imported", PROBE_EXTENSIONS)] = None
+
+
+class Install(Record):
+    """One PyTorch that an interpreter of this machine imports."""
+
+    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)]
+    site_packages: Annotated[str, fact("folder that holds torch", VERSION)]
+    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)]
+    python_version: Annotated[str | None, fact("version of the interpreter", "/*/pyvenv.cfg", "/*/bin/python3")]
+    active: Annotated[bool, fact("what the shell that started sysperf would import", "/proc/self/environ", "which")] = False
+    interpreter: Annotated[str | None, fact("the program to start", "/*/bin/python3")] = None
+    free_threaded: Annotated[bool | None, fact("an interpreter built to run without the GIL", "/*/bin/python3")] = None
+    py_debug: Annotated[bool | None, fact("an interpreter built with Py_DEBUG", "/*/_sysconfigdata_d*_linux_*.py")] = None
+    headers: Annotated[bool | None, fact("Python.h is there, which compiled kernels need", "/*/include/python*/Python.h")] = None
+    compiler: Annotated[bool | None, fact("a C++ compiler is on the PATH or in the environment", "which", CONDA)] = None
+    version: Annotated[str | None, fact("version of torch, with its local part", VERSION)] = None
+    local: Annotated[str | None, fact("local part of the version, such as cpu or cu130; empty without", VERSION)] = None
+    cuda: Annotated[str | None, fact("CUDA that it was built with; empty without", VERSION)] = None
+    hip: Annotated[str | None, fact("ROCm that it was built with; empty without", VERSION)] = None
+    xpu: Annotated[str | None, fact("Intel GPU runtime that it was built with; empty without", VERSION)] = None
+    debug: Annotated[bool | None, fact("a debug build of torch", VERSION)] = None
+    git: Annotated[str | None, fact("commit that it was built from", VERSION)] = None
+    official: Annotated[bool | None, fact("a release of the PyTorch project; unknown for rebuilds that look alike", VERSION, CONDA)] = None
+    editable: Annotated[bool | None, fact("installed from a source folder", SITES)] = None
+    installer: Annotated[str | None, fact("what installed torch: pip, uv, conda, …; empty when nothing says", INSTALLER, CONDA)] = None
+    conda_channel: Annotated[str | None, fact("conda channel of torch; empty when conda did not install it", "/*/conda-meta/history", CONDA)] = None
+    pin_mismatches: Annotated[tuple[Pin, ...] | None, fact("libraries that torch pins and that differ or are absent", METADATA)] = None
+    cudnn: Annotated[str | None, fact("version of cuDNN in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
+    nccl: Annotated[str | None, fact("version of NCCL in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
+    triton: Annotated[str | None, fact("version of triton; empty when it is absent", SITES, CONDA)] = None
+    cuda_majors: Annotated[tuple[str, ...] | None, fact("CUDA majors of the nvidia-*-cuNN packages in the environment", SITES)] = None
+    companions: Annotated[tuple[Companion, ...] | None, fact("packages that are built for one torch", SITES)] = None
+    extensions: Annotated[tuple[Package, ...] | None, fact("packages with compiled kernels for torch", SITES)] = None
+    jit_extensions: Annotated[bool | None, fact("extensions were compiled on this machine by torch", "/*/.cache/torch_extensions")] = None
+    arch_list: Annotated[tuple[str, ...] | None, fact("GPU code in the build, as torch names it: sm_80, compute_120", VERSION, PROBE)] = None
+    arch_source: Annotated[str | None, fact("where arch_list is from: probe, or table for what official wheels of this version hold", VERSION)] = None
+    sass: Annotated[tuple[str, ...] | None, fact("compute capabilities with native code", VERSION, PROBE)] = None
+    ptx: Annotated[tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", VERSION, PROBE)] = None
+    openmp_runtime: Annotated[str | None, fact("OpenMP runtime of torch: libgomp, libiomp5 or libomp", TORCH_LIB, CONDA)] = None
+    openmp_shipped: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes in torch's own folder", TORCH_LIB)] = None
+    other_openmp: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes that other packages of the environment bring", "/*-packages/*.libs", CONDA)] = None
+    blas: Annotated[str | None, fact("matrix library of torch on CPUs: mkl, openblas, …", TORCH_LIB, CONDA, PROBE)] = None
+    numpy: Annotated[str | None, fact("version of NumPy; empty when it is absent", SITES)] = None
+    numpy_installer: Annotated[str | None, fact("what installed NumPy; empty when nothing says", INSTALLER, CONDA)] = None
+    numpy_blas: Annotated[str | None, fact("matrix library of NumPy: openblas, mkl, reference, …", "/*/numpy.libs", CONDA, "/etc/alternatives/libblas.so.3*", PROBE)] = None
+    duplicates: Annotated[tuple[Copy, ...] | None, fact("further copies of torch that the same interpreter can import", VERSION)] = None
+    stale_dists: Annotated[tuple[str, ...] | None, fact("leftovers of other torch versions in the same folder", SITES)] = None
+    ipex: Annotated[str | None, fact("version of intel-extension-for-pytorch; empty when it is absent", SITES)] = None
+    torchvision: Annotated[str | None, fact("version of torchvision; empty when it is absent", SITES)] = None
+    pillow: Annotated[str | None, fact("version of Pillow; empty when it is absent", SITES)] = None
+    fast_decoders: Annotated[tuple[str, ...] | None, fact("faster image decoders than Pillow that are installed", SITES)] = None
+    prefix_fstype: Annotated[str | None, fact("file system that holds the environment", "/proc/self/mountinfo")] = None
+    project: Annotated[str | None, fact("folder of the project that the environment belongs to; empty when it lies in none", "/*/pyproject.toml")] = None
+    lock_file: Annotated[str | None, fact("lock file of the project; empty without", *(f"/*/{name}" for name in LOCKS))] = None
+    requirements_pinned: Annotated[bool | None, fact("requirements.txt pins torch exactly", "/*/requirements.txt")] = None
+    deep: Annotated[Deep | None, fact("what torch says of itself; only with --deep", PROBE)] = None
+
+
+class Torch(Record):
+    """PyTorch installations, the shell's own first."""
+
+    installs: Annotated[tuple[Install, ...], fact("installations found", VERSION)]
+    environments_without: Annotated[int, fact("Python environments without torch", VERSION)] = 0
+
+
+def collect(host: Host) -> Torch:
+    """Find the installations. Raises Missing in a capture that holds no Python environment."""
+    shell = shell_of(host)
+    found, _ = environments(host, shell)
+    if not found and host.exists("/usr/bin") is None:
+        raise Missing("no Python environment was captured")
+    installs: dict[str, Install] = {}
+    without = 0
+    for environment in found:
+        site = _torch_site(host, environment)
+        if site is None:
+            without += 1
+        elif site not in installs:
+            deep = bool(getattr(host, "deep", False)) and len(installs) < MAX_PROBED
+            installs[site] = _install(host, environment, site, shell, deep=deep)
+    return Torch(tuple(installs.values()), without)
+
+
+def install_at(host: Host, where: str) -> Install | None:
+    """The installation at a prefix, or around a path in its site-packages; None when there is none."""
+    shell = shell_of(host)
+    environment = environment_at(host, where, shell, active_prefix(host, shell))
+    if environment is None:
+        return None
+    site = next((folder for folder in environment.site_packages if where.startswith(f"{folder}/") or where == folder), None)
+    site = site or _torch_site(host, environment)
+    return _install(host, environment, site, shell) if site else None

@@ -1,0 +1,151 @@
+"""The verbs of sysperf: each joins two or three stages in a few lines."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.collect import AREAS, collect, record_types
+from sysperf.evaluate.compare import compare
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.judge import judge, rank
+from sysperf.evaluate.ruleset import Ruleset, Schema, load, make_schema, site_files
+from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
+from sysperf.host import Host
+from sysperf.model.difference import Difference, Drift
+from sysperf.model.errors import CaptureError
+from sysperf.model.outcome import Report
+from sysperf.model.record import convert, from_json
+from sysperf.model.snapshot import Area, Snapshot
+
+MAX_REPORT_BYTES = 64 << 20
+
+
+def schema() -> Schema:
+    """Every fact that a rule may name."""
+    return make_schema({**record_types(), "drift": Drift})
+
+
+def rule_files() -> list[Path]:
+    """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).parent
+    folder = package / "rules" if (package / "rules").is_dir() else package.parent / "rules"
+    return sorted(folder.glob("*.toml"))
+
+
+def site_rule_files(extra: Sequence[Path] = ()) -> list[Path]:
+    """The rule files of this machine and user, then those named on the command line."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return site_files((Path("/etc/sysperf/rules.d"), Path(home) / "sysperf/rules.d"), extra)
+
+
+def rules(extra: Sequence[Path] = ()) -> Ruleset:
+    """All rules in force. Raises RuleError on the first mistake in a rule file."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return load(rule_files(), schema(), site=site_rule_files(extra), cache=Path(home) / "sysperf/rules.json")
+
+
+def now() -> str:
+    """The time, as reports write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def snapshot(host: Host, areas: Sequence[str] = AREAS) -> Snapshot:
+    """Read these areas of a machine."""
+    return Snapshot(taken_at=now(), root=host.root, deep=host.deep, areas=collect(host, areas))
+
+
+def audit(
+    host: Host,
+    ruleset: Ruleset,
+    *,
+    areas: Sequence[str] = AREAS,
+    waivers: Sequence[Waiver] = (),
+    baseline: Baseline | None = None,
+    reference: Snapshot | None = None,
+) -> Report:
+    """Read a machine and judge it."""
+    start = time.perf_counter()
+    facts = snapshot(host, areas)
+    report = judged(facts, ruleset, Ledger(facts, host.sources), waivers=waivers, baseline=baseline, reference=reference)
+    return msgspec.structs.replace(report, took_ms=round((time.perf_counter() - start) * 1e3, 1))
+
+
+def judged(
+    facts: Snapshot,
+    ruleset: Ruleset,
+    ledger: Ledger | None = None,
+    *,
+    waivers: Sequence[Waiver] = (),
+    baseline: Baseline | None = None,
+    reference: Snapshot | None = None,
+) -> Report:
+    """Judge a machine that was read before."""
+    facts = _with_drift(facts, reference, ruleset)
+    verdicts = judge(ruleset, facts, ledger or Ledger(facts))
+    verdicts.outcomes = apply_waivers(verdicts.outcomes, waivers, baseline, ruleset)
+    verdicts.outcomes.sort(key=rank)
+    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(verdicts.outcomes), tally=verdicts.tally(len(ruleset.rules)))
+
+
+def _with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:
+    if reference is None:
+        return facts if "drift" in facts.areas else _add_area(facts, "drift", Area(Drift()))
+    found = compare([reference, facts], ruleset.tables.get("matters", {}))
+    shown = tuple(f"{one.fact}: {one.values[0]} → {one.values[1]}" for one in found)
+    return _add_area(facts, "drift", Area(Drift(reference.root, shown)))
+
+
+def _add_area(facts: Snapshot, name: str, area: Area) -> Snapshot:
+    return msgspec.structs.replace(facts, areas={**facts.areas, name: area})
+
+
+def differences(machines: Sequence[Snapshot], ruleset: Ruleset) -> list[Difference]:
+    """What differs between machines and matters for speed, what matters most first."""
+    return compare(machines, ruleset.tables.get("matters", {}))
+
+
+def read_machine(path: Path) -> Snapshot:
+    """A machine from a saved report, saved facts, or a capture. Raises CaptureError."""
+    return read_saved(path) if is_json(path) else snapshot(Host(path))
+
+
+def is_json(path: Path) -> bool:
+    """Whether this is a saved report rather than a capture."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64).lstrip()[:1] == b"{"
+    except OSError:
+        return False
+
+
+def read_saved(path: Path) -> Snapshot:
+    """The snapshot in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
+    hint = "save one with `sysperf audit --format json --output FILE`"
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint)
+        raw = from_json(path.read_bytes(), dict[str, Any])
+        return _typed(raw.get("snapshot", raw))
+    except OSError as error:
+        raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
+    except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError) as error:
+        raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
+
+
+def _typed(raw: dict[str, Any]) -> Snapshot:
+    """A snapshot whose areas hold their records again. Areas this version does not know are left out."""
+    found: Snapshot = convert(raw, Snapshot)
+    records = {**record_types(), "drift": Drift}
+    areas = {
+        name: msgspec.structs.replace(area, facts=None if area.facts is None else convert(area.facts, records[name]))
+        for name, area in found.areas.items()
+        if name in records
+    }
+    return msgspec.structs.replace(found, areas=areas)

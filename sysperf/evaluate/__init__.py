@@ -1,0 +1,1 @@
+"""Rules on facts: load them, check them against the facts there are, judge a machine by them."""

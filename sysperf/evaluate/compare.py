@@ -1,0 +1,89 @@
+"""Machines side by side: which facts differ, and which of those matter for speed.
+
+What matters is data: the table ``matters`` of rules/drift.toml gives fact patterns, most important first, each with the
+reason. Facts that are not in it (temperatures, free memory, process numbers) differ between any two machines.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sysperf.evaluate.schema import fields, is_record
+from sysperf.model.difference import Difference
+from sysperf.model.snapshot import Snapshot
+from sysperf.model.text import neutral
+
+UNKNOWN = "?"
+ABSENT = "–"
+_KEYS = ("prefix", "name", "id", "index", "address")
+_MAX_FACTS = 200_000
+
+
+def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Difference]:
+    """The differences that matter, most important first."""
+    patterns = list(matters)
+    flat = [dict(_wanted(machine, patterns)) for machine in machines]
+    found = []
+    for fact in dict.fromkeys(name for one in flat for name in one):
+        values = tuple(_value(one, fact, machine) for one, machine in zip(flat, machines, strict=True))
+        if len(set(values)) > 1:
+            pattern = _first_match(_pattern_name(fact), patterns)
+            found.append(Difference(fact.partition(".")[0], fact, values, matters[patterns[pattern]], pattern))
+    return sorted(found, key=lambda one: (one.rank, one.fact))
+
+
+def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name, area in machine.areas.items():
+        for count, (fact, value) in enumerate(_flatten(area.facts, name)):
+            if count > _MAX_FACTS:
+                return
+            if _first_match(_pattern_name(fact), patterns) < len(patterns):
+                yield fact, value
+
+
+def _first_match(name: str, patterns: Sequence[str]) -> int:
+    return next((index for index, pattern in enumerate(patterns) if fnmatch.fnmatchcase(name, pattern)), len(patterns))
+
+
+def _pattern_name(fact: str) -> str:
+    """``gpu.devices[3].name`` as the table writes it: ``gpu.devices.name``."""
+    return "".join(part.partition("]")[2] if "]" in part else part for part in fact.split("["))
+
+
+def _value(flat: Mapping[str, str], fact: str, machine: Snapshot) -> str:
+    if fact in flat:
+        return flat[fact]
+    area = machine.areas.get(fact.partition(".")[0])
+    return UNKNOWN if area is None or area.facts is None else ABSENT
+
+
+def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if is_record(type(value)):
+        for name in fields(type(value)):
+            yield from _flatten(getattr(value, name), f"{path}.{name}")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flatten(item, f"{path}.{neutral(str(name), 80)}")
+    elif isinstance(value, tuple) and value and is_record(type(value[0])):
+        yield f"{path}.count", str(len(value))
+        for index, item in enumerate(value):
+            yield from _flatten(item, f"{path}[{_identity(item, index)}]")
+    else:
+        yield path, _text(value)
+
+
+def _identity(item: Any, index: int) -> str:
+    key = next((key for key in _KEYS if getattr(item, key, None) is not None), None)
+    return neutral(str(getattr(item, key)), 120).replace("[", "(").replace("]", ")") if key else str(index)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, tuple):
+        return ", ".join(neutral(str(item), 80) for item in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return neutral(str(value), 200) or "none"

@@ -1,0 +1,128 @@
+"""Which file a fact came from, and why it is unknown: matches the facts' `reads` against what was read."""
+
+from __future__ import annotations
+
+import bisect
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sysperf.model.outcome import Evidence, Gap
+from sysperf.model.record import plain
+from sysperf.model.snapshot import Snapshot, Source
+from sysperf.model.text import neutral
+
+MAX_EVIDENCE = 8
+MAX_ITEMS = 16
+MAX_MATCHES = 4_000
+_WILD = re.compile(r"[*?[]")
+_ITEM_KEYS = ("pid", "index", "bus_id", "address", "name", "id", "prefix")
+
+REMEDIES = (
+    (r"[Pp]ermission|not permitted|EACCES|EPERM", "run it as root: `sudo sysperf audit`"),
+    (r"not in this capture", "capture that machine again with `sysperf capture OUT.tar.zst`"),
+    (r"--deep|only deep", "add `--deep`"),
+    (r"NVML|[Dd]river", "install or load the NVIDIA driver, then run it again"),
+    (r"Not Supported", "nothing: this device or driver does not offer it"),
+)
+
+
+class Ledger:
+    """What was read, looked up by the patterns that facts declare."""
+
+    def __init__(self, snapshot: Snapshot, sources: Iterable[Source] = ()) -> None:
+        self._snapshot = snapshot
+        failed = (source for area in snapshot.areas.values() for source in area.failures)
+        self._errors: dict[str, str | None] = {source.path: source.error for source in (*sources, *failed)}
+        self._paths: list[str] | None = None
+
+    def evidence(self, touched: Mapping[str, Any], item: Any) -> tuple[Evidence, ...]:
+        """The touched facts with their values and files."""
+        chosen = list(touched.items())[:MAX_EVIDENCE]
+        return tuple(Evidence(path, shown(one.value), self.source(one.reads, item)) for path, one in chosen)
+
+    def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Any) -> tuple[Gap, ...]:
+        """The unknown facts with their reasons and what would make them readable."""
+        found = []
+        for path, given in list(facts.items())[:MAX_EVIDENCE]:
+            reason = given or self.reason(path, reads.get(path, ()), item)
+            found.append(Gap(path, neutral(reason), remedy(reason)))
+        return tuple(found)
+
+    def source(self, reads: tuple[str, ...], item: Any) -> str:
+        """The path that was read for a fact; its pattern when no single one is known."""
+        for pattern in reads:
+            for path in self._matching(pattern, item):
+                if self._errors[path] is None:
+                    return path
+        return reads[0] if reads else ""
+
+    def reason(self, fact: str, reads: tuple[str, ...], item: Any) -> str:
+        """Why a fact is unknown, in the words of what failed."""
+        for pattern in reads:
+            for path in self._matching(pattern, item):
+                error = self._errors[path]
+                if error is not None:
+                    return f"{path.removeprefix('nvml:')}: {error}"
+        area = self._snapshot.areas.get(_area_of(fact))
+        if area is not None and area.problem:
+            return area.problem
+        if any(pattern.startswith(("probe:", "run:")) for pattern in reads) and not self._snapshot.deep:
+            return "only read with --deep"
+        return f"{reads[0]}: does not say" if reads else "this machine does not say"
+
+    def _matching(self, pattern: str, item: Any) -> list[str]:
+        if pattern in self._errors:
+            return [pattern]
+        if pattern.startswith("nvml:"):
+            index = getattr(item, "index", "")
+            return [path for path in self._starting(f"{pattern}({index}") if path[len(pattern) + 1 + len(str(index)) :][:1] in (",", ")")]
+        wild = _WILD.search(pattern)
+        if not wild:
+            return []
+        matches = re.compile(fnmatch.translate(pattern)).match
+        found = [path for path in self._starting(pattern[: wild.start()]) if matches(path)]
+        keys = {str(getattr(item, key)) for key in _ITEM_KEYS if getattr(item, key, None) is not None}
+        mine = [path for path in found if not keys.isdisjoint(path.split("/"))]
+        return mine or found
+
+    def _starting(self, prefix: str) -> list[str]:
+        if self._paths is None:
+            self._paths = sorted(self._errors)
+        start = bisect.bisect_left(self._paths, prefix)
+        found = []
+        for path in self._paths[start : start + MAX_MATCHES]:
+            if not path.startswith(prefix):
+                break
+            found.append(path)
+        return found
+
+
+_BOUND = {"proc": "process", "procs": "process", "gpus": "gpu", "env": "torch", "envs": "torch"}
+
+
+def _area_of(fact: str) -> str:
+    root = re.split(r"[.\[]", fact, maxsplit=1)[0]
+    return _BOUND.get(root, root)
+
+
+def remedy(reason: str) -> str:
+    """What a person can do so that the next audit knows."""
+    for pattern, advice in REMEDIES:
+        if re.search(pattern, reason):
+            return advice
+    return ""
+
+
+def shown(value: Any) -> Any:
+    """A fact's value as bounded JSON data for a report."""
+    value = plain(value) if not isinstance(value, str) else value
+    if isinstance(value, str):
+        return neutral(value)
+    if isinstance(value, list | tuple):
+        kept = [shown(item) for item in value[:MAX_ITEMS]]
+        return [*kept, f"… {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else kept
+    if isinstance(value, dict):
+        return {neutral(str(key)): shown(item) for key, item in list(value.items())[:MAX_ITEMS]}
+    return value

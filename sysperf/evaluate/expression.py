@@ -1,0 +1,384 @@
+"""The condition language: a Python-like subset, checked against the facts' schema, evaluated with three-valued logic.
+
+A condition is parsed once, checked node by node and turned into closures. Evaluating it gives a value or `Unknown`,
+which names the facts that nobody knows; every fact that was touched is kept as evidence.
+
+Logic   Kleene's strong three-valued logic: False and Unknown is False, True or Unknown is True.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sysperf.evaluate import functions
+from sysperf.evaluate.functions import Unknown, unknown_of
+from sysperf.evaluate.schema import Schema, element, is_record, kind, suggest
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import RuleError
+from sysperf.model.version import Version
+
+MAX_LENGTH = 2_000
+MAX_STEPS = 100_000
+MAX_DEPTH = 40
+_LOOKS_LIKE_A_LOOP = re.compile(r"\(\?|\\[1-9]")
+
+
+class Touched:
+    """A fact that was looked at: its value, and what it is read from."""
+
+    __slots__ = ("reads", "value")
+
+    def __init__(self, value: Any, reads: tuple[str, ...]) -> None:
+        self.value = value
+        self.reads = reads
+
+
+class Scope:
+    """What the names mean while a condition is evaluated, and what it touched."""
+
+    __slots__ = ("names", "steps", "tables", "touched")
+
+    def __init__(self, names: dict[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self.names = names
+        self.tables = tables or {}
+        self.touched: dict[str, Touched] = {}
+        self.steps = 0
+
+    def spend(self) -> None:
+        """Count one step of a loop. Raises RuleError past the budget."""
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise RuleError(f"the condition takes more than {MAX_STEPS} steps")
+
+
+Node = Callable[[Scope], Any]
+
+
+class Expression:
+    """A checked expression: call it with a scope."""
+
+    __slots__ = ("run", "text", "tree", "type")
+
+    def __init__(self, text: str, tree: ast.expr, run: Node, annotation: Any) -> None:
+        self.text = text
+        self.tree = tree
+        self.run = run
+        self.type = annotation
+
+    def __call__(self, scope: Scope) -> Any:
+        return self.run(scope)
+
+
+def parse(text: str) -> ast.expr:
+    """The syntax tree of an expression. Raises RuleError on anything that is not one."""
+    if len(text) > MAX_LENGTH:
+        raise RuleError(f"the expression is longer than {MAX_LENGTH} characters")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RuleError(f"`{text[:80]}` is no expression: {getattr(error, 'msg', error)}") from None
+
+
+def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | None = None) -> Expression:
+    """Check and compile an expression. Raises RuleError that says which name or construct is wrong.
+
+    `params` are the values of ``p.NAME``; they are constants.
+    """
+    tree = parse(text)
+    run, annotation = _Compiler(schema, params or {}).visit(tree, 0)
+    return Expression(text, tree, run, annotation)
+
+
+class _Compiler:
+    """One method a kind of syntax node; each returns the closure and the type of its value."""
+
+    def __init__(self, schema: Schema, params: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._params = params
+        self._loops = 0
+
+    def visit(self, node: ast.expr, depth: int) -> tuple[Node, Any]:
+        if depth > MAX_DEPTH:
+            raise RuleError("the expression is nested too deeply")
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: {type(node).__name__} is not part of the condition language")
+        compiled: tuple[Node, Any] = method(node, depth + 1)
+        return compiled
+
+    # ---------------------------------------------------------------- values
+
+    def _constant(self, node: ast.Constant, _depth: int) -> tuple[Node, Any]:
+        value = node.value
+        if not isinstance(value, bool | int | float | str):
+            raise RuleError(f"`{value!r}` is no number, text or truth value")
+        return lambda _: value, type(value)
+
+    def _name(self, node: ast.Name, depth: int) -> tuple[Node, Any]:
+        return self._chain(node, depth)
+
+    def _attribute(self, node: ast.Attribute, depth: int) -> tuple[Node, Any]:
+        return self._chain(node, depth)
+
+    def _subscript(self, node: ast.Subscript, depth: int) -> tuple[Node, Any]:
+        return self._chain(node, depth)
+
+    def _chain(self, node: ast.expr, _depth: int) -> tuple[Node, Any]:
+        root, steps = unchain(node)
+        if root == "p":
+            return self._parameter(steps)
+        annotation, reads, path = self._schema.root(root), (), root
+        for step in steps:
+            if isinstance(step, int):
+                annotation, path = element(annotation), f"{path}[{step}]"
+                continue
+            field = self._schema.step(annotation, step, path)
+            annotation, reads, path = field.type, field.reads or reads, f"{path}.{step}"
+        return _getter(root, steps, path, reads, is_text_mapping(self._schema, root, steps)), annotation
+
+    def _parameter(self, steps: list[str | int]) -> tuple[Node, Any]:
+        name = steps[0] if len(steps) == 1 else None
+        if name not in self._params:
+            raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(str(name), self._params, 'p')}")
+        value = self._params[name]
+        if isinstance(value, list):
+            value = tuple(value)
+        return lambda _: value, type(value)
+
+    def _list(self, node: ast.List, depth: int) -> tuple[Node, Any]:
+        parts = [self.visit(item, depth)[0] for item in node.elts]
+        return lambda scope: [part(scope) for part in parts], Any
+
+    def _tuple(self, node: ast.Tuple, depth: int) -> tuple[Node, Any]:
+        return self._list(ast.List(node.elts), depth)
+
+    # ---------------------------------------------------------------- logic
+
+    def _boolop(self, node: ast.BoolOp, depth: int) -> tuple[Node, Any]:
+        parts = [self._truth(value, depth) for value in node.values]
+        decisive = isinstance(node.op, ast.Or)
+
+        def run(scope: Scope) -> Any:
+            doubt: Unknown | None = None
+            for part in parts:
+                value = part(scope)
+                if isinstance(value, Unknown):
+                    doubt = value if doubt is None else doubt + value
+                elif bool(value) is decisive:
+                    return decisive
+            return doubt if doubt is not None else not decisive
+
+        return run, bool
+
+    def _truth(self, node: ast.expr, depth: int) -> Node:
+        run, annotation = self.visit(node, depth)
+        if is_record(annotation) or kind(annotation) in ("text", "version"):
+            raise RuleError(f"`{ast.unparse(node)[:60]}` is {kind(annotation)}, not true or false: compare it with something")
+        return run
+
+    def _unaryop(self, node: ast.UnaryOp, depth: int) -> tuple[Node, Any]:
+        if isinstance(node.op, ast.Not):
+            inner = self._truth(node.operand, depth)
+            return lambda scope: value if isinstance(value := inner(scope), Unknown) else not value, bool
+        if isinstance(node.op, ast.USub):
+            number = self._number(node.operand, depth)
+            return lambda scope: value if isinstance(value := number(scope), Unknown) else -value, float
+        raise RuleError(f"`{ast.unparse(node)[:60]}`: this operator is not part of the condition language")
+
+    def _ifexp(self, node: ast.IfExp, depth: int) -> tuple[Node, Any]:
+        test = self._truth(node.test, depth)
+        (then, annotation), (other, _) = self.visit(node.body, depth), self.visit(node.orelse, depth)
+
+        def run(scope: Scope) -> Any:
+            value = test(scope)
+            return value if isinstance(value, Unknown) else then(scope) if value else other(scope)
+
+        return run, annotation
+
+    # ---------------------------------------------------------------- numbers and comparisons
+
+    def _number(self, node: ast.expr, depth: int) -> Node:
+        run, annotation = self.visit(node, depth)
+        if kind(annotation) not in ("number", "any"):
+            raise RuleError(f"`{ast.unparse(node)[:60]}` is {kind(annotation)}, not a number")
+        return run
+
+    def _binop(self, node: ast.BinOp, depth: int) -> tuple[Node, Any]:
+        operator = functions.ARITHMETIC.get(type(node.op))
+        if operator is None:
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: this operator is not part of the condition language")
+        left, right = self._number(node.left, depth), self._number(node.right, depth)
+
+        def run(scope: Scope) -> Any:
+            one, two = left(scope), right(scope)
+            doubt = unknown_of(one, two)
+            return doubt if doubt is not None else operator(one, two)
+
+        return run, float
+
+    def _compare(self, node: ast.Compare, depth: int) -> tuple[Node, Any]:
+        operands = [self.visit(operand, depth) for operand in (node.left, *node.comparators)]
+        tests = [functions.COMPARISONS[type(op)] if type(op) in functions.COMPARISONS else None for op in node.ops]
+        for index, (op, test) in enumerate(zip(node.ops, tests, strict=True)):
+            if test is None:
+                raise RuleError(f"`{ast.unparse(node)[:60]}`: use == and != instead of `is`")
+            _comparable(node, op, operands[index][1], operands[index + 1][1])
+        runs = [run for run, _ in operands]
+
+        def run(scope: Scope) -> Any:
+            doubt: Unknown | None = None
+            left = runs[0](scope)
+            for index, test in enumerate(tests, 1):
+                right = runs[index](scope)
+                answer = unknown_of(left, right)
+                if answer is None:
+                    answer = test(left, right)  # type: ignore[misc]  # refused above when None
+                if isinstance(answer, Unknown):
+                    doubt = answer if doubt is None else doubt + answer
+                elif not answer:
+                    return False
+                left = right
+            return doubt if doubt is not None else True
+
+        return run, bool
+
+    # ---------------------------------------------------------------- loops and calls
+
+    def _generatorexp(self, node: ast.GeneratorExp | ast.ListComp, depth: int) -> tuple[Node, Any]:
+        self._loops += 1
+        if len(node.generators) != 1 or self._loops > 2:
+            raise RuleError("a comprehension has one `for`, and at most one other comprehension in it")
+        (loop,) = node.generators
+        if not isinstance(loop.target, ast.Name) or loop.is_async:
+            raise RuleError("a comprehension binds one plain name")
+        source, annotation = self.visit(loop.iter, depth)
+        name, outer = loop.target.id, self._schema
+        _plain_name(name)
+        self._schema = outer.bind(name, element(annotation))
+        keep = [self._truth(test, depth) for test in loop.ifs]
+        value, value_type = self.visit(node.elt, depth)
+        self._schema, self._loops = outer, self._loops - 1
+        return lambda scope: functions.each(scope, source(scope), name, keep, value), tuple[value_type, ...]  # type: ignore[valid-type]
+
+    _listcomp = _generatorexp
+
+    def _call(self, node: ast.Call, depth: int) -> tuple[Node, Any]:
+        if not isinstance(node.func, ast.Name) or node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: only the listed functions can be called, with plain arguments")
+        name = node.func.id
+        if name not in functions.FUNCTIONS:
+            raise RuleError(f"`{name}` is no function of the condition language{suggest(name, functions.FUNCTIONS)}")
+        function, low, high, result = functions.FUNCTIONS[name]
+        if not low <= len(node.args) <= high:
+            raise RuleError(f"`{name}` takes {low if low == high else f'{low} to {high}'} arguments")
+        if name == "matches":
+            _regex(node.args[1])
+        compiled = [self.visit(arg, depth) for arg in node.args]
+        arguments = [run for run, _ in compiled]
+        return lambda scope: function(scope, *[argument(scope) for argument in arguments]), compiled[0][1] if result is None else result
+
+
+def unchain(node: ast.expr) -> tuple[str, list[str | int]]:
+    """``a.b['x'][0].c`` as its root name and its steps. Raises RuleError when it is anything else."""
+    steps: list[str | int] = []
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            _plain_name(node.attr)
+            steps.append(node.attr)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str | int):
+            steps.append(node.slice.value)
+        else:
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: facts are reached by names, dots and constant subscripts only")
+        node = node.value
+    _plain_name(node.id)
+    return node.id, steps[::-1]
+
+
+def is_text_mapping(schema: Schema, root: str, steps: list[str | int]) -> bool:
+    """Whether the last step looks a key up in a mapping of text, where what is not set is empty."""
+    annotation, path = schema.root(root), root
+    for step in steps[:-1]:
+        annotation = element(annotation) if isinstance(step, int) else schema.step(annotation, step, path).type
+        path = f"{path}.{step}"
+    return kind(annotation) == "mapping" and element(annotation) is str
+
+
+def _plain_name(name: str) -> None:
+    if name.startswith("_"):
+        raise RuleError(f"`{name}`: names that begin with _ are not part of the condition language")
+
+
+def _getter(root: str, steps: list[str | int], path: str, reads: tuple[str, ...], absent_is_empty: bool) -> Node:
+    def run(scope: Scope) -> Any:
+        value = scope.names.get(root)
+        for step in steps:
+            if value is None:
+                break
+            if isinstance(step, int):
+                value = value[step] if step < len(value) else None
+            elif isinstance(value, dict):
+                value = value.get(step, "" if absent_is_empty else None)
+            else:
+                value = getattr(value, step, None)
+        if value is None:
+            return Unknown({path: ""}, {path: reads})
+        if path not in scope.touched and steps and not hasattr(value, "__struct_fields__"):
+            scope.touched[path] = Touched(value, reads)
+        return value
+
+    return run
+
+
+_ORDERED = {"number", "version", "text", "any"}
+
+
+def _comparable(node: ast.Compare, op: ast.cmpop, left: Any, right: Any) -> None:
+    one, two = kind(left), kind(right)
+    if isinstance(op, ast.In | ast.NotIn):
+        if two in ("number", "truth", "version", "record"):
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: nothing can be in a {two}")
+        return
+    if "any" in (one, two):
+        return
+    mixed = one != two
+    unordered = not isinstance(op, ast.Eq | ast.NotEq) and one not in _ORDERED
+    if mixed or unordered:
+        raise RuleError(f"`{ast.unparse(node)[:60]}` compares {one} with {two}")
+
+
+def _regex(node: ast.expr) -> None:
+    """A pattern is a constant whose time is bounded: no groups repeated that repeat or choose inside, no look-around."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        raise RuleError("the pattern of `matches` must be a constant text")
+    pattern = node.value
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise RuleError(f"`{pattern[:60]}` is no regular expression: {error}") from None
+    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
+    if _LOOKS_LIKE_A_LOOP.search(pattern.replace("(?:", "(").replace("(?i)", "")):
+        raise RuleError(f"`{pattern[:60]}`: back references and look-around are not part of the condition language")
+    if len(re.findall(r"[*+]|\{\d*,\d*\}", bare)) > 2 or _repeats_a_group(bare):
+        raise RuleError(f"`{pattern[:60]}` could take too long: at most two repetitions, and none of a group that repeats or chooses")
+
+
+def _repeats_a_group(bare: str) -> bool:
+    inside: list[bool] = []
+    for index, char in enumerate(bare):
+        if char == "(":
+            inside.append(False)
+        elif char in "*+?{|" and inside:
+            inside[-1] = True
+        elif char == ")" and inside:
+            risky = inside.pop()
+            if risky and bare[index + 1 : index + 2] in ("*", "+", "{"):
+                return True
+            if inside and risky:
+                inside[-1] = True
+    return False
+
+
+__all__ = ["CpuSet", "Expression", "Scope", "Touched", "Unknown", "Version", "compile_expression", "parse", "unchain"]

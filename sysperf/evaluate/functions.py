@@ -1,0 +1,251 @@
+"""The operators and functions of the condition language, on values that may be unknown."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.version import Version
+
+MAX_TEXT = 1_024
+"""Only this much of a text is searched by `matches`; with two repetitions at most, that bounds its time."""
+
+
+class Unknown:
+    """A value that nobody knows: the facts it depends on, with a reason where the fact itself does not have one."""
+
+    __slots__ = ("facts", "reads")
+
+    def __init__(self, facts: dict[str, str], reads: dict[str, tuple[str, ...]] | None = None) -> None:
+        self.facts = facts
+        self.reads = reads or {}
+
+    def __add__(self, other: Unknown) -> Unknown:
+        return Unknown({**self.facts, **other.facts}, {**self.reads, **other.reads})
+
+    def __bool__(self) -> bool:
+        raise TypeError("an unknown is neither true nor false")
+
+
+def unknown_of(*values: Any) -> Unknown | None:
+    """The doubts among the values, joined; None when all are known."""
+    doubt: Unknown | None = None
+    for value in values:
+        if isinstance(value, Unknown):
+            doubt = value if doubt is None else doubt + value
+    return doubt
+
+
+def because(what: str, reason: str) -> Unknown:
+    """An unknown that is not a fact's own."""
+    return Unknown({what: reason})
+
+
+def _arithmetic(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def run(left: Any, right: Any) -> Any:
+        if not isinstance(left, int | float) or not isinstance(right, int | float):
+            return because(f"{symbol} on {left!r:.40} and {right!r:.40}", "only numbers can be calculated with")
+        try:
+            return function(left, right)
+        except (ZeroDivisionError, OverflowError) as error:
+            return because(f"{left!r:.40} {symbol} {right!r:.40}", str(error))
+
+    return run
+
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: _arithmetic("+", operator.add),
+    ast.Sub: _arithmetic("-", operator.sub),
+    ast.Mult: _arithmetic("*", operator.mul),
+    ast.Div: _arithmetic("/", operator.truediv),
+    ast.FloorDiv: _arithmetic("//", operator.floordiv),
+    ast.Mod: _arithmetic("%", operator.mod),
+}
+
+
+def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def run(left: Any, right: Any) -> Any:
+        try:
+            return bool(function(left, right))
+        except TypeError:
+            return because(f"{left!r:.40} {symbol} {right!r:.40}", "these cannot be compared")
+
+    return run
+
+
+def _contains(left: Any, right: Any) -> Any:
+    if isinstance(right, list | tuple):
+        doubt = unknown_of(*right)
+        if doubt is not None:
+            return True if any(not isinstance(item, Unknown) and item == left for item in right) else doubt
+    try:
+        return left in right
+    except TypeError:
+        return because(f"{left!r:.40} in {right!r:.40}", "nothing can be in that")
+
+
+def _not_contains(left: Any, right: Any) -> Any:
+    answer = _contains(left, right)
+    return answer if isinstance(answer, Unknown) else not answer
+
+
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: _ordered("<", operator.lt),
+    ast.LtE: _ordered("<=", operator.le),
+    ast.Gt: _ordered(">", operator.gt),
+    ast.GtE: _ordered(">=", operator.ge),
+    ast.In: _contains,
+    ast.NotIn: _not_contains,
+}
+
+
+def each(scope: Any, source: Any, name: str, keep: list[Any], value: Any) -> Any:
+    """The values of a comprehension; an element whose filter is unknown is unknown."""
+    if isinstance(source, Unknown):
+        return source
+    outer = scope.names.get(name)
+    found = []
+    for item in source:
+        scope.spend()
+        scope.names[name] = item
+        # Evidence is kept for the last element only: one example is what a person can read.
+        scope.touched = {path: touched for path, touched in scope.touched.items() if path.partition(".")[0] != name}
+        kept = _kept(scope, keep)
+        if isinstance(kept, Unknown):
+            found.append(kept)
+        elif kept:
+            found.append(value(scope))
+    scope.names[name] = outer
+    return found
+
+
+def _kept(scope: Any, keep: list[Any]) -> Any:
+    doubt: Unknown | None = None
+    for test in keep:
+        answer = test(scope)
+        if isinstance(answer, Unknown):
+            doubt = answer if doubt is None else doubt + answer
+        elif not answer:
+            return False
+    return doubt if doubt is not None else True
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple | CpuSet | dict) else [value]
+
+
+def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is unknown as soon as an argument, or an element of one, is; that fails as an unknown too."""
+
+    def run(_scope: Any, *args: Any) -> Any:
+        doubt = unknown_of(*args, *(item for arg in args if isinstance(arg, list) for item in arg))
+        if doubt is not None:
+            return doubt
+        try:
+            return function(*args)
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            return because(", ".join(f"{arg!r:.40}" for arg in args), str(error)[:200])
+
+    return run
+
+
+def _any(_scope: Any, values: Any) -> Any:
+    if isinstance(values, Unknown):
+        return values
+    if any(not isinstance(value, Unknown) and value for value in values):
+        return True
+    doubt = unknown_of(*values)
+    return doubt if doubt is not None else False
+
+
+def _all(_scope: Any, values: Any) -> Any:
+    if isinstance(values, Unknown):
+        return values
+    if any(not isinstance(value, Unknown) and not value for value in values):
+        return False
+    doubt = unknown_of(*values)
+    return doubt if doubt is not None else True
+
+
+def _known(_scope: Any, value: Any) -> bool:
+    return not isinstance(value, Unknown)
+
+
+def _default(_scope: Any, value: Any, otherwise: Any) -> Any:
+    return otherwise if isinstance(value, Unknown) else value
+
+
+def _table(scope: Any, name: Any, key: Any, *otherwise: Any) -> Any:
+    doubt = unknown_of(name, key)
+    if doubt is not None:
+        return doubt
+    rows = scope.tables.get(name, {})
+    if str(key) in rows:
+        return rows[str(key)]
+    return otherwise[0] if otherwise else because(f"table {name}", f"has no entry {str(key)[:40]!r}")
+
+
+@lru_cache(maxsize=512)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return _pattern(pattern).search(text[:MAX_TEXT]) is not None
+
+
+def _smallest(*values: Any) -> Any:
+    return min(_items(values[0]) if len(values) == 1 else values)
+
+
+def _largest(*values: Any) -> Any:
+    return max(_items(values[0]) if len(values) == 1 else values)
+
+
+def _whole(value: Any) -> int:
+    return int(value.strip() if isinstance(value, str) else value)
+
+
+def _version(value: Any) -> Version:
+    return value if isinstance(value, Version) else Version(value)
+
+
+def _unique(values: Any) -> list[Any]:
+    return list(dict.fromkeys(_items(values)))
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int, Any]] = {
+    # name: (function of scope and arguments, fewest arguments, most arguments, result type; None: that of the first)
+    "known": (_known, 1, 1, bool),
+    "default": (_default, 2, 2, None),
+    "any": (_any, 1, 1, bool),
+    "all": (_all, 1, 1, bool),
+    "len": (_strict(len), 1, 1, int),
+    "count": (_strict(lambda values: sum(1 for value in values if value)), 1, 1, int),
+    "min": (_strict(_smallest), 1, 9, Any),
+    "max": (_strict(_largest), 1, 9, Any),
+    "sum": (_strict(sum), 1, 1, float),
+    "abs": (_strict(abs), 1, 1, float),
+    "round": (_strict(round), 1, 2, float),
+    "unique": (_strict(_unique), 1, 1, None),
+    "int": (_strict(_whole), 1, 1, int),
+    "float": (_strict(float), 1, 1, float),
+    "ver": (_strict(_version), 1, 1, Version),
+    "major": (_strict(lambda value: _version(value).major), 1, 1, str),
+    "minor": (_strict(lambda value: _version(value).minor), 1, 1, str),
+    "matches": (_strict(_matches), 2, 2, bool),
+    "startswith": (_strict(lambda text, start: text.startswith(start)), 2, 2, bool),
+    "endswith": (_strict(lambda text, end: text.endswith(end)), 2, 2, bool),
+    "lower": (_strict(lambda text: text.lower()), 1, 1, str),
+    "cpus": (_strict(CpuSet.parse), 1, 1, CpuSet),
+    "overlaps": (_strict(lambda one, two: not one.isdisjoint(two)), 2, 2, bool),
+    "within": (_strict(lambda one, two: one.issubset(two)), 2, 2, bool),
+    "table": (_table, 2, 3, Any),
+}

@@ -1,0 +1,347 @@
+"""Rule files: found, decoded strictly, merged in order, checked and compiled."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.evaluate.expression import Expression, Scope, compile_expression
+from sysperf.evaluate.schema import Schema, element, strip, suggest
+from sysperf.evaluate.sieve import Sieve, compile_sieve
+from sysperf.evaluate.template import Template, compile_template
+from sysperf.model.errors import RuleError
+from sysperf.model.knob import SYSCTLS, SYSFS
+from sysperf.model.record import convert, from_json, to_json
+from sysperf.model.rule import ITEMS, Advice, Fix, Override, Rule, RuleFile, Sysctl, Sysfs
+
+MAX_FILE_BYTES = 2 << 20
+MAX_FILES = 200
+_ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
+
+
+class Compiled:
+    """One rule, ready to be judged. Texts and fixes are compiled when they are first needed."""
+
+    def __init__(self, rule: Rule, schema: Schema, override: Override | None = None) -> None:
+        self.rule = rule
+        self.severity = override.severity if override and override.severity else rule.severity
+        self._params = {**rule.params, **(override.params if override else {})}
+        self.loop, self.items = self._loop(schema)
+        self._schema = schema.bind(self.loop, self._item_type) if self.loop else schema
+        self.applies = self.expression(rule.applies, "applies") if rule.applies else None
+        self.when = self.expression(rule.when, "when")
+        self._templates: dict[str, Template] = {}
+
+    def _loop(self, schema: Schema) -> tuple[str, Callable[[Scope], Any]]:
+        self._item_type: Any = None
+        source = self.rule.for_each
+        if self.rule.scope in ITEMS:
+            if source:
+                raise self._error("for_each", RuleError(f"a rule of scope {self.rule.scope} is judged once an item already"))
+            source = f"{ITEMS[self.rule.scope][0]} in {ITEMS[self.rule.scope][0]}s"
+        if not source:
+            return "", lambda _: ()
+        name, word, listed = source.partition(" in ")
+        if not word or not name.strip().isidentifier() or name.strip().startswith("_"):
+            raise self._error("for_each", RuleError(f"`{source[:60]}` does not read `name in list`"))
+        try:
+            items = compile_expression(listed, schema, self._params)
+        except RuleError as error:
+            raise self._error("for_each", error) from None
+        self._item_type = element(items.type)
+        return name.strip(), items.run
+
+    def expression(self, text: str, place: str) -> Expression:
+        """Compile a condition of this rule. Raises RuleError that names the file, the rule and the place."""
+        try:
+            return compile_expression(text, self._schema, self._params)
+        except RuleError as error:
+            raise self._error(place, error) from None
+
+    def template(self, text: str, place: str = "fix") -> Template:
+        """Compile a text with blanks of this rule."""
+        if text not in self._templates:
+            try:
+                self._templates[text] = compile_template(text, self._schema, self._params)
+            except RuleError as error:
+                raise self._error(place, error) from None
+        return self._templates[text]
+
+    def message(self) -> Template:
+        return self.template(self.rule.message, "message")
+
+    def guards(self) -> list[tuple[Expression, str]]:
+        """The conditions of `unless`, each with its reason."""
+        return self._guards
+
+    @cached_property
+    def _guards(self) -> list[tuple[Expression, str]]:
+        return [(self.expression(guard.when, f"unless[{index}].when"), guard.because) for index, guard in enumerate(self.rule.unless)]
+
+    @cached_property
+    def sieve(self) -> Sieve:
+        """Compiled code that passes plainly fine items of a long list."""
+        return compile_sieve(self._schema, self.loop, self.applies, self.when, self._params)
+
+    def check(self) -> None:
+        """Compile everything that is otherwise compiled when needed. Raises RuleError on the first mistake."""
+        self.message()
+        self.guards()
+        for index, fix in enumerate(self.rule.fix):
+            self._check_fix(fix, f"fix[{index}]")
+
+    def _check_fix(self, fix: Fix, place: str) -> None:
+        for text in _texts(fix):
+            self.template(text, place)
+        if fix.verify:
+            self.expression(fix.verify, f"{place}.verify")
+        try:
+            check_fix(fix)
+        except RuleError as error:
+            raise self._error(place, error) from None
+
+    def _error(self, place: str, error: RuleError) -> RuleError:
+        return RuleError(f"{self.rule.file or 'rule'}: {self.rule.id}.{place}: {error}", error.hint)
+
+
+def _texts(fix: Fix) -> list[str]:
+    texts = [fix.title, fix.note]
+    for name in ("was", "item", "cpus", "nodes", "text", "command", "undo"):
+        texts.append(getattr(fix, name, ""))
+    return [text for text in (*texts, *getattr(fix, "set", {}).values()) if text]
+
+
+def check_fix(fix: Fix) -> None:
+    """A fix chooses among our knobs and stays within their ranges; only a person runs a command."""
+    if isinstance(fix, Sysctl):
+        _check_knob(fix.key, fix.value, SYSCTLS, "sysctl")
+    if isinstance(fix, Sysfs):
+        _check_knob(fix.knob, fix.value, SYSFS, "sysfs knob")
+        if SYSFS[fix.knob].per_item != bool(fix.item):
+            raise RuleError(f"`{fix.knob}` {'needs' if SYSFS[fix.knob].per_item else 'takes no'} `item`")
+    if isinstance(fix, Advice) and fix.safety == "safe":
+        raise RuleError("advice is done by a person: its safety is `manual` or `caution`")
+    if fix.numerics and fix.safety == "safe":
+        raise RuleError("a fix that can change results is never `safe`")
+
+
+def _check_knob(name: str, value: str | int, knobs: dict[str, Any], what: str) -> None:
+    if name not in knobs:
+        raise RuleError(f"`{name}` is no {what} that sysperf may change{suggest(name, knobs)}", f"it may change {', '.join(knobs)}")
+    if not knobs[name].accepts(value):
+        raise RuleError(f"{value!r} is no value that `{name}` may be set to")
+
+
+class Ruleset:
+    """All rules in force, in the order of their files; later files override earlier ones."""
+
+    def __init__(self, files: Sequence[RuleFile], schema: Schema) -> None:
+        self._schema = schema
+        self.tables: dict[str, dict[str, Any]] = {}
+        self._rules: dict[str, Rule] = {}
+        self._overrides: dict[str, Override] = {}
+        for file in files:
+            self.tables.update(file.table)
+            self._rules.update({rule.id: rule for rule in file.rule})
+            for override in file.override:
+                self.override(override)
+        self._compiled: dict[str, Compiled] = {}
+        self.known_rules = list(self._rules.values())
+        """Every rule, also those that are disabled or not selected."""
+
+    def override(self, override: Override) -> None:
+        """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
+        if override.rule not in self._rules:
+            raise RuleError(f"override of `{override.rule}`: no such rule{suggest(override.rule, self._rules)}", "`sysperf rules list` shows all")
+        known = self._rules[override.rule].params
+        for name in override.params:
+            if name not in known:
+                raise RuleError(f"override of `{override.rule}`: no parameter `{name}`{suggest(name, known)}")
+        self._overrides[override.rule] = override
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """The rules in force."""
+        return [rule for rule in self._rules.values() if not self.disabled(rule.id)]
+
+    def disabled(self, rule_id: str) -> bool:
+        return rule_id in self._overrides and self._overrides[rule_id].disabled
+
+    def get(self, rule_id: str) -> Rule:
+        """A rule by its id. Raises RuleError with a suggestion."""
+        if rule_id not in self._rules:
+            raise RuleError(f"no rule `{rule_id}`{suggest(rule_id, self._rules)}", "`sysperf rules list` shows all")
+        return self._rules[rule_id]
+
+    def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
+        """Keep the rules whose id matches a pattern of `select` (all when empty) and none of `ignore`."""
+        from fnmatch import fnmatchcase  # noqa: PLC0415 - costs nothing, but only selections need it
+
+        def wanted(rule_id: str, patterns: Sequence[str]) -> bool:
+            return any(fnmatchcase(rule_id, pattern) or rule_id.startswith(f"{pattern}.") for pattern in patterns)
+
+        for pattern in (*select, *ignore):
+            if not any(wanted(rule_id, [pattern]) for rule_id in self._rules):
+                raise RuleError(f"no rule matches `{pattern}`{suggest(pattern, self._rules)}", "`sysperf rules list` shows all")
+        self._rules = {name: rule for name, rule in self._rules.items() if (not select or wanted(name, select)) and not wanted(name, ignore)}
+        self.__dict__.pop("rules", None)
+
+    def keep_scope(self, scope: str) -> None:
+        """Keep the rules of one scope."""
+        self._rules = {name: rule for name, rule in self._rules.items() if rule.scope == scope}
+        self.__dict__.pop("rules", None)
+
+    def compiled(self, rule_id: str) -> Compiled:
+        """The rule, compiled. Raises RuleError when it does not fit the facts."""
+        if rule_id not in self._compiled:
+            self._compiled[rule_id] = Compiled(self._rules[rule_id], self._schema, self._overrides.get(rule_id))
+        return self._compiled[rule_id]
+
+    def check(self) -> None:
+        """Compile every rule completely."""
+        for rule in self._rules.values():
+            self.compiled(rule.id).check()
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def make_schema(records: dict[str, type]) -> Schema:
+    """The names of conditions for the areas' record types."""
+    roots: dict[str, Any] = dict(records)
+    for bound, area, field in ITEMS.values():
+        if area in records:
+            roots[f"{bound}s"] = strip(Schema(roots).step(records[area], field, area).type)
+    return Schema(roots)
+
+
+def load(paths: Iterable[Path], schema: Schema, *, site: Iterable[Path] = (), cache: Path | None = None) -> Ruleset:
+    """Read our own rule files and a site's. A site's are checked completely, ours by our tests.
+
+    Raises RuleError with file, rule and place of the first mistake.
+    """
+    ours = tuple(paths)
+    files = _cached(ours, cache) if cache else None
+    if files is None:
+        files = [read_file(path) for path in ours]
+        if cache:
+            _store(ours, cache, files)
+    own = [read_file(path) for path in site]
+    ruleset = Ruleset([*files, *own], schema)
+    for file in own:
+        for rule in file.rule:
+            ruleset.compiled(rule.id).check()
+    return ruleset
+
+
+def read_file(path: Path) -> RuleFile:
+    """Decode one rule file strictly. Raises RuleError."""
+    import tomli  # noqa: PLC0415 - 7 ms; audits read the decoded rules from a cache
+
+    try:
+        with path.open("rb") as file:
+            _refuse_foreign(path, os.fstat(file.fileno()))
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise RuleError(f"{path}: {error.strerror or error}") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise RuleError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB", "split it, or move data out of it")
+    try:
+        data = tomli.loads(raw.decode())
+        file_record: RuleFile = convert(data, RuleFile)
+    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RuleError(f"{path}: not TOML: {error}") from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
+    return _named(file_record, path)
+
+
+def _readable(message: str, data: dict[str, Any]) -> str:
+    """`Object contains unknown field` and its like, with the id of the rule it speaks of."""
+    import re  # noqa: PLC0415 - errors only
+
+    found = re.search(r"\$\.rule\[(\d+)\]", message)
+    if found:
+        rules = data.get("rule", [])
+        rule = rules[int(found[1])] if int(found[1]) < len(rules) else {}
+        return f"{message} (rule `{rule.get('id', '?')}`)"
+    return message
+
+
+def _named(file: RuleFile, path: Path) -> RuleFile:
+    import re  # noqa: PLC0415 - as above
+
+    seen: set[str] = set()
+    for rule in file.rule:
+        if not re.fullmatch(_ID, rule.id):
+            raise RuleError(f"{path}: `{rule.id[:60]}` is no rule id", "ids are dotted lower-case words: numa.balancing-on")
+        if rule.id in seen:
+            raise RuleError(f"{path}: `{rule.id}` is defined twice")
+        seen.add(rule.id)
+    return msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, file=path.name) for rule in file.rule))
+
+
+def _refuse_foreign(path: Path, status: os.stat_result) -> None:
+    """Root believes only rules that nobody else can write."""
+    if os.geteuid() != 0:
+        return
+    if status.st_uid != 0:
+        raise RuleError(f"{path}: owned by uid {status.st_uid}, and root reads only its own rules", f"sudo chown root {path}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RuleError(f"{path}: others may write it, and root reads only rules that only root can write", f"sudo chmod go-w {path}")
+
+
+def site_files(folders: Iterable[Path], extra: Iterable[Path] = ()) -> list[Path]:
+    """The rule files of the site's folders, then those named on the command line (files or folders)."""
+    found: list[Path] = []
+    for place in (*folders, *extra):
+        found += sorted(place.glob("*.toml"))[:MAX_FILES] if place.is_dir() else [place] if place in tuple(extra) else []
+    return found
+
+
+# ---------------------------------------------------------------------- cache of our own files
+
+
+class _Cache(msgspec.Struct):
+    key: list[tuple[str, int, int]]
+    version: str
+    files: list[RuleFile]
+
+
+def _key(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
+    stats = [(str(path), os.stat(path)) for path in paths]
+    return [(name, status.st_mtime_ns, status.st_size) for name, status in stats]
+
+
+def _cached(paths: Sequence[Path], cache: Path) -> list[RuleFile] | None:
+    """The decoded rules as the last run left them; None when they changed or somebody else could have written them."""
+    try:
+        with cache.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
+            stored: _Cache = from_json(file.read(), _Cache)
+        return stored.files if stored.key == _key(paths) and stored.version == __version__ else None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _store(paths: Sequence[Path], cache: Path, files: list[RuleFile]) -> None:
+    """Keep the decoded rules, without their tests, for the next run. A folder that cannot be written costs only time."""
+    bare = [msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, test=()) for rule in file.rule)) for file in files]
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(to_json(_Cache(_key(paths), __version__, bare)))
+        os.replace(temporary, cache)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,125 @@
+"""Which facts exist and of what kind, taken from the records' own annotations."""
+
+from __future__ import annotations
+
+import types
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import RuleError
+from sysperf.model.version import Version
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a record: its type without `None`, what it says, and what it is read from."""
+
+    type: Any
+    doc: str = ""
+    reads: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=None)
+def fields(record: type) -> dict[str, Field]:
+    """The fields of a record type by name."""
+    found: dict[str, Field] = {}
+    for base in reversed(record.__mro__):
+        for name, annotation in getattr(base, "__annotations__", {}).items():
+            if name in record.__struct_fields__:  # type: ignore[attr-defined]  # only Structs come here
+                found[name] = _field(annotation)
+    return found
+
+
+def _field(annotation: Any) -> Field:
+    if isinstance(annotation, str):
+        raise TypeError(f"{annotation}: a record needs real annotations, without `from __future__ import annotations`")
+    doc, reads = "", ()
+    if get_origin(annotation) is Annotated:
+        annotation, *metas = get_args(annotation)
+        for meta in metas:
+            if isinstance(meta, msgspec.Meta):
+                doc, reads = meta.description or "", (meta.extra or {}).get("reads", ())
+    return Field(strip(annotation), doc, reads)
+
+
+def strip(annotation: Any) -> Any:
+    """The type without `Annotated` and without `None`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        return strip(options[0]) if len(options) == 1 else Any
+    return annotation
+
+
+def is_record(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+
+
+def element(annotation: Any) -> Any:
+    """The type of what a list or mapping holds; Any when it is neither."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (tuple, list) and arguments:
+        return strip(arguments[0])
+    if origin is dict:
+        return strip(arguments[1])
+    return int if annotation is CpuSet else Any
+
+
+def kind(annotation: Any) -> str:
+    """What conditions can do with it: number, text, truth, cpus, version, list, mapping, record or any."""
+    if is_record(annotation):
+        return "record"
+    origin = get_origin(annotation)
+    if origin in (tuple, list):
+        return "list"
+    if origin is dict:
+        return "mapping"
+    if origin is Literal:
+        return kind(type(get_args(annotation)[0]))
+    return {int: "number", float: "number", str: "text", bool: "truth", CpuSet: "cpus", Version: "version"}.get(annotation, "any")
+
+
+class Schema:
+    """The names that a condition may use, with their types."""
+
+    def __init__(self, roots: dict[str, Any]) -> None:
+        self.roots = roots
+
+    def bind(self, name: str, annotation: Any) -> Schema:
+        """The same schema with one more name."""
+        return Schema({**self.roots, name: annotation})
+
+    def root(self, name: str) -> Any:
+        """The type of a name. Raises RuleError with a suggestion."""
+        if name not in self.roots:
+            raise RuleError(f"`{name}` is no area or name here{suggest(name, self.roots)}", "`sysperf facts --describe` lists the areas")
+        return self.roots[name]
+
+    def step(self, annotation: Any, name: str, path: str) -> Field:
+        """The field `name` of what `path` is. Raises RuleError with a suggestion."""
+        if is_record(annotation):
+            found = fields(annotation)
+            if name not in found:
+                area = path.partition(".")[0]
+                raise RuleError(
+                    f"`{path}.{name}` is no fact{suggest(name, found, path)}", f"`sysperf facts --describe {area}` lists the facts of this area"
+                )
+            return found[name]
+        if get_origin(annotation) is dict or annotation is Any:
+            return Field(element(annotation) if annotation is not Any else Any)
+        raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")
+
+
+def suggest(name: str, known: Any, path: str = "") -> str:
+    """`` (did you mean `x`?)`` or nothing."""
+    import difflib  # noqa: PLC0415 - only a wrong rule pays
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean `{path + '.' if path else ''}{close[0]}`?)" if close else ""
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"

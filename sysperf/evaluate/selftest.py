@@ -1,0 +1,125 @@
+"""The tests inside rule files: small machines, and what the rule must say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.expression import Scope
+from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.judge import Verdicts, judge_one, subject_of
+from sysperf.evaluate.ruleset import Compiled, Ruleset
+from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
+from sysperf.model.errors import RuleError
+from sysperf.model.outcome import Outcome
+from sysperf.model.record import Record, convert
+from sysperf.model.rule import ITEMS, Override, Rule, Test
+from sysperf.model.snapshot import Snapshot
+
+
+class Failure(Record):
+    """A test inside a rule file that did not give what it says."""
+
+    rule: str
+    test: str
+    problem: str
+
+
+def run_tests(ruleset: Ruleset, schema: Schema, rules: list[Rule]) -> tuple[int, list[Failure]]:
+    """(how many tests ran, the failures) of these rules."""
+    count, failures = 0, []
+    for rule in rules:
+        for test in rule.test:
+            count += 1
+            try:
+                problems = list(_problems(rule, test, ruleset, schema))
+            except RuleError as error:
+                problems = [str(error)]
+            failures += [Failure(rule.id, test.name, problem) for problem in problems]
+        failures += [Failure(rule.id, "", f"no test expects `{missing}`") for missing in _uncovered(rule)]
+    return count, failures
+
+
+def _uncovered(rule: Rule) -> list[str]:
+    expected = {one for test in rule.test for one in ((test.expect,) if isinstance(test.expect, str) else test.expect)}
+    missing = [] if "fire" in expected else ["fire"]
+    missing += [] if expected & {"pass", "skip"} else ["pass or skip"]
+    return missing + ([] if "unknown" in expected else ["unknown"])
+
+
+def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[str]:
+    compiled = Compiled(rule, schema, Override(rule.id, params=test.params))
+    answers = list(_answers(compiled, test, ruleset, schema))
+    expected = [test.expect] if isinstance(test.expect, str) else list(test.expect)
+    got = [state for state, _ in answers]
+    if got != expected:
+        doubts = ", ".join(gap.fact for _, outcome in answers if outcome for gap in outcome.unknown)
+        yield f"expected {' '.join(expected)}, got {' '.join(got) or 'nothing'}{f' (unknown: {doubts})' if doubts else ''}"
+    said = " ".join(_said(outcome) for _, outcome in answers if outcome)
+    yield from (f"the message has no {text!r}: {said[:300]}" for text in test.message_has if text not in said)
+    done = " ".join(_fixes(outcome) for _, outcome in answers if outcome)
+    yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
+
+
+def _said(outcome: Outcome) -> str:
+    return f"{outcome.subject} {outcome.message} {outcome.because} {' '.join(gap.fact for gap in outcome.unknown)}"
+
+
+def _fixes(outcome: Outcome) -> str:
+    return " ".join(f"{fix.title} {fix.command} {fix.undo} {fix.note}" for fix in outcome.fixes)
+
+
+def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Outcome | None]]:
+    names = machine(test.given, compiled.rule.scope, schema)
+    ledger = Ledger(Snapshot(taken_at="", areas={}))
+    if not compiled.loop:
+        yield _answer(compiled, names, None, "", ruleset, ledger)
+        return
+    items = compiled.items(Scope(dict(names), ruleset.tables))
+    if isinstance(items, Unknown):
+        yield "unknown", None
+        return
+    for index, item in enumerate(items):
+        yield _answer(compiled, {**names, compiled.loop: item}, item, subject_of(compiled.loop, item, index), ruleset, ledger)
+
+
+def _answer(compiled: Compiled, names: dict[str, Any], item: Any, subject: str, ruleset: Ruleset, ledger: Ledger) -> tuple[str, Outcome | None]:
+    verdicts = Verdicts()
+    judge_one(compiled, Scope(dict(names), ruleset.tables), item, subject, ledger, verdicts)
+    if verdicts.outcomes:
+        (outcome,) = verdicts.outcomes
+        return {"finding": "fire", "suppressed": "skip", "unknown": "unknown"}[outcome.state], outcome
+    return ("pass" if verdicts.passed else "skip"), None
+
+
+def machine(given: dict[str, Any], scope: str, schema: Schema) -> dict[str, Any]:
+    """The names of a partial machine: what `given` leaves out is unknown. Raises RuleError on a name that is no fact."""
+    names: dict[str, Any] = {}
+    bound, _, _ = ITEMS.get(scope, ("", "", ""))
+    for name, value in given.items():
+        if name == bound:
+            names[f"{bound}s"] = (partial(element(schema.root(f"{bound}s")), value, name),)
+        else:
+            names[name] = partial(schema.root(name), value, name)
+    return names
+
+
+def partial(annotation: Any, value: Any, path: str) -> Any:
+    """A record out of a dict, with None for every field that is not given."""
+    if is_record(annotation):
+        if not isinstance(value, dict):
+            raise RuleError(f"given.{path} must be a table")
+        known = fields(annotation)
+        for name in value:
+            if name not in known:
+                raise RuleError(f"given.{path}.{name} is no fact{suggest(name, known, path)}")
+        return annotation(**{name: partial(field.type, value[name], f"{path}.{name}") if name in value else None for name, field in known.items()})
+    if get_origin(annotation) in (tuple, list) and isinstance(value, list):
+        return tuple(partial(get_args(annotation)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
+    try:
+        return convert(value, annotation)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise RuleError(f"given.{path}: {error}") from None

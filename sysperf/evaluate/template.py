@@ -1,0 +1,94 @@
+"""Messages with blanks: ``{expression|filter}``, where ``{{`` and ``}}`` are braces and an unknown prints as ``?``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sysperf.evaluate.expression import Expression, Scope, Unknown, compile_expression
+from sysperf.evaluate.schema import Schema
+from sysperf.model.errors import RuleError
+from sysperf.model.text import neutral, size
+
+MAX_FILLED = 2_000
+_BLANK = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
+_FILTER = re.compile(r"\|\s*([a-z]+)\s*$")
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, int) or value == int(value) else f"{value:.3g}"
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
+
+
+FILTERS: dict[str, Callable[[Any], str]] = {
+    "bytes": size,
+    "pct": lambda share: f"{share * 100:.0f} %",
+    "list": _listed,
+    "count": lambda items: str(len(items)),
+    "ms": lambda value: f"{value:.1f} ms",
+    "num": _number,
+}
+
+
+class Template:
+    """A compiled message."""
+
+    def __init__(self, parts: list[str | tuple[Expression, str]]) -> None:
+        self._parts = parts
+
+    def fill(self, scope: Scope, *, quote: bool = False) -> str:
+        """The text for this machine; with `quote`, each value is quoted for a shell."""
+        return "".join(part if isinstance(part, str) else _shown(part[0](scope), part[1], quote) for part in self._parts)
+
+
+def compile_template(text: str, schema: Schema, params: Mapping[str, Any] | None = None) -> Template:
+    """Check and compile a message. Raises RuleError on a blank that is no expression."""
+    parts: list[str | tuple[Expression, str]] = []
+    position = 0
+    for match in _BLANK.finditer(text):
+        parts.append(text[position : match.start()])
+        position = match.end()
+        if match[0] in ("{{", "}}"):
+            parts.append(match[0][0])
+        elif match[1] is None:
+            raise RuleError(f"a single `{match[0]}` in `{text[:60]}`", "write {{ or }} for a brace")
+        else:
+            parts.append(_blank(match[1], schema, params))
+    parts.append(text[position:])
+    return Template([part for part in parts if part != ""])
+
+
+def _blank(inside: str, schema: Schema, params: Mapping[str, Any] | None) -> tuple[Expression, str]:
+    found = _FILTER.search(inside)
+    name = found[1] if found else ""
+    if found and name not in FILTERS:
+        raise RuleError(f"`{name}` is no filter", f"filters are {', '.join(FILTERS)}")
+    return compile_expression(inside[: found.start()] if found else inside, schema, params), name
+
+
+def _shown(value: Any, filter_name: str, quote: bool) -> str:
+    text = _text(value, filter_name)
+    return shlex.quote(text) if quote else text
+
+
+def _text(value: Any, filter_name: str) -> str:
+    if isinstance(value, Unknown):
+        return "?"
+    try:
+        text = FILTERS[filter_name](value) if filter_name else _plain(value)
+    except (TypeError, ValueError, OverflowError):
+        text = str(value)
+    return neutral(text, MAX_FILLED)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return _listed(value)

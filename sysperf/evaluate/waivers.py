@@ -1,0 +1,123 @@
+"""Findings that somebody accepted: waivers with a reason and an end, and a baseline that only shrinks."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import msgspec
+
+from sysperf.evaluate.judge import fingerprint
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.outcome import Outcome
+from sysperf.model.record import Record, fact
+from sysperf.model.rule import Severity
+
+
+class Waiver(Record):
+    """`[[waive]]` in a configuration file."""
+
+    rule: Annotated[str, fact("a rule id or a pattern: shm.*")]
+    reason: Annotated[str, msgspec.Meta(min_length=3)]
+    expires: datetime.date | None = None
+    subject: Annotated[str, fact("pattern of the finding's subject")] = "*"
+
+
+class Accepted(Record):
+    """One finding of a baseline."""
+
+    rule: str
+    subject: str
+    fingerprint: str
+
+
+class Baseline(Record):
+    """The findings that were there when the baseline was written."""
+
+    schema: int = 1
+    written_at: str = ""
+    accepted: tuple[Accepted, ...] = ()
+
+
+def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> list[Outcome]:
+    """Suppress what was accepted; a waiver or baseline entry that suppresses nothing is itself a finding."""
+    today = datetime.datetime.now(tz=datetime.timezone.utc).date()
+    used: set[int] = set()
+    kept = [_waived(outcome, waivers, today, used) for outcome in outcomes]
+    in_force = {rule.id for rule in ruleset.rules}
+    for index, waiver in enumerate(waivers):
+        concerned = any(fnmatchcase(rule, waiver.rule) for rule in in_force)
+        if index not in used and (concerned or not any(fnmatchcase(rule.id, waiver.rule) for rule in ruleset.known_rules)):
+            kept.append(_stale(waiver))
+    if baseline is not None:
+        kept = _against(baseline, kept, in_force)
+    return kept
+
+
+def _waived(outcome: Outcome, waivers: Sequence[Waiver], today: datetime.date, used: set[int]) -> Outcome:
+    if outcome.state != "finding":
+        return outcome
+    for index, waiver in enumerate(waivers):
+        if not (fnmatchcase(outcome.rule, waiver.rule) and fnmatchcase(outcome.subject, waiver.subject)):
+            continue
+        used.add(index)
+        if waiver.expires is None or today <= waiver.expires:
+            until = f" (until {waiver.expires})" if waiver.expires else ""
+            return msgspec.structs.replace(outcome, state="suppressed", because=f"waived: {waiver.reason}{until}")
+        return msgspec.structs.replace(outcome, because=f"its waiver expired on {waiver.expires}: {waiver.reason}")
+    return outcome
+
+
+def _stale(waiver: Waiver) -> Outcome:
+    return _about(
+        "waiver.stale",
+        "info",
+        "A waiver suppresses nothing",
+        waiver.rule,
+        f"The waiver of `{waiver.rule}` ({waiver.reason}) matches no finding here.",
+        "A waiver that nothing needs hides the next finding that happens to match it. Remove it from the configuration file.",
+    )
+
+
+def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) -> list[Outcome]:
+    accepted = {one.fingerprint for one in baseline.accepted}
+    found = {outcome.fingerprint for outcome in outcomes if outcome.state in ("finding", "unknown", "suppressed")}
+    kept = [
+        msgspec.structs.replace(outcome, state="suppressed", because="in the baseline")
+        if outcome.state == "finding" and outcome.fingerprint in accepted
+        else outcome
+        for outcome in outcomes
+    ]
+    gone = [one for one in baseline.accepted if one.fingerprint not in found and one.rule in in_force]
+    if gone:
+        names = ", ".join(f"{one.rule} {one.subject}".strip() for one in gone[:5])
+        kept.append(
+            _about(
+                "baseline.stale",
+                "info",
+                "The baseline lists findings that are gone",
+                "",
+                f"{len(gone)} of {len(baseline.accepted)} entries are no longer found: {names}.",
+                "A baseline only shrinks: `sysperf baseline` drops what is fixed, so that it cannot come back unseen.",
+            )
+        )
+    return kept
+
+
+def _about(rule: str, severity: Severity, title: str, subject: str, message: str, why: str) -> Outcome:
+    return Outcome(rule, "finding", severity, "host", title, subject, message, why, confidence="high", fingerprint=fingerprint(rule, subject))
+
+
+def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> tuple[Baseline, list[Outcome]]:
+    """The baseline without what is gone, and the findings that are not in it. The first baseline takes everything."""
+    findings = [outcome for outcome in outcomes if outcome.state == "finding" and not outcome.rule.startswith(("waiver.", "baseline."))]
+    if baseline is None:
+        entries = {one.fingerprint: Accepted(one.rule, one.subject, one.fingerprint) for one in findings}
+        return Baseline(written_at=now, accepted=tuple(entries.values())), []
+    # What is unknown today may still be there: only what was seen to be gone is dropped.
+    present = {one.fingerprint for one in outcomes if not one.rule.startswith(("waiver.", "baseline."))}
+    kept = tuple(one for one in baseline.accepted if one.fingerprint in present)
+    known = {one.fingerprint for one in baseline.accepted}
+    return Baseline(written_at=now, accepted=kept), [one for one in findings if one.fingerprint not in known]

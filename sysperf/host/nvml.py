@@ -1,0 +1,167 @@
+"""NVML by call name and arguments: one GPU library, opened once, answers as plain data.
+
+Reads   libnvidia-ml.so.1 through nvidia-ml-py
+NVML    https://docs.nvidia.com/deploy/nvml-api/
+
+The calls run in a thread of their own. A dying GPU can make one hang inside the driver; then this one and all later
+calls are refused with that reason, and the audit goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from queue import Empty, SimpleQueue
+from typing import Any
+
+SECONDS = 30.0
+"""How long a call may take. Without a persistence daemon the first one starts every GPU: 1 to 3 s each."""
+
+NOT_SUPPORTED = "Not Supported"
+LOST = "GPU is lost"
+MISMATCH = "Driver/library version mismatch"
+
+_READS = ("DeviceGet", "SystemGet", "GpmQuery")
+_PRIVATE = ("DeviceGetSerial", "DeviceGetBoardPartNumber", "DeviceGetPlatformInfo", "DeviceGetHostname")
+_OF_TWO = ("DeviceGetP2PStatus", "DeviceGetTopologyCommonAncestor")
+_TEXTS = {18: MISMATCH, 22: NOT_SUPPORTED}  # as nvidia-smi says it; 22 is "vGPU ECC not supported"
+
+_FILLED = {
+    # calls that fill a structure which the caller makes: its name in pynvml
+    "DeviceGetGpuFabricInfoV": "c_nvmlGpuFabricInfoV_t",
+    "DeviceGetSramEccErrorStatus": "c_nvmlEccSramErrorStatus_v1_t",
+}
+_NOT_AVAILABLE = (1 << 64) - 1
+
+Arguments = tuple[int | str, ...]
+
+
+class Nvml:
+    """Reads from NVML. Every failure is an OSError that says what is absent."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._tasks: SimpleQueue[tuple[str, Arguments] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._problem: str | None = None
+        self._lost: set[int | str] = set()
+        threading.Thread(target=_serve, args=(self._tasks, self._answers), name="sysperf-nvml", daemon=True).start()
+        try:
+            self._problem = self._wait("nvmlInit")
+        except OSError as error:
+            self._problem = str(error)
+
+    def ask(self, name: str, args: Arguments) -> Any:
+        """Call ``nvml<name>`` and return JSON-like data."""
+        if self._problem:
+            raise OSError(self._problem)
+        if not name.startswith(_READS) or name.startswith(_PRIVATE):
+            raise OSError(f"sysperf does not call nvml{name}")
+        if args and args[0] in self._lost:
+            raise OSError(LOST)
+        self._tasks.put((name, args))
+        answer = self._wait(f"nvml{name}")
+        if isinstance(answer, OSError):
+            if args and str(answer) == LOST:  # the other calls would each wait for a GPU that is not there
+                self._lost.add(args[0])
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Let go of the GPUs: an open handle keeps a driver from being unloaded and a GPU from being reset."""
+        self._problem = self._problem or "NVML was closed"
+        self._tasks.put(None)
+
+    def _wait(self, what: str) -> Any:
+        try:
+            return self._answers.get(timeout=self._seconds)
+        except Empty:
+            self._problem = f"{what} did not answer within {self._seconds:g} s: the driver hangs"
+            raise OSError(self._problem) from None
+
+
+def _serve(tasks: SimpleQueue[tuple[str, Arguments] | None], answers: SimpleQueue[Any]) -> None:
+    """Open NVML, answer what is asked, close it. The first answer is what is wrong with NVML, or None."""
+    library, problem = _opened()
+    answers.put(problem)
+    handles: dict[int, Any] = {}
+    while not problem and (task := tasks.get()) is not None:
+        try:
+            answers.put(_call(library, handles, *task))
+        except library.NVMLError as error:
+            answers.put(OSError(_said(error)))
+        except (TypeError, ValueError, ctypes.ArgumentError, AttributeError, IndexError) as error:
+            answers.put(OSError(f"{type(error).__name__}: {error}"[:200]))
+    if not problem:
+        with contextlib.suppress(library.NVMLError):
+            library.nvmlShutdown()
+
+
+def _opened() -> tuple[Any, str | None]:
+    try:
+        import pynvml  # noqa: PLC0415 - costs 20 ms; only machines with a driver pay
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return pynvml, _said(error)
+    return pynvml, None
+
+
+def _call(library: Any, handles: dict[int, Any], name: str, args: Arguments) -> Any:
+    function = getattr(library, f"nvml{name}", None)
+    if function is None:
+        raise ValueError(f"this nvidia-ml-py has no nvml{name}")
+    if name.startswith("System") or not args:
+        return plain(function(*args))
+    devices = 2 if name in _OF_TWO else 1
+    first, rest = [_handle(library, handles, int(index)) for index in args[:devices]], args[devices:]
+    if name == "DeviceGetFieldValues":
+        return field_values(function(*first, [int(field) for field in rest]))
+    if name in _FILLED:
+        filled = getattr(library, _FILLED[name])()
+        function(*first, ctypes.byref(filled))
+        return plain(filled)
+    return plain(function(*first, *rest))
+
+
+def _handle(library: Any, handles: dict[int, Any], index: int) -> Any:
+    if index not in handles:
+        handles[index] = library.nvmlDeviceGetHandleByIndex(index)
+    return handles[index]
+
+
+def _said(error: Exception) -> str:
+    return _TEXTS.get(getattr(error, "value", 0)) or str(error)
+
+
+def plain(value: Any) -> Any:
+    """NVML's structures, objects, arrays and bytes as dicts, lists and text; its "not available" as None."""
+    if value is None or isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int):
+        return None if value == _NOT_AVAILABLE else value
+    if isinstance(value, bytes):
+        return value.split(b"\0")[0].decode("utf-8", "replace")
+    if isinstance(value, ctypes.Structure):
+        return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, ctypes.Array | list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "value"):
+        return plain(value.value)
+    return {name: plain(inner) for name, inner in vars(value).items()} if hasattr(value, "__dict__") else str(value)
+
+
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""The member of the union that each NVML_VALUE_TYPE_* means."""
+
+
+def field_values(values: Any) -> dict[str, int | float | None]:
+    """The answers of DeviceGetFieldValues by field number; None for a field that this GPU does not have."""
+    found: dict[str, int | float | None] = {}
+    for value in values:
+        known = value.nvmlReturn == 0 and value.valueType < len(_MEMBERS)
+        found[str(value.fieldId)] = plain(getattr(value.value, _MEMBERS[value.valueType])) if known else None
+    return found

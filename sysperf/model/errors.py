@@ -1,0 +1,45 @@
+"""The errors a user can see, each with the next step; only `sysperf.cli` prints them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of every command."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    PARTIAL = 3
+    ROLLED_BACK = 4
+
+
+class SysperfError(Exception):
+    """Something the user can act on: one line of what, one line of what to do next."""
+
+    code = Exit.USAGE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(SysperfError):
+    """The command line asks for something that cannot be."""
+
+
+class RuleError(SysperfError):
+    """A rule file says something that cannot be evaluated."""
+
+
+class ConfigError(SysperfError):
+    """A configuration or baseline file cannot be used."""
+
+
+class CaptureError(SysperfError):
+    """A captured machine or a saved report cannot be read or written."""
+
+
+class Missing(Exception):
+    """Raised by a collector when its area cannot be known here; becomes `Area.problem`."""

@@ -1,0 +1,95 @@
+"""What a rule says of a machine: pass, finding, not applicable, unknown or suppressed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from sysperf.model.record import Record, fact
+from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity
+from sysperf.model.snapshot import Snapshot
+
+State = Literal["finding", "unknown", "suppressed"]
+
+
+class Evidence(Record):
+    """A fact that the condition touched, its value, and where it was read."""
+
+    fact: str
+    value: Annotated[Any, fact("JSON value; long lists are cut")] = None
+    source: str = ""
+
+
+class Gap(Record):
+    """A fact that the condition needed and nobody knows."""
+
+    fact: str
+    reason: str
+    remedy: Annotated[str, fact("what would make it readable")] = ""
+
+
+class Remedy(Record):
+    """A fix with its blanks filled in for this machine."""
+
+    kind: str
+    title: str
+    safety: Safety
+    command: str = ""
+    undo: str = ""
+    needs: str = ""
+    note: str = ""
+    numerics: bool = False
+
+
+class Gain(Record):
+    """What acting wins here. Unmeasured until it was measured on this machine."""
+
+    state: Literal["unmeasured", "measured"] = "unmeasured"
+    text: str = "unmeasured"
+
+
+class Outcome(Record):
+    """One rule about one subject. Passes are only counted (`Tally`)."""
+
+    rule: str
+    state: State
+    severity: Severity
+    scope: Scope
+    title: str
+    subject: str = ""
+    message: str = ""
+    why: str = ""
+    because: Annotated[str, fact("why it is suppressed: the guard or the waiver that says so")] = ""
+    confidence: Confidence = "medium"
+    evidence: tuple[Evidence, ...] = ()
+    unknown: tuple[Gap, ...] = ()
+    fixes: tuple[Remedy, ...] = ()
+    gain: Gain = Gain()
+    impact: Impact | None = None
+    refs: tuple[str, ...] = ()
+    fingerprint: Annotated[str, fact("stable name of this finding, for baselines and code scanning")] = ""
+
+
+class Tally(Record):
+    """How often each answer was given, over all rules and subjects."""
+
+    rules: int = 0
+    passed: int = 0
+    findings: int = 0
+    not_applicable: int = 0
+    unknown: int = 0
+    suppressed: int = 0
+
+
+class Report(Record, kw_only=True):
+    """An audit: the machine as it was read and what the rules said of it."""
+
+    schema: int = 1
+    sysperf: str
+    snapshot: Snapshot
+    outcomes: tuple[Outcome, ...]
+    tally: Tally
+    took_ms: float = 0.0
+
+    def findings(self) -> tuple[Outcome, ...]:
+        """The outcomes that say something is wrong, most costly first."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "finding")

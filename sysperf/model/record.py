@@ -1,0 +1,77 @@
+"""The base of all records: frozen, strictly decoded, self-describing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.version import Version
+
+
+_FROM_TEXT: dict[type, Callable[[str], Any]] = {CpuSet: CpuSet.parse, Version: Version}
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A noun with named fields. Lists are tuples, units are in names, None means unknown."""
+
+
+def fact(doc: str, *reads: str) -> msgspec.Meta:
+    """Document a field of a record: what it says, and the files, commands or calls it is read from.
+
+    `reads` are paths, may hold shell wildcards, and find the evidence and the reason of an unknown.
+    """
+    return msgspec.Meta(description=doc, extra={"reads": reads})
+
+
+def to_json(value: Any, *, indent: int = 0) -> bytes:
+    """Encode records as JSON: CPU sets as kernel lists, versions as written."""
+    data = msgspec.json.encode(value, enc_hook=_encode)
+    return msgspec.json.format(data, indent=indent) if indent else data
+
+
+def from_json(data: bytes | str, as_type: Any) -> Any:
+    """Decode JSON strictly. Raises msgspec.DecodeError with the path of what is wrong."""
+    try:
+        return msgspec.json.decode(data, type=as_type, dec_hook=_decode)
+    except RecursionError:
+        raise msgspec.DecodeError("JSON is nested too deeply") from None
+
+
+def convert(data: Any, as_type: Any) -> Any:
+    """Turn plain dicts and lists (from TOML) into records, strictly."""
+    return msgspec.convert(data, as_type, dec_hook=_decode)
+
+
+def plain(value: Any) -> Any:
+    """Turn records into plain dicts, lists and scalars."""
+    return msgspec.to_builtins(value, enc_hook=_encode)
+
+
+def json_schema(as_type: Any) -> dict[str, Any]:
+    """The JSON schema (2020-12) of a record type."""
+    return msgspec.json.schema(as_type, schema_hook=_schema)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, CpuSet | Version):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def _decode(as_type: type, value: Any) -> Any:
+    if as_type not in _FROM_TEXT:
+        raise NotImplementedError(f"{as_type.__name__} has no JSON form")
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {type(value).__name__}")  # noqa: TRY004 - msgspec adds the path to a ValueError
+    return _FROM_TEXT[as_type](value)
+
+
+def _schema(as_type: type) -> dict[str, Any]:
+    if as_type is CpuSet:
+        return {"type": "string", "description": "CPU list as the kernel writes it, such as 0-3,8"}
+    if as_type is Version:
+        return {"type": "string", "description": "version as its owner writes it"}
+    raise NotImplementedError(f"{as_type.__name__} has no JSON schema")

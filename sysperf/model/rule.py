@@ -1,0 +1,195 @@
+"""Rules as TOML writes them: what is wrong, why it matters, what to do, and tests that prove the rule."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from sysperf.model.record import Record, fact
+
+Severity = Literal["error", "warning", "info", "hint"]
+Confidence = Literal["high", "medium", "low"]
+Safety = Literal["safe", "caution", "manual"]
+Scope = Literal["host", "gpu", "python", "process", "launch", "trace", "script"]
+Expect = Literal["fire", "pass", "skip", "unknown"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")
+ITEMS = {"gpu": ("gpu", "gpu", "devices"), "process": ("proc", "process", "processes"), "python": ("env", "torch", "installs")}
+"""Scopes that are judged once an item: the name bound to the item, and the area and field that list them."""
+
+
+class Guard(Record):
+    """A reason not to report: printed, never silent."""
+
+    when: str
+    because: str
+
+
+class Impact(Record):
+    """What acting may win, and how anybody knows. A borrowed figure is never a promise."""
+
+    metric: str
+    basis: Literal["measured", "documented", "arithmetic", "upper-bound", "opinion"]
+    claim: str = ""
+    cite: str = ""
+
+
+class Experiment(Record):
+    """The built-in experiment that can test the recommendation on this machine."""
+
+    experiment: str
+    min_effect: float = 0.03
+    knob: str = ""
+
+
+class Hold(Record):
+    """For the agent: how long a condition must hold before it is a finding."""
+
+    samples: int = 1
+    window_s: float = 0.0
+
+
+class Fix(Record):
+    """What can be done. The kind says which of our typed changes it is."""
+
+    title: str = ""
+    safety: Safety = "manual"
+    numerics: Annotated[bool, fact("results may change: never applied automatically")] = False
+    needs: Annotated[Literal["", "root", "restart", "reboot", "reset"], fact("what acting takes")] = ""
+    note: str = ""
+    verify: Annotated[str, fact("condition that holds once the fix took")] = ""
+
+
+class Sysctl(Fix, tag="sysctl", tag_field="kind", kw_only=True):
+    """Set a kernel parameter of the allow-list."""
+
+    key: str
+    value: str | int
+    was: Annotated[str, fact("template of the value to go back to")] = ""
+
+
+class Sysfs(Fix, tag="sysfs", tag_field="kind", kw_only=True):
+    """Set a sysfs knob of the allow-list, by its name there."""
+
+    knob: str
+    value: str | int
+    item: Annotated[str, fact("template of the device name, for knobs of a device")] = ""
+    was: str = ""
+
+
+class Nvml(Fix, tag="nvml", tag_field="kind", kw_only=True):
+    """Change a setting of one GPU."""
+
+    setting: Literal["persistence"]
+
+
+class Affinity(Fix, tag="affinity", tag_field="kind", kw_only=True):
+    """Let a running process use these CPUs."""
+
+    cpus: Annotated[str, fact("template of a CPU list")]
+    was: str = ""
+
+
+class MigratePages(Fix, tag="migrate-pages", tag_field="kind", kw_only=True):
+    """Move a running process's memory to these NUMA nodes."""
+
+    nodes: Annotated[str, fact("template of a node list")]
+
+
+class Env(Fix, tag="env", tag_field="kind", kw_only=True):
+    """Start the program with other environment variables."""
+
+    set: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
+
+
+class Preload(Fix, tag="preload", tag_field="kind", kw_only=True):
+    """Start the program with an allocator, chosen by logical name and found on the machine."""
+
+    library: Literal["tcmalloc_minimal", "jemalloc", "mimalloc"]
+
+
+class Bind(Fix, tag="bind", tag_field="kind", kw_only=True):
+    """Start the program with CPUs and memory near something."""
+
+    to: Literal["gpu-node", "node", "physical-cores", "performance-cores", "allowed"]
+
+
+class Advice(Fix, tag="advice", tag_field="kind", kw_only=True):
+    """Something that a person does. `command` is printed for them, never run; values in it are quoted for a shell."""
+
+    by: Literal[
+        "code", "command", "package", "driver", "container", "scheduler", "service", "boot", "bios", "hardware", "environment"
+    ]
+    text: str = ""
+    command: str = ""
+    undo: str = ""
+
+
+AnyFix = Sysctl | Sysfs | Nvml | Affinity | MigratePages | Env | Preload | Bind | Advice
+
+
+class Test(Record):
+    """A small machine and what the rule must say of it."""
+
+    name: str
+    expect: Expect | tuple[Expect, ...]
+    given: dict[str, Any] = {}
+    params: dict[str, Any] = {}
+    message_has: tuple[str, ...] = ()
+    fix_has: tuple[str, ...] = ()
+
+
+class Rule(Record, kw_only=True):
+    """One thing that makes a PyTorch machine slow."""
+
+    id: Annotated[str, fact("dotted, names the pattern, stable for life")]
+    title: str
+    scope: Scope
+    severity: Severity
+    message: Annotated[str, fact("one line with the observed value: {expression|filter}")]
+    when: Annotated[str, fact("true: the pattern is there")]
+    explain: str
+    rev: int = 1
+    confidence: Confidence = "medium"
+    tags: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = ()
+    for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
+    applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""
+    unless: tuple[Guard, ...] = ()
+    params: dict[str, Any] = {}
+    hold: Hold | None = None
+    refs: tuple[str, ...] = ()
+    impact: Impact | None = None
+    measure: Experiment | None = None
+    fix: tuple[AnyFix, ...] = ()
+    replaced_by: str = ""
+    test: tuple[Test, ...] = ()
+    file: Annotated[str, fact("the file that defines it; set when loaded")] = ""
+
+
+class Override(Record):
+    """A later file's change to a rule of an earlier one."""
+
+    rule: str
+    severity: Severity | None = None
+    disabled: bool = False
+    params: dict[str, Any] = {}
+
+
+class Pack(Record):
+    """Who wrote a rule file, and how old its data is."""
+
+    id: str
+    version: str = ""
+    needs: str = ""
+    data_as_of: str = ""
+
+
+class RuleFile(Record):
+    """One TOML file of rules, tables and overrides."""
+
+    schema: Literal[1] = 1
+    pack: Pack | None = None
+    table: dict[str, dict[str, Any]] = {}
+    rule: tuple[Rule, ...] = ()
+    override: tuple[Override, ...] = ()

@@ -1,0 +1,65 @@
+"""Making text of foreign origin harmless, and numbers readable."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_PLAIN = re.compile(r"[ -~]*")
+_ACTIVE = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+_SIZE = re.compile(r"\s*([0-9]{1,18})\s*([kKMGTP]?)i?[bB]?\s*")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_NUMBER = re.compile(r"([0-9]{1,18})")
+
+
+def neutral(text: str, limit: int = 400) -> str:
+    """One line of at most `limit` characters, none of which a terminal, a log or a web page acts on.
+
+    Escapes, newlines, bidirectional overrides and lone surrogates become ``\\x1b``-like text.
+    Markup languages are escaped by the face that uses them.
+    """
+    shown = text[: limit + 1]
+    if not _PLAIN.fullmatch(shown):
+        shown = "".join(_visible(char) for char in shown)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def escaped(text: str) -> str:
+    """`text` with control and direction characters spelled out, except newline, tab and NUL, which separate fields."""
+    return text if text.isascii() and text.isprintable() else _ACTIVE.sub(lambda match: _spelled(match[0]), text)
+
+
+def _visible(char: str) -> str:
+    return _spelled(char) if unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" else char
+
+
+def _spelled(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x1_0000 else f"\\U{code:08x}"
+
+
+def size(count: float) -> str:
+    """A number of bytes for people: ``64 MiB``, ``381.5 MiB``, ``1.5 TiB``."""
+    unit = 0
+    while abs(count) >= 1023.95 and unit < len(_UNITS) - 1:  # what would print as 1024.0 belongs to the next unit
+        count /= 1024
+        unit += 1
+    return f"{f'{count:.1f}'.removesuffix('.0')} {_UNITS[unit]}"
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a kernel text such as ``32768K``, ``131072 kB`` or ``64M``; units are powers of 1024.
+
+    Raises ValueError when it is no size.
+    """
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError(f"not a size: {text[:40]!r}")
+    return int(match[1]) << 10 * " KMGTP".index(match[2].upper() or " ")
+
+
+def natural(name: str) -> list[str | int]:
+    """A sort key under which ``node10`` comes after ``node9``."""
+    parts: list[str | int] = list(_NUMBER.split(name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts

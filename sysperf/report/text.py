@@ -1,0 +1,175 @@
+"""The report for people at a terminal: what is wrong, what was seen, why it matters, what to do."""
+
+from __future__ import annotations
+
+from sysperf.model.outcome import Outcome, Remedy, Report
+from sysperf.model.rule import Severity
+from sysperf.model.text import neutral
+from sysperf.report import words
+from sysperf.report.machine import identity
+from sysperf.report.terminal import Ink, Page, cells, clip, pad, wrap
+
+HEADS: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
+MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
+MOST_EVIDENCE = 4
+MOST_SUBJECTS = 6
+MOST_BRIEF = 8
+MOST_REASONS = 4
+WIDEST_ID = 34
+
+
+def render(report: Report, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """The whole report; without `verbose`, small findings take one line and long lists are cut."""
+    page = Page(Ink(color), width)
+    _head(page, report)
+    for severity, outcomes in words.by_severity(report.findings()).items():
+        page.line()
+        page.line(page.ink(severity, f"{HEADS[severity]} ({len(outcomes)})"))
+        if verbose or severity in ("error", "warning"):
+            _full(page, outcomes, verbose)
+        else:
+            _brief(page, outcomes)
+    _unread(page, report, verbose)
+    _suppressed(page, report, verbose)
+    _foot(page, report, verbose)
+    return str(page)
+
+
+def _head(page: Page, report: Report) -> None:
+    ink = page.ink
+    when = ", ".join(part for part in (words.machine_of(report), words.taken_at(report)) if part)
+    page.line(f"{ink('strong', f'sysperf {neutral(report.sysperf, 40)}')}  {ink('dim', when)}")
+    page.line()
+    for label, which in identity(report.snapshot):
+        page.labelled(label, which)
+    page.line()
+    grave = [severity for severity in ("error", "warning") if severity in words.by_severity(report.findings())]
+    style = grave[0] if grave else "good" if report.tally.passed else "unknown"
+    page.paragraph(words.verdict(report), style)
+
+
+def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
+    if verbose:
+        for outcome in outcomes:
+            _finding(page, outcome, verbose=True)
+        return
+    for first, *others in _by_rule(outcomes):
+        _finding(page, first, verbose=False)
+        for number, other in enumerate(others[:MOST_SUBJECTS]):
+            page.labelled("" if number else "also", _about(other))
+        if len(others) > MOST_SUBJECTS:
+            page.labelled("", f"and {len(others) - MOST_SUBJECTS} more; --verbose shows all", "dim")
+
+
+def _by_rule(outcomes: list[Outcome]) -> list[list[Outcome]]:
+    """What one rule says of several subjects is told together."""
+    rules: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        rules.setdefault(outcome.rule, []).append(outcome)
+    return [*rules.values()]
+
+
+def _finding(page: Page, outcome: Outcome, *, verbose: bool) -> None:
+    ink = page.ink
+    page.line()
+    doubt = ink("dim", "  low confidence") if outcome.confidence == "low" else ""
+    subject = f"  {neutral(outcome.subject)}" if outcome.subject else ""
+    page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', neutral(outcome.rule))}{subject}{doubt}")
+    page.paragraph(words.message(outcome), indent="  ")
+    _evidence(page, outcome, verbose)
+    for number, paragraph in enumerate(words.paragraphs(outcome.why) if verbose else [words.short(outcome.why)]):
+        page.labelled("" if number else "why", paragraph)
+    for number, fix in enumerate(outcome.fixes):
+        _fix(page, "or" if number else "fix", fix)
+    page.labelled("gain", words.gain(outcome), "good" if outcome.gain.state == "measured" else "plain")
+    for number, ref in enumerate(outcome.refs if verbose else ()):
+        page.verbatim("" if number else "read", neutral(ref), "dim")
+
+
+def _about(outcome: Outcome) -> str:
+    """The message behind its subject."""
+    return f"{neutral(outcome.subject)}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
+
+
+def _evidence(page: Page, outcome: Outcome, verbose: bool) -> None:
+    most = len(outcome.evidence) if verbose else MOST_EVIDENCE
+    label = "observed"
+    for evidence in outcome.evidence[:most]:
+        told, origin = words.observed(evidence), words.origin(evidence)
+        source = f"from {origin}" if origin else ""
+        if cells(told) + cells(source) + 4 + page.label_width <= page.width:
+            page.verbatim(label, f"{told}  {page.ink('dim', source)}".rstrip())
+        else:
+            page.labelled(label, told)
+            page.labelled("", source, "dim")
+        label = ""
+    if len(outcome.evidence) > most:
+        page.labelled("", f"and {words.count(len(outcome.evidence) - most, 'more fact')}", "dim")
+
+
+def _fix(page: Page, label: str, fix: Remedy) -> None:
+    title = neutral(fix.title)
+    page.labelled(label, f"{title[:1].upper()}{title[1:]} ({words.terms(fix)})" if title else words.terms(fix))
+    for line in words.command(fix.command):
+        page.verbatim("", line, "command")
+    for number, line in enumerate(words.command(fix.undo)):
+        page.verbatim("" if number else "undo", line, "command")
+    for paragraph in words.paragraphs(fix.note):
+        page.labelled("note", paragraph)
+
+
+def _brief(page: Page, outcomes: list[Outcome]) -> None:
+    column = min(max(cells(neutral(outcome.rule)) for outcome in outcomes), WIDEST_ID)
+    for outcome in outcomes[:MOST_BRIEF]:
+        mark = page.ink(outcome.severity, MARKS[outcome.severity])
+        name = pad(clip(neutral(outcome.rule), column), column)
+        page.line(f"{mark} {page.ink('strong', name)}  {clip(_about(outcome), page.width - column - 4)}")
+    if len(outcomes) > MOST_BRIEF:
+        page.line(page.ink("dim", f"  and {len(outcomes) - MOST_BRIEF} more; --verbose shows all"))
+
+
+def _unread(page: Page, report: Report, verbose: bool) -> None:
+    groups = words.unread(words.of_state(report, "unknown"))
+    if not groups:
+        return
+    page.line()
+    page.line(page.ink("unknown", f"Could not be read ({report.tally.unknown})"))
+    for group in groups if verbose else groups[:MOST_REASONS]:
+        _reason(page, group, verbose)
+    if len(groups) > MOST_REASONS and not verbose:
+        page.line(page.ink("dim", f"  and {words.count(len(groups) - MOST_REASONS, 'more reason')}; --verbose shows all"))
+
+
+def _reason(page: Page, group: words.Unread, verbose: bool) -> None:
+    facts = words.some(group.facts, len(group.facts) if verbose else 3)
+    told = f"{group.reason} ({words.count(group.checks, 'check')}): {facts}"
+    first, *rest = wrap(told, page.width - 2)
+    page.line(f"{page.ink('unknown', '?')} {first}")
+    for line in rest:
+        page.line(f"  {line}")
+    if group.remedy:
+        page.paragraph(f"→ {group.remedy}", "dim", indent="  ")
+    for where in group.origins if verbose else ():
+        page.paragraph(where, "dim", indent="    ")
+
+
+def _suppressed(page: Page, report: Report, verbose: bool) -> None:
+    outcomes = words.of_state(report, "suppressed")
+    if not outcomes or not verbose:
+        return
+    page.line()
+    page.line(page.ink("dim", f"Suppressed ({len(outcomes)})"))
+    for outcome in outcomes:
+        subject = f" {neutral(outcome.subject)}" if outcome.subject else ""
+        page.paragraph(f"{neutral(outcome.rule)}{subject}: {neutral(outcome.because)}", indent="  ")
+
+
+def _foot(page: Page, report: Report, verbose: bool) -> None:
+    page.line()
+    page.paragraph(words.tally(report), "dim")
+    findings = report.findings()
+    if findings:
+        rest = "" if verbose else "; --verbose tells everything"
+        page.paragraph(f"Next: sysperf explain {neutral(findings[0].rule)}{rest}", "strong")
+    elif report.tally.unknown and not verbose:
+        page.paragraph("Next: sysperf audit --verbose lists what could not be read, file by file", "strong")

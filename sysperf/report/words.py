@@ -1,0 +1,230 @@
+"""The words that every face uses for the same thing: verdict, counts, values, fixes, reasons of unknowns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
+from sysperf.model.record import Record, plain
+from sysperf.model.rule import SEVERITIES, Severity
+from sysperf.model.text import neutral, size
+
+LONGEST_COMMAND = 8_000
+LONGEST_TEXT = 4_000
+SHORT_REASON = 180
+"""Characters that fit about two lines of a terminal: the first two lines of `explain` say why it matters."""
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])")
+_ORIGIN = re.compile(r"(/\S*|[A-Za-z_]+\([^)]*\)): (.+)", re.DOTALL)
+_SAFETY = {"safe": "safe", "caution": "with care", "manual": "by hand"}
+_NEEDS = {"root": "needs root", "restart": "restart the program", "reboot": "needs a reboot", "reset": "needs a GPU reset"}
+
+
+class Unread(Record):
+    """What could not be read for one reason."""
+
+    reason: str
+    remedy: str
+    facts: tuple[str, ...]
+    rules: tuple[str, ...]
+    origins: tuple[str, ...]
+    checks: int
+
+
+def count(number: int, noun: str) -> str:
+    """``1 error``, ``2 errors``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(parts: Iterable[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *most, end = [part for part in parts if part] or [""]
+    return f"{', '.join(most)} {last} {end}" if most else end
+
+
+def some(parts: Iterable[str], most: int) -> str:
+    """The first of many: ``a, b and 7 more``."""
+    parts = [*parts]
+    rest = [f"{len(parts) - most} more"] if len(parts) > most else []
+    return listed([*parts[:most], *rest])
+
+
+def by_severity(outcomes: Iterable[Outcome]) -> dict[Severity, list[Outcome]]:
+    """Outcomes grouped from error to hint, each group in the order given; empty groups are left out."""
+    outcomes = [*outcomes]
+    groups = {severity: [outcome for outcome in outcomes if outcome.severity == severity] for severity in SEVERITIES}
+    return {severity: group for severity, group in groups.items() if group}
+
+
+def of_state(report: Report, state: str) -> list[Outcome]:
+    """The outcomes in one state, in their order."""
+    return [outcome for outcome in report.outcomes if outcome.state == state]
+
+
+def verdict(report: Report) -> str:
+    """The audit in one sentence. Healthy is said only of what was seen."""
+    groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
+    grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
+    small = groups.get("info", 0) + groups.get("hint", 0)
+    if grave:
+        costs = "cost" if sum(groups.values()) - small > 1 else "costs"
+        found = f"{listed(grave)} {costs} speed here"
+        return found + (f", and {count(small, 'smaller thing')} could be better." if small else ".")
+    if small:
+        return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
+    return _clean(report)
+
+
+def _clean(report: Report) -> str:
+    passed, unknown = report.tally.passed, report.tally.unknown
+    if not passed:
+        return f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
+    if not unknown:
+        return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
+    return f"Nothing found that slows PyTorch down: {count(passed, 'check')} passed.{_unseen(report)}"
+
+
+def _all(passed: int) -> str:
+    return "the only check" if passed == 1 else f"all {passed} checks"
+
+
+def _unseen(report: Report) -> str:
+    return f" {count(report.tally.unknown, 'check')} could not be made." if report.tally.unknown else ""
+
+
+def tally(report: Report) -> str:
+    """How often each answer was given, and how long it took."""
+    given = report.tally
+    parts = (
+        count(given.findings, "finding"),
+        f"{given.passed} passed",
+        f"{given.unknown} unknown" if given.unknown else "",
+        f"{given.suppressed} suppressed" if given.suppressed else "",
+        f"{given.not_applicable} not applicable" if given.not_applicable else "",
+    )
+    return f"{count(given.rules, 'rule')} in {report.took_ms:.0f} ms: {', '.join(part for part in parts if part)}"
+
+
+def taken_at(report: Report) -> str:
+    """When the machine was read, without fractions of a second."""
+    text = neutral(report.snapshot.taken_at, 40)
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(Z|\+00:?00)?", text)
+    return f"{match[1]} {match[2]}{' UTC' if match[3] else ''}" if match else text
+
+
+def machine_of(report: Report) -> str:
+    """Which machine was read: this one, or the capture's."""
+    root = report.snapshot.root
+    return "this machine" if root == "/" else f"captured machine {neutral(root)}"
+
+
+def message(outcome: Outcome) -> str:
+    """What was observed, in one line; the title when the rule said nothing more."""
+    return neutral(outcome.message or outcome.title)
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a long text, each as one line."""
+    parts = re.split(r"\n\s*\n", text.replace("\r\n", "\n").strip())
+    lines = (" ".join(part.split()) for part in parts)
+    return [neutral(line, LONGEST_TEXT) for line in lines if line]
+
+
+def short(text: str) -> str:
+    """The first whole sentences of a text, about two lines of a terminal."""
+    first = (paragraphs(text) or [""])[0]
+    told = ""
+    for sentence in _SENTENCE.split(first):
+        if told and len(told) + 1 + len(sentence) > SHORT_REASON:
+            break
+        told = f"{told} {sentence}".strip()
+    return told
+
+
+def value(data: Any, name: str = "") -> str:
+    """A fact's value for people: sizes in units, lists without brackets, ``none`` for an empty list, ``unknown`` for None."""
+    if data is None:
+        return "unknown"
+    if isinstance(data, bool):
+        return "true" if data else "false"
+    if isinstance(data, int | float):
+        return size(data) if name.rpartition(".")[2].endswith("_bytes") else f"{data:.6g}" if isinstance(data, float) else str(data)
+    if isinstance(data, str):
+        return neutral(data) if data.strip() else '""'
+    if isinstance(data, list | tuple) and all(not isinstance(item, list | tuple | dict) for item in data):
+        return ", ".join(value(item, name) for item in data) or "none"
+    return neutral(_scrubbed(msgspec.json.encode(_valid(data))))
+
+
+def _scrubbed(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _valid(data: Any) -> Any:
+    """The data with lone surrogates spelled out, so that it can be encoded."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, list | tuple):
+        return [_valid(item) for item in data]
+    if isinstance(data, dict):
+        return {str(_valid(str(key))): _valid(item) for key, item in data.items()}
+    return plain(data)
+
+
+def observed(evidence: Evidence) -> str:
+    """``numa.balancing = 1``."""
+    return f"{neutral(evidence.fact)} = {value(evidence.value, evidence.fact)}"
+
+
+def origin(evidence: Evidence) -> str:
+    """Where a fact was read: a path, an NVML call or a command."""
+    kind, _, rest = evidence.source.partition(":")
+    names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of "}
+    return neutral(names[kind] + rest if kind in names and rest else evidence.source)
+
+
+def gain(outcome: Outcome) -> str:
+    """What acting wins: measured here, or the word *unmeasured* and what others say, with who says it."""
+    text = neutral(outcome.gain.text)
+    if outcome.gain.state == "measured" or outcome.impact is None:
+        return text
+    impact = outcome.impact
+    claim = f"{impact.claim}, {impact.basis.replace('-', ' ')}" if impact.claim else impact.basis.replace("-", " ")
+    cite = f", {impact.cite}" if impact.cite else ""
+    return f"{text}; acts on {neutral(impact.metric)} ({neutral(claim)}{neutral(cite)})"
+
+
+def terms(fix: Remedy) -> str:
+    """What a fix takes: ``with care, needs root``."""
+    parts = (_SAFETY[fix.safety], _NEEDS.get(fix.needs, neutral(fix.needs)), "results may change" if fix.numerics else "")
+    return ", ".join(part for part in parts if part)
+
+
+def command(text: str) -> list[str]:
+    """The lines of a command, whole: a command that is cut short is another command."""
+    return [neutral(line, LONGEST_COMMAND) for line in text.strip("\n").split("\n")] if text.strip() else []
+
+
+def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
+    """Unknown outcomes by reason, the most frequent first.
+
+    A reason such as ``/sys/x: Permission denied`` counts by what failed, not by the file that failed.
+    """
+    groups: dict[tuple[str, str], list[tuple[str, str, str, str]]] = {}
+    for outcome in outcomes:
+        for gap in outcome.unknown:
+            match = _ORIGIN.fullmatch(gap.reason)
+            where, why = match.groups() if match else ("", gap.reason)
+            entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.subject)
+            groups.setdefault((neutral(why), neutral(gap.remedy)), []).append(entry)
+    found = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]
+    return sorted(found, key=lambda one: -one.checks)
+
+
+def _unread(reason: str, remedy: str, entries: list[tuple[str, str, str, str]]) -> Unread:
+    facts, rules, origins, checks = (tuple(dict.fromkeys(column)) for column in zip(*entries, strict=True))
+    return Unread(reason, remedy, facts, rules, tuple(where for where in origins if where), len(checks))

@@ -1,0 +1,109 @@
+"""What tests share: machines made of a dict of files, captured machines, and a command line that runs for real."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from sysperf.host import Host
+from sysperf.host.tree import Archive, _Captured
+
+Files = dict[str, str | bytes | OSError]
+MakeMachine = Callable[..., Host]
+
+
+class Dict(_Captured):
+    """A complete small machine: a file that is not in the dict does not exist. An OSError value is raised when read."""
+
+    live = False
+    complete = True
+
+    def __init__(self, files: Files, links: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.files = {path.strip("/"): content for path, content in files.items()}
+        self.links = {path.strip("/"): target for path, target in (links or {}).items()}
+
+    def _target(self, path: str) -> str | None:
+        return self.links.get(path)
+
+    def read(self, path: str, limit: int) -> bytes:
+        content = self.files.get(self.resolve(path))
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(content, OSError):
+            raise content
+        raw = content.encode() if isinstance(content, str) else content
+        if len(raw) > limit:
+            raise OSError(errno.EFBIG, "larger than sysperf reads of such a file", path)
+        return raw
+
+    def names(self, path: str, limit: int) -> list[str]:
+        inside = self.resolve(path)
+        prefix = f"{inside}/" if inside else ""
+        found = {name[len(prefix) :].partition("/")[0] for name in (*self.files, *self.links) if name.startswith(prefix)}
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return sorted(found)[:limit]
+
+    def link(self, path: str) -> str:
+        parent, _, name = path.strip("/").rpartition("/")
+        target = self.links.get(f"{self.resolve(parent)}/{name}".strip("/"))
+        if target is None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return target
+
+    def exists(self, path: str) -> bool:
+        inside = self.resolve(path)
+        prefix = f"{inside}/"
+        return any(name == inside or name.startswith(prefix) for name in (*self.files, *self.links))
+
+
+@pytest.fixture
+def machine() -> MakeMachine:
+    """Make a host from files: ``machine({"/proc/sys/vm/swappiness": "60"}, calls={"uname": ["6.1", "x86_64"]})``.
+
+    `calls` answers `Host.call` keys (``nvml:DeviceGetName(0)``, ``space:/dev/shm``, ``uname``); an OSError value fails.
+    """
+
+    def make(files: Files | None = None, links: dict[str, str] | None = None, calls: dict[str, object] | None = None) -> Host:
+        host = Host("/test-machine", tree=Dict(files or {}, links))
+        answers = {key: value for key, value in (calls or {}).items() if not isinstance(value, OSError)}
+        refused = {key: str(value) for key, value in (calls or {}).items() if isinstance(value, OSError)}
+        host._replay = {"errors": refused, "names": {}, "links": {}, "calls": answers}
+        return host
+
+    return make
+
+
+def fixture_folder(kind: str) -> Path | None:
+    """The folder of captured machines (`machines`, `machines-lscpu`) or None where there is none.
+
+    They lie beside the checkout or where SYSPERF_FIXTURES says.
+    """
+    here = Path(__file__).resolve().parent.parent
+    for root in (os.environ.get("SYSPERF_FIXTURES", ""), str(here / "shared" / "fixtures"), str(here.parent / "shared" / "fixtures")):
+        if root and (Path(root) / kind).is_dir():
+            return Path(root) / kind
+    return None
+
+
+def captured(kind: str, name: str) -> Host:
+    """A captured machine by its name there."""
+    folder = fixture_folder(kind)
+    assert folder is not None
+    (archive,) = folder.glob(f"{name}.tar.*")
+    return Host(archive, tree=Archive(archive))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where everything is installed (SYSPERF_NO_SKIP), a skipped test is a failed one."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("SYSPERF_NO_SKIP"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where nothing may be skipped: {call.excinfo.value if call.excinfo else ''}"
+    return report
