@@ -1,8 +1,6 @@
 """`python -m sysperf` is `sysperf`."""
 
-import sys
-
-from sysperf.cli import main
+from sysperf.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

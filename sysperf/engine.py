@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,8 @@ from sysperf.collect import AREAS, collect, record_types
 from sysperf.evaluate.compare import compare
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import judge, rank
-from sysperf.evaluate.ruleset import Ruleset, Schema, load, make_schema, site_files
+from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files
+from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
@@ -27,9 +28,20 @@ from sysperf.model.snapshot import Area, Snapshot
 MAX_REPORT_BYTES = 64 << 20
 
 
+def records() -> dict[str, type]:
+    """The record of each area that a rule may name."""
+    return {**record_types(), "drift": Drift, "launch": _launch()}
+
+
 def schema() -> Schema:
-    """Every fact that a rule may name."""
-    return make_schema({**record_types(), "drift": Drift})
+    """Every fact that a rule may name; what an audit never judges is imported when a rule asks for it."""
+    return make_schema({**record_types(), "drift": Drift}, {"launch": _launch})
+
+
+def _launch() -> type:
+    from sysperf.launch.facts import Launch  # noqa: PLC0415 - `wrap` has these facts, audits do not
+
+    return Launch
 
 
 def rule_files() -> list[Path]:
@@ -61,37 +73,28 @@ def snapshot(host: Host, areas: Sequence[str] = AREAS) -> Snapshot:
     return Snapshot(taken_at=now(), root=host.root, deep=host.deep, areas=collect(host, areas))
 
 
-def audit(
-    host: Host,
-    ruleset: Ruleset,
-    *,
-    areas: Sequence[str] = AREAS,
-    waivers: Sequence[Waiver] = (),
-    baseline: Baseline | None = None,
-    reference: Snapshot | None = None,
-) -> Report:
+class Terms(NamedTuple):
+    """What a site agreed on beforehand."""
+
+    waivers: Sequence[Waiver] = ()
+    baseline: Baseline | None = None
+    reference: Snapshot | None = None
+
+
+def audit(host: Host, ruleset: Ruleset, terms: Terms = Terms(), areas: Sequence[str] = AREAS) -> Report:  # noqa: B008 - immutable
     """Read a machine and judge it."""
     start = time.perf_counter()
     facts = snapshot(host, areas)
-    report = judged(facts, ruleset, Ledger(facts, host.sources), waivers=waivers, baseline=baseline, reference=reference)
+    report = judged(facts, ruleset, terms, Ledger(facts, host.sources))
     return msgspec.structs.replace(report, took_ms=round((time.perf_counter() - start) * 1e3, 1))
 
 
-def judged(
-    facts: Snapshot,
-    ruleset: Ruleset,
-    ledger: Ledger | None = None,
-    *,
-    waivers: Sequence[Waiver] = (),
-    baseline: Baseline | None = None,
-    reference: Snapshot | None = None,
-) -> Report:
+def judged(facts: Snapshot, ruleset: Ruleset, terms: Terms = Terms(), ledger: Ledger | None = None) -> Report:  # noqa: B008 - as above
     """Judge a machine that was read before."""
-    facts = _with_drift(facts, reference, ruleset)
-    verdicts = judge(ruleset, facts, ledger or Ledger(facts))
-    verdicts.outcomes = apply_waivers(verdicts.outcomes, waivers, baseline, ruleset)
-    verdicts.outcomes.sort(key=rank)
-    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(verdicts.outcomes), tally=verdicts.tally(len(ruleset.rules)))
+    facts = _with_drift(facts, terms.reference, ruleset)
+    court = judge(ruleset, facts, ledger or Ledger(facts))
+    outcomes = sorted(apply_waivers(court.outcomes, terms.waivers, terms.baseline, ruleset), key=rank)
+    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=court.tally(outcomes))
 
 
 def _with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:
@@ -142,10 +145,10 @@ def read_saved(path: Path) -> Snapshot:
 def _typed(raw: dict[str, Any]) -> Snapshot:
     """A snapshot whose areas hold their records again. Areas this version does not know are left out."""
     found: Snapshot = convert(raw, Snapshot)
-    records = {**record_types(), "drift": Drift}
+    known = records()
     areas = {
-        name: msgspec.structs.replace(area, facts=None if area.facts is None else convert(area.facts, records[name]))
+        name: msgspec.structs.replace(area, facts=None if area.facts is None else convert(area.facts, known[name]))
         for name, area in found.areas.items()
-        if name in records
+        if name in known
     }
     return msgspec.structs.replace(found, areas=areas)

@@ -8,15 +8,16 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from sysperf.host import Host
-from sysperf.host.tree import Archive, _Captured
+from sysperf.host import Answers, Host
+from sysperf.host.tree import Captured
 
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
 
 
-class Dict(_Captured):
+class Dict(Captured):
     """A complete small machine: a file that is not in the dict does not exist. An OSError value is raised when read."""
 
     live = False
@@ -50,8 +51,7 @@ class Dict(_Captured):
         return sorted(found)[:limit]
 
     def link(self, path: str) -> str:
-        parent, _, name = path.strip("/").rpartition("/")
-        target = self.links.get(f"{self.resolve(parent)}/{name}".strip("/"))
+        target = self.links.get(self._beside(path))
         if target is None:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         return target
@@ -62,21 +62,27 @@ class Dict(_Captured):
         return any(name == inside or name.startswith(prefix) for name in (*self.files, *self.links))
 
 
-@pytest.fixture
-def machine() -> MakeMachine:
-    """Make a host from files: ``machine({"/proc/sys/vm/swappiness": "60"}, calls={"uname": ["6.1", "x86_64"]})``.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update`` writes the golden files anew; look at the difference before you keep it."""
+    parser.addoption("--update", action="store_true", help="write golden files instead of comparing with them")
+
+
+def make_machine(
+    files: Files | None = None, links: dict[str, str] | None = None, calls: dict[str, object] | None = None, *, deep: bool = False
+) -> Host:
+    """Make a host from files: ``make_machine({"/proc/sys/vm/swappiness": "60"}, calls={"uname": ["6.1", "x86_64"]})``.
 
     `calls` answers `Host.call` keys (``nvml:DeviceGetName(0)``, ``space:/dev/shm``, ``uname``); an OSError value fails.
     """
+    answers = {key: value for key, value in (calls or {}).items() if not isinstance(value, OSError)}
+    refused = {key: str(value) for key, value in (calls or {}).items() if isinstance(value, OSError)}
+    return Host("/test-machine", tree=Dict(files or {}, links), deep=deep, answers=Answers(answers, refused))
 
-    def make(files: Files | None = None, links: dict[str, str] | None = None, calls: dict[str, object] | None = None) -> Host:
-        host = Host("/test-machine", tree=Dict(files or {}, links))
-        answers = {key: value for key, value in (calls or {}).items() if not isinstance(value, OSError)}
-        refused = {key: str(value) for key, value in (calls or {}).items() if isinstance(value, OSError)}
-        host._replay = {"errors": refused, "names": {}, "links": {}, "calls": answers}
-        return host
 
-    return make
+@pytest.fixture
+def machine() -> MakeMachine:
+    """`make_machine`, for tests that take fixtures."""
+    return make_machine
 
 
 def fixture_folder(kind: str) -> Path | None:
@@ -96,7 +102,7 @@ def captured(kind: str, name: str) -> Host:
     folder = fixture_folder(kind)
     assert folder is not None
     (archive,) = folder.glob(f"{name}.tar.*")
-    return Host(archive, tree=Archive(archive))
+    return Host(archive)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,3 +113,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be skipped: {call.excinfo.value if call.excinfo else ''}"
     return report
+
+
+# The gate must say the same twice; whoever develops meets new examples in every run.
+settings.register_profile("gate", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("gate")

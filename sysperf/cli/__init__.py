@@ -5,6 +5,8 @@ Only this package prints. stdout is the report; everything else goes to stderr.
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 
 from sysperf import __version__
@@ -12,6 +14,8 @@ from sysperf.model.errors import Exit, SysperfError
 
 COMMANDS = {
     "audit": "inspect this machine and list what slows PyTorch down, with evidence and the fix",
+    "wrap": "start a program in the right place: CPUs, memory, threads, allocator",
+    "kernel": "install a Jupyter kernel that is started through wrap",
     "ps": "list the running PyTorch processes and what is wrong with each",
     "explain": "explain a rule: what it looks at, why it matters, what to do",
     "facts": "show what is known about this machine, area by area",
@@ -42,11 +46,21 @@ options:
 """
 
 
+def entry() -> None:
+    """The command: `main`, then out at once.
+
+    Tearing the interpreter down would cost another 5 ms, and wait for a thread that hangs in a GPU driver.
+    """
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    gc.disable()  # one run, one report: collecting garbage on the way costs milliseconds and frees nothing
     arguments = sys.argv[1:] if argv is None else argv
-    debug = "--debug" in arguments[: arguments.index("--") if "--" in arguments else None]
-    arguments = [argument for argument in arguments if argument != "--debug"] if debug else arguments
+    debug, arguments = _without_debug(arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -57,15 +71,20 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader went away (`sysperf audit | head`): nobody is left to tell. Keep Python from flushing into it at exit.
-        import os  # noqa: PLC0415 - rare
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception as error:  # noqa: BLE001 - a traceback is never what a user sees
+    except Exception as error:
         if debug:
             raise
         return _fail(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report what it prints", Exit.USAGE)
     return code
+
+
+def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
+    """(whether we shall show tracebacks, the rest): what follows `--`, or the command of `wrap`, is another program's."""
+    ours = arguments.index("--") if "--" in arguments else 1 if arguments[:1] == ["wrap"] else len(arguments)
+    kept = [argument for argument in arguments[:ours] if argument != "--debug"]
+    return len(kept) < ours, kept + arguments[ours:]
 
 
 def _run(arguments: list[str]) -> int:
@@ -83,10 +102,25 @@ def _run(arguments: list[str]) -> int:
         return _fail(
             f"no command `{command}`", f"did you mean `sysperf {close[0]}`?" if close else "`sysperf --help` lists the commands", Exit.USAGE
         )
+    _import_msgspec()
+    if command == "wrap":
+        from sysperf.cli import wrap  # noqa: PLC0415 - as all commands
+
+        return wrap.main(arguments[1:])
     from sysperf.cli import command_line  # noqa: PLC0415 - argparse costs 6 ms, which --version need not pay
 
     parser, run = command_line.parser(command)
     return int(run(parser.parse_args(arguments[1:])))
+
+
+def _import_msgspec() -> None:
+    """Import msgspec without typing_extensions, which most environments with torch have: 8 ms, and typing has all it needs."""
+    if "msgspec" not in sys.modules and "typing_extensions" not in sys.modules:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how importlib spells "not there"
+        try:
+            import msgspec  # noqa: F401, PLC0415 - see above
+        finally:
+            del sys.modules["typing_extensions"]
 
 
 def _fail(message: str, hint: str, code: int) -> int:

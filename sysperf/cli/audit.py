@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_rules(parser)
     command_line.add_output(parser)
     parser.add_argument("--format", choices=report.FORMATS, default="text", help="default: text")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")
     parser.add_argument("--from", dest="source", type=Path, metavar="REPORT", help="judge a saved JSON report again instead of a machine")
@@ -45,11 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        from sysperf.report import as_json, schema  # noqa: PLC0415 - no audit needs it
+
+        command_line.write(as_json.dump(schema.report_schema(engine.records())), args)
+        return Exit.CLEAN
     config = read_config(args.config)
     result = audit(args, config)
-    text = report.render(
-        result, args.format, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose
-    )
+    text = report.render(result, args.format, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
     command_line.write(text, args)
     fail_on = args.fail_on or config.fail_on
     if fail_on != "never" and at_least(result.outcomes, fail_on):
@@ -61,16 +65,12 @@ def audit(args: argparse.Namespace, config: Config) -> Report:
     """The report that the options ask for."""
     ruleset = rules(args, config)
     reference = args.reference or config.reference
-    known = {
-        "waivers": config.waive,
-        "baseline": read_baseline(args.baseline),
-        "reference": engine.read_machine(Path(reference)) if reference else None,
-    }
+    terms = engine.Terms(config.waive, read_baseline(args.baseline), engine.read_machine(Path(reference)) if reference else None)
     if args.source:
         if args.root != Path("/"):
             raise UsageError("--from and --root both name a machine", "give one of them")
-        return engine.judged(engine.read_saved(args.source), ruleset, **known)
-    return engine.audit(command_line.host(args), ruleset, **known)
+        return engine.judged(engine.read_saved(args.source), ruleset, terms)
+    return engine.audit(command_line.host(args), ruleset, terms)
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:
@@ -82,5 +82,3 @@ def rules(args: argparse.Namespace, config: Config) -> Ruleset:
     if select or ignore:
         ruleset.select(select, ignore)
     return ruleset
-
-

@@ -11,7 +11,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -33,9 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     earlier = read_baseline(args.file) if args.file.exists() else None
-    result = engine.audit(command_line.host(args), rules(args, config), waivers=config.waive)
+    result = engine.audit(command_line.host(args), rules(args, config), engine.Terms(config.waive))
     baseline, fresh = shrink(earlier, result.outcomes, engine.now())
-    _write(args.file, to_json(baseline, indent=2) + b"\n")
+    try:
+        command_line.replace(args.file, to_json(baseline, indent=2) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{args.file}: {error.strerror or error}", "choose a file that can be written with --file") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
     sys.stderr.write(f"sysperf: {args.file}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
     for outcome in fresh:
@@ -43,13 +45,3 @@ def run(args: argparse.Namespace) -> int:
     if fresh:
         sys.stderr.write("  hint: fix these or waive them with a reason; a baseline only shrinks\n")
     return Exit.FINDINGS if fresh else Exit.CLEAN
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: {error.strerror or error}", "choose a file that can be written with --file") from None

@@ -1,7 +1,8 @@
 """Record everything an audit reads from this machine, so that it can be audited elsewhere.
 
 The capture holds no secrets: environment variables and arguments of processes are kept only as far as they explain
-performance; host names, serial numbers and hardware addresses are hashed. Look into it with `tar tf` before you send it.
+performance; host names, serial numbers and hardware addresses are hashed. It does hold the paths of the files that large
+processes map and of the Python environments. Look into it with `tar tf` before you send it.
 
 examples:
   sysperf capture machine.tar.zst

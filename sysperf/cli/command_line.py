@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -19,11 +20,14 @@ Run = Callable[[argparse.Namespace], int]
 def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
     """The parser of one command and the function that runs it."""
     module = importlib.import_module(f"sysperf.cli.{command}")
-    built = argparse.ArgumentParser(
-        prog=f"sysperf {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    built = argparse.ArgumentParser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=_formatter)
     module.add_arguments(built)
     return built, module.run
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # A given width keeps argparse from importing shutil and its compressors, 3 ms, for every option that is added.
+    return argparse.RawDescriptionHelpFormatter(prog, width=width())
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -42,7 +46,9 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--root", type=Path, default=Path("/"), metavar="CAPTURE", help="read a captured machine (a folder or tar) instead of this one"
     )
-    group.add_argument("--deep", action="store_true", help="also ask py-cpuinfo, root-only tools and the users' Python interpreters (seconds)")
+    group.add_argument(
+        "--deep", action="store_true", help="also ask py-cpuinfo, root-only tools and the users' Python interpreters (seconds)"
+    )
     group.add_argument("--python", action="append", default=[], metavar="PATH", help="also look at this interpreter or environment")
 
 
@@ -57,8 +63,12 @@ def host(args: argparse.Namespace, *, record: bool = False) -> Host:
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Options that say which rules judge."""
     group = parser.add_argument_group("rules")
-    group.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
-    group.add_argument("--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)")
+    group.add_argument(
+        "--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them"
+    )
+    group.add_argument(
+        "--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)"
+    )
     group.add_argument("--ignore", action="append", default=[], metavar="ID", help="not these rules")
 
 
@@ -98,10 +108,26 @@ def write(text: str, args: argparse.Namespace) -> None:
     if args.output is None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         return
-    temporary = args.output.with_name(f".{args.output.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(args.output)
+        replace(args.output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UsageError(f"{args.output}: {error.strerror or error}", "choose a file that can be written with --output") from None
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file in one step, so that nobody sees half of it. What is no plain file (/dev/null, a pipe) is written to as it is.
+
+    Raises OSError and leaves nothing behind.
+    """
+    target = path.resolve()  # a link stays a link
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

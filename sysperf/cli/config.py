@@ -89,5 +89,7 @@ def read_baseline(path: Path | None) -> Baseline | None:
     except OSError as error:
         raise ConfigError(f"{chosen}: {error.strerror or error}", "write one with `sysperf baseline`") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{chosen}: no baseline of this version: {error}", "remove it and write a new one with `sysperf baseline`") from None
+        raise ConfigError(
+            f"{chosen}: no baseline of this version: {error}", "remove it and write a new one with `sysperf baseline`"
+        ) from None
     return baseline

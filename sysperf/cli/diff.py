@@ -20,9 +20,8 @@ from sysperf import engine
 from sysperf.cli import command_line
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.record import to_json
 from sysperf.model.snapshot import Snapshot
-from sysperf.report import differences
+from sysperf.report import as_json, differences
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,15 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if len(args.machines) < 2:  # noqa: PLR2004 - a comparison takes two
+    if len(args.machines) < 2:
         raise UsageError("a comparison takes two machines", "`sysperf diff good.json .` compares a saved report with this machine")
     found = engine.differences([_machine(name) for name in args.machines], engine.rules())
     if args.format == "json":
-        text = to_json({"schema": 1, "machines": args.machines, "differences": found}, indent=2).decode()
+        text = as_json.dump({"schema": 1, "machines": args.machines, "differences": found})
     else:
-        text = differences.render(
-            found, args.machines, args.format, color=command_line.wants_color(args), width=command_line.width()
-        )
+        text = differences.render(found, args.machines, args.format, color=command_line.wants_color(args), width=command_line.width())
     command_line.write(text, args)
     return Exit.FINDINGS if found else Exit.CLEAN
 

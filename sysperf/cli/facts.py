@@ -14,8 +14,7 @@ import argparse
 from sysperf import collect, engine
 from sysperf.cli import command_line
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.record import to_json
-from sysperf.report import describe, facts
+from sysperf.report import as_json, describe, facts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     areas = args.areas or collect.AREAS
+    known = tuple(engine.records()) if args.describe else collect.AREAS
     for area in areas:
-        if area not in collect.AREAS:
-            raise UsageError(f"no area `{area}`", f"areas are {', '.join(collect.AREAS)}")
+        if area not in known:
+            raise UsageError(f"no area `{area}`", f"areas are {', '.join(known)}")
     command_line.write(_describe(args, areas) if args.describe else _read(args, areas), args)
     return Exit.CLEAN
 
@@ -38,12 +38,13 @@ def run(args: argparse.Namespace) -> int:
 def _read(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
     snapshot = engine.snapshot(command_line.host(args), areas)
     if args.format == "json":
-        return to_json(snapshot, indent=2).decode()
+        return as_json.dump(snapshot)
     return facts.render(snapshot, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
 
 
 def _describe(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
-    described = [field for area, record in collect.record_types(areas).items() for field in describe.describe(area, record)]
+    records = engine.records()
+    described = [field for area in areas for field in describe.describe(area, records[area])]
     if args.format == "json":
-        return to_json(described, indent=2).decode()
+        return as_json.dump(described)
     return describe.render(described, width=command_line.width())

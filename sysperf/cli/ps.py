@@ -18,8 +18,7 @@ from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import read_config
 from sysperf.model.errors import Exit
-from sysperf.model.record import to_json
-from sysperf.report import processes
+from sysperf.report import as_json, processes
 
 AREAS = ("kernel", "cpu", "numa", "memory", "cgroup", "container", "pcie", "driver", "gpu", "storage", "network", "allocator", "process")
 """What rules about processes look at."""
@@ -36,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     ruleset.keep_scope("process")
-    result = engine.audit(command_line.host(args), ruleset, areas=AREAS, waivers=config.waive)
+    result = engine.audit(command_line.host(args), ruleset, engine.Terms(config.waive), AREAS)
     if args.format == "json":
         area = result.snapshot.areas["process"]
-        text = to_json({"schema": 1, "process": area, "outcomes": result.outcomes}, indent=2).decode()
+        text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes})
     else:
         text = processes.render(
             result.snapshot, result.outcomes, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose

@@ -18,8 +18,8 @@ from sysperf.cli import command_line
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.record import to_json
 from sysperf.model.rule import SEVERITIES, Rule
+from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def _list(args: argparse.Namespace) -> int:
     chosen = [rule for rule in ruleset.rules if not args.seed or args.seed in rule.seeds]
     chosen.sort(key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
-        command_line.write(to_json([_summary(rule) for rule in chosen], indent=2).decode(), args)
+        command_line.write(as_json.dump([_summary(rule) for rule in chosen]), args)
         return Exit.CLEAN
     wide = max((len(rule.id) for rule in chosen), default=0)
     lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
@@ -77,7 +77,7 @@ def _show(args: argparse.Namespace) -> int:
         if path.name == wanted.file:
             for rule in read_file(path).rule:
                 if rule.id == wanted.id:
-                    command_line.write(to_json(rule, indent=2).decode(), args)
+                    command_line.write(as_json.dump(rule), args)
     return Exit.CLEAN
 
 

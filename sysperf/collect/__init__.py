@@ -16,7 +16,6 @@ AREAS = (
     "network", "python", "torch", "allocator", "openmp", "process",
 )  # fmt: skip
 """In the order in which they are shown."""
-import os as _os; AREAS = tuple(a for a in AREAS if _os.path.exists(f"{_os.path.dirname(__file__)}/{a}.py") and "def collect" in open(f"{_os.path.dirname(__file__)}/{a}.py").read())  # TEMP
 
 
 def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
@@ -26,7 +25,23 @@ def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
 
 def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:
     """Read these areas. None of them can stop the others."""
-    return {area: collect_area(host, area) for area in areas}
+    found = {area: collect_area(host, area) for area in areas}
+    _add_running_torch(host, found)
+    return found
+
+
+def _add_running_torch(host: Host, found: dict[str, Area]) -> None:
+    """Complete `torch` by `process`: what runs may be installed where nobody looks."""
+    torch, process = found.get("torch"), found.get("process")
+    if torch is None or process is None or torch.facts is None or process.facts is None or not process.facts.processes:
+        return
+    before, running = len(host.sources), [(one.torch_prefix, one.torch_version) for one in process.facts.processes]
+    try:
+        facts = importlib.import_module("sysperf.collect.torch").with_running(host, torch.facts, running)
+    except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
+        facts = torch.facts
+        host.refuse("running PyTorch", f"{type(error).__name__}: {str(error)[:200]}")
+    found["torch"] = Area(facts, None, torch.failures + failures(host.sources[before:]), torch.took_ms)
 
 
 def collect_area(host: Host, area: str) -> Area:
@@ -38,7 +53,7 @@ def collect_area(host: Host, area: str) -> Area:
         facts = importlib.import_module(f"sysperf.collect.{area}").collect(host)
     except Missing as missing:
         problem = str(missing)
-    except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
+    except Exception as error:  # noqa: BLE001 - as above
         problem = f"the collector broke: {type(error).__name__}: {str(error)[:200]}"
     took_ms = (time.perf_counter() - start) * 1e3
     return Area(facts, problem, failures(host.sources[before:]), round(took_ms, 2))

@@ -11,13 +11,16 @@ Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html
         https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 """
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
+from sysperf.collect.counts import whole
 from sysperf.collect.cpuset import allowed_by_cpuset
 from sysperf.collect.mounts import Mount, mounts
 from sysperf.collect.pressure import waited
-from sysperf.host import Host, redact
+from sysperf.host import Host
+from sysperf.host.redact import HIDDEN
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
@@ -25,6 +28,7 @@ from sysperf.model.text import neutral
 GROUP = "/proc/*/cgroup"
 NO_LIMIT = 1 << 60
 """v1 writes "no limit" as the largest number of whole pages; nothing this large is a limit."""
+V2 = 2
 MOST_LEVELS = 64
 MOST_GROUPS = 4_096
 
@@ -40,26 +44,52 @@ class Cgroup(Record):
         float | None,
         fact("CPUs' worth of time that the group may use; 0 is no quota", f"{_FS}cpu.max", f"{_FS}cpu.cfs_quota_us", "*/cpu.max", GROUP),
     ] = None
-    nr_periods: Annotated[int | None, fact("periods in which the group with a quota wanted to run", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)] = None
-    nr_throttled: Annotated[int | None, fact("periods in which it used up its quota and was stopped", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)] = None
-    throttled_us: Annotated[int | None, fact("time for which its threads were stopped, summed over CPUs", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)] = None
+    nr_periods: Annotated[
+        int | None, fact("periods in which the group with a quota wanted to run", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)
+    ] = None
+    nr_throttled: Annotated[
+        int | None, fact("periods in which it used up its quota and was stopped", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)
+    ] = None
+    throttled_us: Annotated[
+        int | None, fact("time for which its threads were stopped, summed over CPUs", f"{_FS}cpu.stat", "*/cpu.stat", GROUP)
+    ] = None
     cpuset: Annotated[
-        CpuSet | None, fact("CPUs that the cpuset of our own group allows", f"{_FS}cpuset.cpus.effective", f"{_FS}cpuset.effective_cpus", GROUP)
+        CpuSet | None,
+        fact("CPUs that the cpuset of our own group allows", f"{_FS}cpuset.cpus.effective", f"{_FS}cpuset.effective_cpus", GROUP),
     ] = None
     memory_limit_bytes: Annotated[
-        int | None, fact("memory above which the group is reclaimed and then killed; 0 is no limit", f"{_FS}memory.max", f"{_FS}memory.limit_in_bytes", GROUP)
+        int | None,
+        fact(
+            "memory above which the group is reclaimed and then killed; 0 is no limit",
+            f"{_FS}memory.max",
+            f"{_FS}memory.limit_in_bytes",
+            GROUP,
+        ),
     ] = None
-    memory_high_bytes: Annotated[int | None, fact("memory above which the group is slowed down; 0 is no limit", f"{_FS}memory.high", GROUP)] = None
+    memory_high_bytes: Annotated[
+        int | None, fact("memory above which the group is slowed down; 0 is no limit", f"{_FS}memory.high", GROUP)
+    ] = None
     memory_used_bytes: Annotated[
         int | None,
-        fact("memory of the limited group without file cache that is easily dropped", f"{_FS}memory.current", f"{_FS}memory.usage_in_bytes", GROUP),
+        fact(
+            "memory of the limited group without file cache that is easily dropped",
+            f"{_FS}memory.current",
+            f"{_FS}memory.usage_in_bytes",
+            GROUP,
+        ),
     ] = None
-    memory_oom_kills: Annotated[int | None, fact("processes killed for the group's limit", f"{_FS}memory.events", f"{_FS}memory.oom_control", GROUP)] = None
+    memory_oom_kills: Annotated[
+        int | None, fact("processes killed for the group's limit", f"{_FS}memory.events", f"{_FS}memory.oom_control", GROUP)
+    ] = None
     memory_high_events: Annotated[int | None, fact("how often it was slowed down for memory.high", f"{_FS}memory.events", GROUP)] = None
-    memory_max_events: Annotated[int | None, fact("how often it reached its limit", f"{_FS}memory.events", f"{_FS}memory.failcnt", GROUP)] = None
+    memory_max_events: Annotated[
+        int | None, fact("how often it reached its limit", f"{_FS}memory.events", f"{_FS}memory.failcnt", GROUP)
+    ] = None
     pids_limit: Annotated[int | None, fact("threads and processes that the group may have; 0 is no limit", f"{_FS}pids.max", GROUP)] = None
     pids_current: Annotated[int | None, fact("threads and processes of the group with that limit", f"{_FS}pids.current", GROUP)] = None
-    cpu_pressure: Annotated[float | None, fact("share of the last 60 s in which tasks of the group waited for a CPU", f"{_FS}cpu.pressure", GROUP)] = None
+    cpu_pressure: Annotated[
+        float | None, fact("share of the last 60 s in which tasks of the group waited for a CPU", f"{_FS}cpu.pressure", GROUP)
+    ] = None
     memory_pressure: Annotated[
         float | None, fact("share of the last 60 s in which all tasks of the group waited for memory", f"{_FS}memory.pressure", GROUP)
     ] = None
@@ -116,7 +146,7 @@ class Groups:
         if controller in paths:
             return self._below(source, first.get(controller), paths[controller], 1, controller)
         if "" in paths:
-            return self._below(source, second, paths[""], 2, controller)
+            return self._below(source, second, paths[""], V2, controller)
         return _Levels(1, ())  # a kernel or container without this controller limits nothing
 
     def _below(self, source: str, mount: Mount | None, path: str, version: int, controller: str) -> "_Levels | None":
@@ -178,9 +208,8 @@ def _below(root: str, path: str) -> list[str] | None:
     parts = [part for part in path.split("/") if part]
     above, rest = parts[: len(base)], parts[len(base) :]
     # Host hides what looks like a key in mountinfo, and a container's id does.
-    if above != base and redact.words("/".join(above).encode()) != "/".join(base).encode():
-        return None
-    return None if ".." in rest else rest
+    shape = ".+".join(re.escape(piece) for piece in "/".join(base).split(HIDDEN))
+    return rest if re.fullmatch(shape, "/".join(above)) and ".." not in rest else None
 
 
 # ---------------------------------------------------------------------- controllers
@@ -189,11 +218,11 @@ def _below(root: str, path: str) -> list[str] | None:
 def _cpu(host: Host, levels: _Levels | None) -> dict[str, Any]:
     if levels is None:
         return {}
-    quota = _quota_v2 if levels.version == 2 else _quota_v1
+    quota = _quota_v2 if levels.version == V2 else _quota_v1
     quotas = [(quota(host, folder), folder) for folder in levels.folders]
     limited = [folder for cpus, folder in quotas if cpus]
     stat = max((_throttling(host, folder) for folder in limited), key=lambda one: one["throttled_us"] or 0, default=_NEVER)
-    pressure = waited(host, f"{levels.folders[0]}/cpu.pressure")[0] if levels.version == 2 else None
+    pressure = waited(host, f"{levels.folders[0]}/cpu.pressure")[0] if levels.version == V2 else None
     return {"cpu_quota": _smallest([cpus for cpus, _ in quotas]), **stat, "cpu_pressure": pressure}
 
 
@@ -216,24 +245,25 @@ def _quota_v1(host: Host, folder: str) -> float | None:
 
 
 def _ratio(host: Host, path: str, quota: str, period: str) -> float | None:
-    if _whole(quota) and _whole(period) and int(quota) and int(period):
-        return max(round(int(quota) / int(period), 4), 0.0001)
+    used_us, period_us = whole(quota), whole(period)
+    if used_us and period_us:
+        return max(round(used_us / period_us, 4), 0.0001)
     host.refuse(path, f"no quota: {quota[:20]!r} of {period[:20]!r}")
     return None
 
 
 def _throttling(host: Host, folder: str) -> dict[str, int | None]:
     stat = host.pairs(f"{folder}/cpu.stat", " ") or {}
-    stopped_us, stopped_ns = _count(stat, "throttled_usec"), _count(stat, "throttled_time")
+    stopped_us, stopped_ns = whole(stat.get("throttled_usec")), whole(stat.get("throttled_time"))
     if stopped_us is None and stopped_ns is not None:
         stopped_us = stopped_ns // 1000
-    return {"nr_periods": _count(stat, "nr_periods"), "nr_throttled": _count(stat, "nr_throttled"), "throttled_us": stopped_us}
+    return {"nr_periods": whole(stat.get("nr_periods")), "nr_throttled": whole(stat.get("nr_throttled")), "throttled_us": stopped_us}
 
 
 def _memory(host: Host, levels: _Levels | None) -> dict[str, Any]:
     if levels is None:
         return {}
-    name = "memory.max" if levels.version == 2 else "memory.limit_in_bytes"
+    name = "memory.max" if levels.version == V2 else "memory.limit_in_bytes"
     limit, folder = _binding(host, levels, name)
     if not levels.folders:
         return {"memory_limit_bytes": 0, "memory_high_bytes": 0, "memory_oom_kills": 0, "memory_high_events": 0, "memory_max_events": 0}
@@ -248,16 +278,16 @@ def _memory_v2(host: Host, folder: str) -> dict[str, int | None]:
     events = host.pairs(f"{folder}/memory.events", " ") or {}
     return {
         "memory_used_bytes": _used(host, f"{folder}/memory.current", f"{folder}/memory.stat", "inactive_file"),
-        "memory_oom_kills": _count(events, "oom_kill"),
-        "memory_high_events": _count(events, "high"),
-        "memory_max_events": _count(events, "max"),
+        "memory_oom_kills": whole(events.get("oom_kill")),
+        "memory_high_events": whole(events.get("high")),
+        "memory_max_events": whole(events.get("max")),
     }
 
 
 def _memory_v1(host: Host, folder: str) -> dict[str, int | None]:
     return {
         "memory_used_bytes": _used(host, f"{folder}/memory.usage_in_bytes", f"{folder}/memory.stat", "total_inactive_file"),
-        "memory_oom_kills": _count(host.pairs(f"{folder}/memory.oom_control", " ") or {}, "oom_kill"),
+        "memory_oom_kills": whole((host.pairs(f"{folder}/memory.oom_control", " ") or {}).get("oom_kill")),
         "memory_high_events": 0,  # v1 has no memory.high
         "memory_max_events": host.number(f"{folder}/memory.failcnt"),
     }
@@ -268,7 +298,7 @@ def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
     used = host.number(usage)
     if used is None:
         return None
-    return max(0, used - (_count(host.pairs(stat, " ") or {}, cache) or 0))
+    return max(0, used - (whole((host.pairs(stat, " ") or {}).get(cache)) or 0))
 
 
 def _pids(host: Host, levels: _Levels | None) -> dict[str, Any]:
@@ -293,11 +323,10 @@ def _limit(host: Host, path: str) -> int | None:
     text = _setting(host, path)
     if text == "max":
         return 0
-    if _whole(text):
-        return int(text) if int(text) < NO_LIMIT else 0
-    if text:
+    limit = whole(text)
+    if limit is None and text:
         host.refuse(path, f"no limit: {text[:20]!r}")
-    return None
+    return 0 if limit is not None and limit >= NO_LIMIT else limit
 
 
 def _setting(host: Host, path: str) -> str:
@@ -317,12 +346,3 @@ def _smallest(limits: Iterable[float | None]) -> float | None:
         if limit and (not least or limit < least):
             least = limit
     return least
-
-
-def _count(pairs: dict[str, str], name: str) -> int | None:
-    value = pairs.get(name, "")
-    return int(value) if _whole(value) else None
-
-
-def _whole(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 19

@@ -1,7 +1,7 @@
 """container: whether we run in one and of which kind, what it may change, and which GPUs it was given.
 
 Reads   /proc/self/{cgroup,mountinfo,status,uid_map,environ}  /.dockerenv  /run/.containerenv  /run/systemd/container
-        /.singularity.d  /singularity.d  /dev/lxd  /dev  /var/run/secrets/kubernetes.io/serviceaccount
+        /.singularity.d  /singularity.d  /dev  /var/run/secrets/kubernetes.io/serviceaccount
         get_mempolicy(2) under --deep
 Kernel  https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 Format  https://systemd.io/CONTAINER_INTERFACE/
@@ -9,10 +9,11 @@ NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from sysperf.collect.mounts import Mount, mount_of, mounts
 from sysperf.host import Host
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -31,11 +32,16 @@ MARKERS = (
     ("/run/.containerenv", "podman"),
     ("/.singularity.d", "apptainer"),
     ("/singularity.d", "apptainer"),
-    ("/dev/lxd", "lxc"),
 )
 KUBERNETES = "/var/run/secrets/kubernetes.io/serviceaccount"
-_GROUPS = re.compile(r"(kubepods)|/(docker|lxc)[/.-]|(libpod)-|/(crio|cri-containerd|nerdctl)-|/(ecs|garden)/")
-_KIND_OF_GROUP = ("kubernetes", "", "podman", "containerd", "containerd")
+_GROUPS = (
+    # groups of containers; those of the engines themselves (docker.service, libpod-conmon-…, lxc.monitor) must not match
+    (lazy(r"kubepods"), "kubernetes"),
+    (lazy(r"/docker[/-][0-9a-f]{12}"), "docker"),
+    (lazy(r"/libpod-[0-9a-f]{12}"), "podman"),
+    (lazy(r"/lxc/|/lxc\.payload"), "lxc"),
+    (lazy(r"/(?:crio|cri-containerd|nerdctl)-[0-9a-f]{12}|/ecs/|/garden/"), "containerd"),
+)
 _BOUND_FILES = frozenset(("/etc/hosts", "/etc/hostname", "/etc/resolv.conf"))
 _BOUND_FROM = (
     ("/kubelet/pods/", "kubernetes"),
@@ -44,8 +50,8 @@ _BOUND_FROM = (
     ("/containerd/", "containerd"),
 )
 _KNOWN = frozenset(("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "oci", "rkt", "wsl", "proot", "pouch"))
-_GPU_NODE = re.compile(r"nvidia\d{1,4}")
-_CUDA = re.compile(r"cuda>=(\d{1,3}\.\d{1,3})")
+_GPU_NODE = lazy(r"nvidia\d{1,4}")
+_CUDA = lazy(r"cuda>=(\d{1,3}\.\d{1,3})")
 
 
 class Container(Record):
@@ -54,21 +60,33 @@ class Container(Record):
     inside: Annotated[bool | None, fact("whether we run in a container", *(path for path, _ in MARKERS), MANAGER, GROUP, MOUNTINFO)]
     kind: Annotated[
         str | None,
-        fact('docker, podman, kubernetes, containerd, lxc, apptainer, systemd-nspawn, other; "" outside', *(path for path, _ in MARKERS), MANAGER, GROUP),
+        fact(
+            'docker, podman, kubernetes, containerd, lxc, apptainer, systemd-nspawn, other; "" outside',
+            *(path for path, _ in MARKERS),
+            MANAGER,
+            GROUP,
+        ),
     ] = None
     sysctl_writable: Annotated[
-        bool | None, fact("whether we could change kernel settings: root of the machine, and /proc/sys mounted for writing", MOUNTINFO, STATUS, UID_MAP)
+        bool | None,
+        fact("whether we could change kernel settings: root of the machine, and /proc/sys mounted for writing", MOUNTINFO, STATUS, UID_MAP),
     ] = None
     user_namespace: Annotated[bool | None, fact("whether our root is an ordinary user of the machine", UID_MAP)] = None
     sys_admin: Annotated[bool | None, fact("whether we have CAP_SYS_ADMIN, as privileged containers do", STATUS)] = None
     sys_nice: Annotated[bool | None, fact("whether we have CAP_SYS_NICE, which Docker asks for before NUMA memory policies", STATUS)] = None
     seccomp: Annotated[bool | None, fact("whether a filter of system calls is in force", STATUS)] = None
-    can_set_mempolicy: Annotated[bool | None, fact("whether NUMA memory policies are allowed, tried under --deep", MEMPOLICY, STATUS)] = None
+    can_set_mempolicy: Annotated[bool | None, fact("whether NUMA memory policies are allowed, tried under --deep", MEMPOLICY, STATUS)] = (
+        None
+    )
     gpu_nodes: Annotated[int | None, fact("device nodes /dev/nvidia0, 1, …", "/dev")] = None
     gpu_control_node: Annotated[bool | None, fact("whether there is /dev/nvidiactl", "/dev")] = None
     nvidia_visible_devices: Annotated[str | None, fact('NVIDIA_VISIBLE_DEVICES of our environment; "" when not set', ENVIRON)] = None
-    nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = None
-    nvidia_require_cuda: Annotated[str | None, fact('CUDA version that the image asks for, such as 13.0; "" when it does not', ENVIRON)] = None
+    nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = (
+        None
+    )
+    nvidia_require_cuda: Annotated[str | None, fact('CUDA version that the image asks for, such as 13.0; "" when it does not', ENVIRON)] = (
+        None
+    )
     nvidia_require_disabled: Annotated[bool | None, fact("whether NVIDIA_DISABLE_REQUIRE switches that check off", ENVIRON)] = None
 
 
@@ -113,11 +131,7 @@ def _of_group(host: Host) -> str | None:
     text = host.text(GROUP)
     if text is None:
         return "" if host.exists(GROUP) is False else None
-    found = _GROUPS.search(text[:65_536])
-    if not found:
-        return ""
-    index = found.lastindex or 1
-    return found[index] if index == 2 else _KIND_OF_GROUP[index - 1]
+    return next((kind for pattern, kind in _GROUPS if pattern.search(text[:65_536])), "")
 
 
 def _of_mounts(host: Host) -> str | None:
@@ -125,14 +139,24 @@ def _of_mounts(host: Host) -> str | None:
     found = mounts(host)
     if found is None:
         return None
+    if any(mount.fstype == "fuse.lxcfs" and mount.point.startswith("/proc/") for mount in found):
+        return "lxc"
     sources = [mount.root for mount in found if mount.point in _BOUND_FILES]
     return next((kind for folder, kind in _BOUND_FROM if any(folder in source for source in sources)), "")
 
 
 def _of_markers(host: Host) -> str | None:
-    there = {kind: host.exists(path) for path, kind in MARKERS}
-    present = next((kind for kind, exists in there.items() if exists), None)
-    return present if present else None if None in there.values() else ""
+    there = [(host.exists(path) if kind != "docker" or _like_docker(host) else False, kind) for path, kind in MARKERS]
+    present = next((kind for exists, kind in there if exists), None)
+    return present or (None if any(exists is None for exists, _ in there) else "")
+
+
+def _like_docker(host: Host) -> bool:
+    """Whether Docker can have made this file tree. Virtual machines made of a container image keep its /.dockerenv,
+    but not Docker's own mounts: it binds /etc/hosts and its like, and its root is an overlay.
+    """
+    found = mounts(host)
+    return found is None or any(mount.point in _BOUND_FILES or (mount.point == "/" and mount.fstype == "overlay") for mount in found)
 
 
 def _of_manager(host: Host) -> str | None:
@@ -148,7 +172,7 @@ def _of_manager(host: Host) -> str | None:
 # ---------------------------------------------------------------------- rights
 
 
-def _rights(host: Host) -> dict[str, bool | None]:
+def _rights(host: Host) -> dict[str, Any]:
     status = host.pairs(STATUS) or {}
     capabilities = _hexadecimal(status.get("CapEff", ""))
     uids = status.get("Uid", "").split()
@@ -170,9 +194,9 @@ def _hexadecimal(text: str) -> int | None:
 
 
 def _user_namespace(host: Host) -> bool | None:
-    """The first namespace maps every user to itself: ``0 0 4294967295``."""
-    words = (host.word(UID_MAP) or "").split()
-    return None if len(words) < 3 else words[:3] != ["0", "0", "4294967295"]
+    """The machine's own namespace maps every user to itself: ``0 0 4294967295``."""
+    text = host.word(UID_MAP)
+    return text.split() != ["0", "0", "4294967295"] if text else None
 
 
 def _writable(mount: Mount | None, effective_uid: str, foreign: bool | None) -> bool | None:
@@ -185,8 +209,11 @@ def _writable(mount: Mount | None, effective_uid: str, foreign: bool | None) -> 
 
 def _mempolicy(host: Host, known: bool | None) -> bool | None:
     """Docker's filter refuses get_mempolicy together with set_mempolicy; asking for the policy changes nothing."""
-    if known is not None or not host.deep:
+    if known is not None:
         return known
+    if not host.deep:
+        host.refuse(MEMPOLICY, "only tried with --deep")
+        return None
     answer = host.call(MEMPOLICY, _get_mempolicy)
     return answer if isinstance(answer, bool) else None
 
@@ -211,7 +238,7 @@ def _get_mempolicy() -> bool:
 # ---------------------------------------------------------------------- GPUs
 
 
-def _nvidia(host: Host) -> dict[str, str | bool | None]:
+def _nvidia(host: Host) -> dict[str, Any]:
     """What was asked of NVIDIA's container toolkit. The first requirement names the CUDA version of the image."""
     environment = own_environment(host)
     if environment is None:

@@ -1,6 +1,6 @@
 """cpu: which processors there are, which may be used, how they share cores and caches, and what they can compute.
 
-Reads   /sys/devices/system/cpu/{online,present,isolated,nohz_full}  /sys/devices/system/cpu/smt/{active,control}
+Reads   /sys/devices/system/cpu/{online,present,isolated}  /sys/devices/system/cpu/smt/control
         /sys/devices/system/cpu/cpu*/{topology,cache,cpufreq,acpi_cppc}  /sys/devices/system/cpu/vulnerabilities/*
         /sys/devices/cpu_{core,atom,lowpower}/cpus  /proc/cpuinfo  /proc/self/{status,cgroup,cpuset}  /proc/stat  /proc/pressure/cpu
 Kernel  https://docs.kernel.org/admin-guide/cputopology.html
@@ -8,16 +8,20 @@ Kernel  https://docs.kernel.org/admin-guide/cputopology.html
         https://docs.kernel.org/accounting/psi.html
 """
 
-from typing import Annotated
+from typing import Annotated, Any
+
+from msgspec import field
 
 from sysperf.collect import topology
-from sysperf.collect.cpuinfo import CPUINFO, Cpuinfo, cpuinfo
-from sysperf.collect.cpuset import CGROUP, CPUSET, MOUNTS, allowed_by_cpuset
-from sysperf.collect.topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders
-from sysperf.collect.topology import online_cpus as online_cpus
+from sysperf.collect.cpuinfo import CPUINFO, Cpuinfo, Isa, cpuinfo
+from sysperf.collect.cpuset import ALLOWED, allowed
+from sysperf.collect.pressure import waited
+from sysperf.collect.second_opinion import COMMAND, SecondOpinion, second_opinion
+from sysperf.collect.topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders, online_cpus
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
 
@@ -25,50 +29,15 @@ PRESENT = f"{SYSTEM}/present"
 ISOLATED = f"{SYSTEM}/isolated"
 SMT_CONTROL = f"{SYSTEM}/smt/control"
 VULNERABILITIES = f"{SYSTEM}/vulnerabilities"
-STATUS = "/proc/self/status"
 STAT = "/proc/stat"
 PRESSURE = "/proc/pressure/cpu"
 SIBLINGS = tuple(f"{EACH}/topology/{name}" for name in topology.CORE)
 PACKAGES = (f"{EACH}/topology/physical_package_id", *(f"{EACH}/topology/{name}" for name in topology.PACKAGE))
 CACHES = f"{EACH}/cache"
+__all__ = ["Cpu", "collect", "online_cpus"]
+
+_TICKS = lazy(r"cpu((?: +\d{1,20}){8})\b")
 KINDS = ("/sys/devices/cpu_*/cpus", CPUINFO, f"{EACH}/cpu_capacity", f"{EACH}/cpufreq/base_frequency")
-ALLOWED = (STATUS, CPUSET, CGROUP, MOUNTS)
-
-ARM_VENDORS = {
-    "0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "NVIDIA", "0x50": "APM", "0x51": "Qualcomm",
-    "0x61": "Apple", "0x6d": "Microsoft", "0x70": "Phytium", "0xc0": "Ampere",
-}  # fmt: skip
-ARM_CORES = {
-    "0x41 0xd0c": "Neoverse-N1", "0x41 0xd40": "Neoverse-V1", "0x41 0xd49": "Neoverse-N2", "0x41 0xd4f": "Neoverse-V2",
-    "0x41 0xd83": "Neoverse-V3AE", "0x41 0xd84": "Neoverse-V3", "0x41 0xd8e": "Neoverse-N3", "0x41 0xd85": "Cortex-X925",
-    "0x41 0xd87": "Cortex-A725", "0xc0 0xac3": "Ampere-1", "0xc0 0xac4": "Ampere-1a", "0x46 0x001": "A64FX",
-}  # fmt: skip
-
-
-class Isa(Record):
-    """Instructions that decide which kernels PyTorch's libraries choose; false on another architecture."""
-
-    avx2: Annotated[bool, fact("x86: 256-bit integer vectors", CPUINFO)]
-    fma: Annotated[bool, fact("x86: fused multiply-add", CPUINFO)]
-    avx512: Annotated[bool, fact("x86: AVX-512 F, BW, CD, DQ and VL, the set that oneDNN and MKL ask for", CPUINFO)]
-    avx512_vnni: Annotated[bool, fact("x86: AVX-512 with 8-bit dot products", CPUINFO)]
-    avx512_bf16: Annotated[bool, fact("x86: AVX-512 with bfloat16 dot products", CPUINFO)]
-    avx512_fp16: Annotated[bool, fact("x86: AVX-512 with half precision", CPUINFO)]
-    avx_vnni: Annotated[bool, fact("x86: 256-bit vectors with 8-bit dot products", CPUINFO)]
-    amx: Annotated[bool, fact("x86: tile matrix multiplication (AMX)", CPUINFO)]
-    amx_bf16: Annotated[bool, fact("x86: AMX on bfloat16", CPUINFO)]
-    amx_int8: Annotated[bool, fact("x86: AMX on 8-bit integers", CPUINFO)]
-    amx_fp16: Annotated[bool, fact("x86: AMX on half precision", CPUINFO)]
-    neon: Annotated[bool, fact("ARM: 128-bit vectors (Advanced SIMD)", CPUINFO)]
-    sve: Annotated[bool, fact("ARM: scalable vectors", CPUINFO)]
-    sve2: Annotated[bool, fact("ARM: scalable vectors, version 2", CPUINFO)]
-    i8mm: Annotated[bool, fact("ARM: 8-bit matrix multiplication", CPUINFO)]
-    sme: Annotated[bool, fact("ARM: scalable matrix extension", CPUINFO)]
-    rvv: Annotated[bool, fact("RISC-V: vectors", CPUINFO)]
-    vsx: Annotated[bool, fact("POWER: vector-scalar unit (POWER7 and newer)", CPUINFO)]
-    vxe: Annotated[bool, fact("s390: vector enhancements", CPUINFO)]
-    lasx: Annotated[bool, fact("LoongArch: 256-bit vectors", CPUINFO)]
-    bf16: Annotated[bool, fact("bfloat16 arithmetic in hardware, by any of AVX-512, AMX or ARM's BF16", CPUINFO)]
 
 
 class Cpu(Record):
@@ -82,15 +51,18 @@ class Cpu(Record):
     threads_per_core: Annotated[int | None, fact("online hardware threads of the core that has most", *SIBLINGS)] = None
     cores_allowed: Annotated[int | None, fact("physical cores of which at least one thread may be used", *SIBLINGS, *ALLOWED)] = None
     smt: Annotated[bool | None, fact("some core runs more than one hardware thread", *SIBLINGS)] = None
-    smt_control: Annotated[str | None, fact("the kernel's switch of SMT: on, off, forceoff, notsupported, notimplemented", SMT_CONTROL)] = None
+    smt_control: Annotated[str | None, fact("the kernel's SMT switch: on, off, forceoff, notsupported, notimplemented", SMT_CONTROL)] = None
     l3_domains: Annotated[tuple[CpuSet, ...] | None, fact("online CPUs under each L3 cache", CACHES, f"{CACHES}/*")] = None
     l1d_bytes: Annotated[int | None, fact("first-level data cache of one of the most capable cores", f"{CACHES}/index*/size")] = None
     l2_bytes: Annotated[int | None, fact("second-level cache above that core", f"{CACHES}/index*/size")] = None
     l3_bytes: Annotated[int | None, fact("third-level cache above that core; 0 when it has none", f"{CACHES}/index*/size")] = None
     kinds: Annotated[tuple[CpuSet, ...], fact("CPUs of each kind of core, least capable first; one when all are alike", *KINDS)] = ()
     hybrid: Annotated[bool, fact("cores are of more than one kind", *KINDS)] = False
-    performance_cpus: Annotated[CpuSet, fact("CPUs of the capable kinds; all when cores are alike", *KINDS)] = CpuSet()
-    efficiency_cpus: Annotated[CpuSet, fact("CPUs of the kinds that save energy; empty when cores are alike", *KINDS)] = CpuSet()
+    performance_cpus: Annotated[CpuSet, fact("CPUs of the capable kinds; all when cores are alike", *KINDS)] = field(default_factory=CpuSet)
+    efficiency_cpus: Annotated[CpuSet, fact("CPUs of the kinds that save energy; empty when cores are alike", *KINDS)] = field(
+        default_factory=CpuSet
+    )
+    performance_cores: Annotated[int | None, fact("physical cores of the capable kinds", *KINDS, *SIBLINGS)] = None
     isolated: Annotated[CpuSet | None, fact("CPUs that the scheduler leaves alone (isolcpus)", ISOLATED)] = None
     vendor: Annotated[str | None, fact("maker, as the CPU says it: GenuineIntel, AuthenticAMD, ARM", CPUINFO)] = None
     model_name: Annotated[str | None, fact("model, for people", CPUINFO)] = None
@@ -104,8 +76,8 @@ class Cpu(Record):
         tuple[str, ...] | None, fact("CPU vulnerabilities that the kernel works around", f"{VULNERABILITIES}/*", VULNERABILITIES)
     ] = None
     steal_share: Annotated[float | None, fact("share of CPU time since boot that the hypervisor gave to others", STAT)] = None
-    pressure_some_avg10_share: Annotated[float | None, fact("share of the last 10 s in which a task waited for a CPU", PRESSURE)] = None
-    pressure_some_avg60_share: Annotated[float | None, fact("share of the last 60 s in which a task waited for a CPU", PRESSURE)] = None
+    pressure_some: Annotated[float | None, fact("share of the last 60 s in which some task waited for a CPU", PRESSURE)] = None
+    second_opinion: Annotated[SecondOpinion | None, fact("what py-cpuinfo says; asked under --deep", COMMAND)] = None
 
 
 def collect(host: Host) -> Cpu:
@@ -115,41 +87,115 @@ def collect(host: Host) -> Cpu:
         raise Missing(f"no {ONLINE}, no CPU folders, no {CPUINFO}")
     info = cpuinfo(host)
     cores = topology.cores(host, online)
-    packages = topology.packages(host, online)
-    kinds = topology.kinds(host, online, cores, info.designs() if info else {})
-    allowed = allowed_cpus(host, online)
+    kinds = topology.kinds(host, online, cores, info.designs())
     best = kinds[-1].first() or 0
-    sizes = _cache_sizes(host, best)
-    avg10, avg60 = _pressure(host)
     return Cpu(
         online=online,
         offline=_offline(host, online),
-        allowed=allowed,
-        packages=len(packages) if packages else None,
-        cores=len(cores) if cores else None,
-        threads_per_core=max(map(len, cores)) if cores else None,
-        cores_allowed=sum(1 for core in cores if core & allowed) if cores and allowed else None,
-        smt=any(len(core) > 1 for core in cores) if cores else None,
-        smt_control=_text(host.word(SMT_CONTROL)),
+        **_use(host, online, cores),
+        **_kinds(kinds, cores),
         l3_domains=topology.l3_domains(host, online, cores),
-        l1d_bytes=sizes.get(1),
-        l2_bytes=sizes.get(2),
-        l3_bytes=sizes.get(3, 0 if sizes else None),
-        kinds=kinds,
-        hybrid=len(kinds) > 1,
-        performance_cpus=_performance(host, kinds),
-        efficiency_cpus=online - _performance(host, kinds),
+        **_cache_sizes(host, best),
         isolated=host.cpus(ISOLATED),
-        vendor=_vendor(info),
-        model_name=_model_name(info),
-        family=_number(info, "cpu family"),
-        model=_number(info, "model"),
-        microcode=_text(info.get("microcode")) if info else None,
-        isa=_isa(info),
-        current_mhz=_mhz(info),
+        smt_control=_text(host.word(SMT_CONTROL)),
+        **_identity(info),
         max_mhz=_max_mhz(host, best),
         mitigated=_mitigated(host),
         steal_share=_steal_share(host),
-        pressure_some_avg10_share=avg10,
-        pressure_some_avg60_share=avg60,
+        pressure_some=waited(host, PRESSURE)[0],
+        second_opinion=second_opinion(host),
     )
+
+
+def _offline(host: Host, online: CpuSet) -> CpuSet:
+    return (host.cpus(PRESENT) or cpu_folders(host)) - online
+
+
+def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
+    """How many packages and cores there are, and what of them may be used."""
+    packages = topology.packages(host, online)
+    mine, _ = allowed(host)
+    mine = mine & online if mine else None
+    threads = max(map(len, cores)) if cores else None
+    return {
+        "allowed": mine or None,
+        "packages": len(packages) if packages else None,
+        "cores": len(cores) if cores else None,
+        "threads_per_core": threads,
+        "cores_allowed": sum(1 for core in cores if core & mine) if cores and mine else None,
+        "smt": None if threads is None else threads > 1,
+    }
+
+
+def _kinds(kinds: Groups, cores: Groups | None) -> dict[str, Any]:
+    """The most capable kind computes; a lone prime core, as phones have, is joined by the kind below it."""
+    _least, *others, fast = (CpuSet(), *kinds)
+    if len(fast) == 1 and others[1:]:
+        fast |= others[-1]
+    every = CpuSet.union(kinds)
+    return {
+        "kinds": kinds,
+        "hybrid": len(kinds) > 1,
+        "performance_cpus": fast,
+        "efficiency_cpus": every - fast,
+        "performance_cores": sum(1 for core in cores if core & fast) if cores else None,
+    }
+
+
+def _cache_sizes(host: Host, cpu: int) -> dict[str, Any]:
+    """The data caches above one CPU; a size of 0 where caches are described and this level is not."""
+    folder = f"{SYSTEM}/cpu{cpu}/cache"
+    found: dict[int, int] = {}
+    for name in host.names(folder) or ():
+        if not name.startswith("index") or host.word(f"{folder}/{name}/type") == "Instruction":
+            continue
+        level, size = host.number(f"{folder}/{name}/level"), _size(host, f"{folder}/{name}/size")
+        if level is not None and size is not None:
+            found[level] = size
+    return {f"{name}_bytes": found.get(level, 0) for level, name in enumerate(("l1d", "l2", "l3"), 1)} if found else {}
+
+
+def _size(host: Host, path: str) -> int | None:
+    word = host.word(path)
+    try:
+        return None if word is None else parse_size(word)
+    except ValueError as error:
+        host.refuse(path, str(error))
+        return None
+
+
+def _identity(info: Cpuinfo) -> dict[str, Any]:
+    return {
+        "vendor": _text(info.vendor()),
+        "model_name": _text(info.model_name()),
+        "family": info.number("cpu family"),
+        "model": info.number("model"),
+        "microcode": _text(info.get("microcode")),
+        "isa": info.isa(),
+        "current_mhz": info.mhz(),
+    }
+
+
+def _text(word: str | None) -> str | None:
+    return neutral(word, 120) if word else None
+
+
+def _max_mhz(host: Host, cpu: int) -> float | None:
+    khz = host.number(f"{SYSTEM}/cpu{cpu}/cpufreq/cpuinfo_max_freq")
+    return khz / 1000 if khz else None
+
+
+def _mitigated(host: Host) -> tuple[str, ...] | None:
+    names = host.names(VULNERABILITIES)
+    if not names:
+        return None
+    return tuple(neutral(name, 60) for name in names if (host.word(f"{VULNERABILITIES}/{name}") or "").startswith("Mitigation"))
+
+
+def _steal_share(host: Host) -> float | None:
+    """The first line sums all CPUs: user nice system idle iowait irq softirq steal, in ticks."""
+    match = _TICKS.match(host.text(STAT) or "")
+    if not match:
+        return None
+    ticks = [int(word) for word in match[1].split()]
+    return round(ticks[-1] / sum(ticks), 6) if any(ticks) else None

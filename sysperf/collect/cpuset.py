@@ -1,24 +1,26 @@
 """The cpuset of this process: the CPUs and memory nodes that an administrator, a container or a batch system left it.
 
-Reads   /proc/mounts  /proc/self/{cgroup,cpuset}
+Reads   /proc/self/{status,cgroup,cpuset,mountinfo}  /proc/mounts
         MOUNT/GROUP/{cpuset.cpus.effective,cpuset.effective_cpus,cpuset.cpus,cpus} and the same of mems
 Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset
         https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
 
-The hierarchy is found by /proc/mounts and need not be at /sys/fs/cgroup. The nearest group, upwards from the process's
-own, that has the file decides.
+The hierarchy is found by where it is mounted and need not be at /sys/fs/cgroup. The nearest group, upwards from the
+process's own, that has the file decides.
 """
 
-import re
-
+from sysperf.collect.mounts import MOUNTINFO, MOUNTS, Mount, holds, mounts
 from sysperf.collect.topology import online_cpus
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 
-MOUNTS = "/proc/mounts"
+STATUS = "/proc/self/status"
 CGROUP = "/proc/self/cgroup"
 CPUSET = "/proc/self/cpuset"
 NODES_ONLINE = "/sys/devices/system/node/online"
+ALLOWED = (STATUS, CPUSET, CGROUP, MOUNTINFO, MOUNTS)
+"""What decides which CPUs and nodes a process may use, as `fact` wants it."""
+
 MAX_DEPTH = 64
 
 FILES = {
@@ -27,7 +29,16 @@ FILES = {
     "v1": (("cpuset.effective_cpus", "cpuset.cpus"), ("cpuset.effective_mems", "cpuset.mems")),
     "v2": (("cpuset.cpus.effective",), ("cpuset.mems.effective",)),
 }
-_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def allowed(host: Host) -> tuple[CpuSet | None, CpuSet | None]:
+    """(CPUs, memory nodes) that this process may use; None where nothing says. They may name what is offline."""
+    status = host.pairs(STATUS) or {}
+    cpus, mems = (_listed(host, status.get(f"{name}_allowed_list")) for name in ("Cpus", "Mems"))
+    if cpus and mems:
+        return cpus, mems  # the process's own mask lies inside its cpuset
+    by_cpuset = allowed_by_cpuset(host)
+    return cpus or by_cpuset[0], mems or by_cpuset[1]
 
 
 def allowed_by_cpuset(host: Host) -> tuple[CpuSet | None, CpuSet | None]:
@@ -46,26 +57,29 @@ def allowed_by_cpuset(host: Host) -> tuple[CpuSet | None, CpuSet | None]:
     return None, None
 
 
-def hierarchies(host: Host) -> list[tuple[str, str]]:
-    """(kind, mount point) of each mounted hierarchy that can hold cpusets, the older kinds first.
+def hierarchies(host: Host) -> list[tuple[str, Mount]]:
+    """(kind, mount) of each mounted hierarchy that can hold cpusets, the older kinds first.
 
     A kernel that has mounted the controller in an old hierarchy has none of it in the new one.
     """
-    found = []
-    for line in (host.text(MOUNTS) or "").splitlines():
-        fields = line.split(" ")
-        kind = _kind(fields[2], fields[3].split(",")) if len(fields) > 3 else ""
-        if kind:
-            found.append((kind, _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[1])))
-    return sorted(found, key=lambda one: one[0] == "v2")
+    found = [(_kind(mount), mount) for mount in mounts(host) or ()]
+    return sorted((one for one in found if one[0]), key=lambda one: one[0] == "v2")
 
 
-def _kind(file_system: str, options: list[str]) -> str:
-    if file_system == "cpuset" or (file_system == "cgroup" and {"cpuset", "noprefix"} <= set(options)):
+def _listed(host: Host, text: str | None) -> CpuSet | None:
+    try:
+        return CpuSet.parse(text) if text else None
+    except ValueError as error:
+        host.refuse(STATUS, str(error)[:200])
+        return None
+
+
+def _kind(mount: Mount) -> str:
+    if mount.fstype == "cpuset" or (mount.fstype == "cgroup" and mount.options >= {"cpuset", "noprefix"}):
         return "cpuset"
-    if file_system == "cgroup" and "cpuset" in options:
+    if mount.fstype == "cgroup" and "cpuset" in mount.options:
         return "v1"
-    return "v2" if file_system == "cgroup2" else ""
+    return "v2" if mount.fstype == "cgroup2" else ""
 
 
 def _group(host: Host, kind: str) -> str | None:
@@ -78,13 +92,15 @@ def _group(host: Host, kind: str) -> str | None:
     return None
 
 
-def _nearest(host: Host, mount: str, group: str, kind: str) -> tuple[CpuSet | None, CpuSet | None]:
+def _nearest(host: Host, mount: Mount, group: str, kind: str) -> tuple[CpuSet | None, CpuSet | None]:
     """The sets of the nearest group, upwards, that has them."""
     cpus_files, mems_files = FILES[kind]
+    if holds(mount.root, group):  # a container sees the hierarchy from its own group on
+        group = group[len(mount.root) :]
     parts = [part for part in group.split("/") if part][:MAX_DEPTH]
     cpus = mems = None
     for depth in range(len(parts), -1, -1):
-        folder = "/".join((mount.rstrip("/"), *parts[:depth]))
+        folder = "/".join((mount.point.rstrip("/"), *parts[:depth]))
         cpus = cpus or _first(host, folder, cpus_files)
         mems = mems or _first(host, folder, mems_files)
         if cpus and mems:

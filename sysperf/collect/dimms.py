@@ -3,18 +3,18 @@
 Format  https://www.dmtf.org/standards/smbios (Memory Device, type 17)
 """
 
-import re
 from typing import Annotated
 
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
 
 DMIDECODE = "run:dmidecode-memory"
 MOST_SLOTS = 1_024
 
-_CHANNEL = re.compile(r"(?i)channel[ _-]?([A-P0-9]{1,2})(?![A-Z0-9])|^(?:[PC]\w{0,3}[ _-])?DIMM[ _-]?([A-P])(?:[ _-]?\d{1,2})?$")
-_CPU = re.compile(r"(?i)(?:^|[ _-])(?:P|CPU|PROC|SOCKET|NODE)[ _-]?(\d{1,2})")
-_RATE = re.compile(r"(\d{1,6})\s*M(?:T/s|Hz)")
+_CHANNEL = lazy(r"(?i)channel[ _-]?([A-P0-9]{1,2})(?![A-Z0-9])|^(?:[PC]\w{0,3}[ _-])?DIMM[ _-]?([A-P])(?:[ _-]?\d{1,2})?$")
+_CPU = lazy(r"(?i)(?:^|[ _-])(?:P|CPU|PROC|SOCKET|NODE)[ _-]?(\d{1,2})")
+_RATE = lazy(r"(\d{1,6})\s*M(?:T/s|Hz)")
 
 
 class Dimm(Record):

@@ -6,12 +6,12 @@ NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
 """
 
-import re
 from typing import Annotated
 
 import msgspec
 
 from sysperf.host import Host
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -25,7 +25,11 @@ PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
+MODPROBE = "/usr/bin/nvidia-modprobe"
 TOOLKITS = "/usr/local/cuda*"
+NVML = "nvml:SystemGetDriverVersion()"
+"""The first call: it fails with the reason why NVML as a whole does not answer."""
+NO_DRIVER = "no NVIDIA driver is loaded"
 
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -36,10 +40,10 @@ LIBRARY_FOLDERS = (
     "/usr/local/nvidia/lib64",  # GKE and other container platforms
     "/run/opengl-driver/lib",  # NixOS
 )
-_VERSION = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?")
-_SONAME = re.compile(r"\.so\.(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)$")
-_CUDA = re.compile(r"\d{1,3}\.\d{1,3}(?:\.\d{1,4}){0,2}")
-_CUDNN = re.compile(r"libcudnn\.so\.[\d.]{1,20}$")
+_VERSION = lazy(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?")
+_SONAME = lazy(r"\.so\.(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)$")
+_CUDA = lazy(r"\d{1,3}\.\d{1,3}(?:\.\d{1,4}){0,2}")
+_CUDNN = lazy(r"libcudnn\.so\.[\d.]{1,20}$")
 _MAX_TOOLKITS = 32
 _MAX_NODES = 512
 
@@ -61,25 +65,34 @@ class Driver(Record):
 
     nvidia_version: Annotated[
         str | None,
-        fact("version of the loaded kernel module; '' when it is known that none is loaded", MODULE_VERSION, PROC_VERSION, "nvml:SystemGetDriverVersion"),
+        fact(
+            "version of the loaded kernel module; '' when it is known that none is loaded",
+            MODULE_VERSION,
+            PROC_VERSION,
+            NVML,
+        ),
     ]
     open_module: Annotated[bool | None, fact("whether the loaded module is the open one", PROC_VERSION)] = None
-    nvml_problem: Annotated[
-        str | None, fact("why NVML does not answer; '' when it does; unknown when there was no reason to ask it", "nvml:SystemGetDriverVersion")
-    ] = None
-    nvml_version: Annotated[str | None, fact("version of the NVML library", "nvml:SystemGetNVMLVersion")] = None
+    nvml_problem: Annotated[str | None, fact("why NVML does not answer; '' when it does", NVML)] = None
+    nvml_version: Annotated[str | None, fact("version of the NVML library", "nvml:SystemGetNVMLVersion", NVML)] = None
     cuda_driver_version: Annotated[
-        str | None, fact("newest CUDA that this driver runs, such as 13.0", "nvml:SystemGetCudaDriverVersion_v2")
+        str | None, fact("newest CUDA that this driver runs, such as 13.0", "nvml:SystemGetCudaDriverVersion_v2", NVML)
     ] = None
     library_version: Annotated[
-        str | None, fact("driver version of libcuda.so.1 by its file name; '' when it is not installed", "/usr/lib*/libcuda.so.1", "/*/libcuda.so.1")
+        str | None,
+        fact("driver version of libcuda.so.1 by its file name; '' when it is not installed", "/usr/lib*/libcuda.so.1", "/*/libcuda.so.1"),
     ] = None
     nvml_library_version: Annotated[
         str | None,
-        fact("driver version of libnvidia-ml.so.1 by its file name; '' when it is not installed", "/usr/lib*/libnvidia-ml.so.1", "/*/libnvidia-ml.so.1"),
+        fact(
+            "driver version of libnvidia-ml.so.1 by its file name; '' when it is not installed",
+            "/usr/lib*/libnvidia-ml.so.1",
+            "/*/libnvidia-ml.so.1",
+        ),
     ] = None
     device_nodes: Annotated[tuple[str, ...] | None, fact("names of NVIDIA's device nodes", "/dev")] = None
     uvm: Annotated[bool | None, fact("whether there is a device node of unified memory, which CUDA needs", "/dev")] = None
+    modprobe: Annotated[bool | None, fact("whether nvidia-modprobe is there, with which CUDA makes missing device nodes", MODPROBE)] = None
     nouveau: Annotated[bool | None, fact("whether the nouveau driver holds a GPU", NOUVEAU)] = None
     persistence_daemon: Annotated[bool | None, fact("whether nvidia-persistenced runs", *PERSISTENCE)] = None
     fabric_manager: Annotated[bool | None, fact("whether the fabric manager runs", FABRIC_MANAGER)] = None
@@ -106,6 +119,7 @@ def collect(host: Host) -> Driver:
         nvml_library_version=_library_version(host, "libnvidia-ml.so.1"),
         device_nodes=nodes,
         uvm=None if nodes is None else "nvidia-uvm" in nodes,
+        modprobe=host.exists(MODPROBE),
         nouveau=_holds_a_device(host, NOUVEAU),
         persistence_daemon=_any_exists(host, PERSISTENCE),
         fabric_manager=host.exists(FABRIC_MANAGER),
@@ -117,22 +131,23 @@ def collect(host: Host) -> Driver:
     )
 
 
-def nvml_problem(host: Host) -> str | None:
-    """Why NVML does not answer, '' when it does. None, without opening it, where nothing hints at a driver."""
+def nvml_problem(host: Host) -> str:
+    """Why NVML does not answer, '' when it does. Where it is known that nothing hints at a driver, it is not opened."""
     hints = [host.exists(path) for path in (PROC_VERSION, "/dev/nvidiactl", WSL)]
-    if host.live and not any(hints):
-        return None
+    if not any(hints) and None not in hints:
+        host.refuse(NVML, NO_DRIVER)
+        return NO_DRIVER
     if host.nvml("SystemGetDriverVersion") is not None:
         return ""
     return neutral(host.sources[-1].error or "no answer", 200)
 
 
-def _asked(host: Host, problem: str | None, name: str) -> str | None:
+def _asked(host: Host, problem: str, name: str) -> str | None:
     answer = host.nvml(name) if problem == "" else None
     return neutral(answer, 80) if isinstance(answer, str) and answer else None
 
 
-def _module_version(host: Host, proc: str | None, wsl: bool | None, problem: str | None) -> str | None:
+def _module_version(host: Host, proc: str | None, wsl: bool | None, problem: str) -> str | None:
     loaded = host.exists(MODULE)
     word = (host.word(MODULE_VERSION) or "") if loaded else ""
     for text in (word, *(proc or "").splitlines()[:1], _asked(host, problem, "SystemGetDriverVersion") or ""):
@@ -143,10 +158,10 @@ def _module_version(host: Host, proc: str | None, wsl: bool | None, problem: str
     return "" if absent else None
 
 
-def _cuda_version(host: Host, problem: str | None) -> str | None:
+def _cuda_version(host: Host, problem: str) -> str | None:
     """NVML gives 13000 for 13.0."""
     number = host.nvml("SystemGetCudaDriverVersion_v2") if problem == "" else None
-    if not isinstance(number, int) or not 1_000 <= number < 1_000_000:
+    if not isinstance(number, int) or number not in range(1_000, 1_000_000):
         return None
     return f"{number // 1000}.{number % 1000 // 10}"
 

@@ -7,7 +7,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 import os
 from collections.abc import Iterable, Iterator
 
-from sysperf.collect.maps import Mapped, looks_like_torch
+from sysperf.collect.counts import whole
+from sysperf.collect.maps import Mapped, torch_mapped
 from sysperf.host import Host
 from sysperf.model.errors import Missing
 
@@ -20,6 +21,8 @@ TICKS_PER_S = 100  # USER_HZ, which is 100 on every architecture that PyTorch ru
 WORKER = "pt_data_worker"
 COMPILER = "torch/_inductor/compile_worker"
 GONE = ("No such file or directory", "No such process")
+_FEWEST_FIELDS, _POLICY = 20, 38
+_THREADS_OF_A_HELPER = 2
 _RANKS = ("pt_nccl", "pt_gloo", "pt_autograd", "cuda-")
 
 
@@ -32,14 +35,14 @@ class Stat:
         head, found, tail = text.rpartition(")")
         pid, opened, comm = head.partition(" (")
         rest = tail.split()
-        if not found or not opened or len(rest) < 20:
+        if not found or not opened or len(rest) < _FEWEST_FIELDS:
             raise ValueError("not the fields of a process")
         self.pid, self.comm, self.state = int(pid), comm, rest[0]
         self.ppid = int(rest[1])
         self.minor_faults, self.major_faults = int(rest[7]), int(rest[9])
         self.cpu_ticks = int(rest[11]) + int(rest[12])
         self.nice, self.threads, self.start_ticks = int(rest[16]), int(rest[17]), int(rest[19])
-        self.policy = int(rest[38]) if len(rest) > 38 else -1
+        self.policy = int(rest[_POLICY]) if len(rest) > _POLICY else -1
 
 
 class Family:
@@ -133,8 +136,8 @@ def _large(host: Host, pids: Iterable[str], found: Found) -> Iterator[str]:
             _unread(host, pid, found)
             continue
         found.scanned += 1
-        pages = raw.partition(b" ")[0]
-        if pages.isdigit() and len(pages) < 20 and int(pages) >= smallest:
+        pages = whole(raw.partition(b" ")[0].decode("ascii", "replace"))
+        if pages is not None and pages >= smallest:
             yield pid
 
 
@@ -162,16 +165,17 @@ def _consider(host: Host, stat: Stat, found: Found) -> None:
     if raw is None:
         if not forget_if_gone(host, stat.pid, mark):
             found.unreadable.append(stat.pid)
-    elif looks_like_torch(raw):
-        if len(found.families) >= MAX_FAMILIES:
-            host.refuse("/proc", f"more than {MAX_FAMILIES} PyTorch processes: the youngest are not shown")
-            return
-        found.families[stat.pid] = Family(stat, argv, Mapped(raw))
+    elif (mapped := torch_mapped(raw)) is None:
+        return
+    elif len(found.families) < MAX_FAMILIES:
+        found.families[stat.pid] = Family(stat, argv, mapped)
+    else:
+        host.refuse("/proc", f"more than {MAX_FAMILIES} PyTorch processes: the youngest are not shown")
 
 
 def _is_rank(host: Host, stat: Stat) -> bool:
     """Whether a forked copy computes by itself: its threads say so, and a helper of a pool has few."""
-    if stat.threads < 3:
+    if stat.threads <= _THREADS_OF_A_HELPER:
         return False
     folder = f"/proc/{stat.pid}/task"
     names = (host.word(f"{folder}/{tid}/comm") or "" for tid in (host.names(folder) or ())[:256])
@@ -196,4 +200,3 @@ def _owner(host: Host, stat: Stat, found: Found, stats: dict[int, Stat]) -> Fami
             return found.families[here.ppid]
         here = stats.get(here.ppid) or read_stat(host, here.ppid)
     return None
-

@@ -1,17 +1,19 @@
 """gpu: NVIDIA GPUs as NVML sees them, and where they sit in the machine.
 
-Reads   NVML (libnvidia-ml.so.1)  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,driver}
+Reads   NVML (libnvidia-ml.so.1)  /dev/nvidia*  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,driver}
         /proc/driver/nvidia/gpus/*/information  /proc/uptime  the kernel log under --deep
 NVML    https://docs.nvidia.com/deploy/nvml-api/
 Xid     https://docs.nvidia.com/deploy/xid-errors/
 """
 
-import re
+import os
 from typing import Annotated
 
-from sysperf.collect.driver import nvml_problem
+from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu_device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
 from sysperf.host import Host
+from sysperf.model.cpuset import LARGEST
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -23,12 +25,14 @@ MAX_XIDS = 256
 
 P2P_STATES = {0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled", 5: "not-supported"}
 
-_XID = re.compile(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): (\d{1,4})\b")
+_NODE = lazy(r"nvidia\d{1,4}")
+_XID = lazy(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): (\d{1,4})\b")
 
 
 class Xid(Record):
     """One kind of error that the driver wrote to the kernel log about a GPU."""
 
+    name: Annotated[str, fact("number and GPU, to tell findings apart", "run:dmesg")]
     code: Annotated[int, fact("NVIDIA's number of the error", "run:dmesg")]
     bus_id: Annotated[str, fact("PCI address of the GPU", "run:dmesg")]
     count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
@@ -45,14 +49,19 @@ class Function(Record):
 class Gpu(Record):
     """All NVIDIA GPUs of the machine."""
 
-    devices: Annotated[tuple[Device, ...] | None, fact("GPUs; from PCI alone when NVML does not answer", "nvml:DeviceGetCount", PCI_LIST, PCI)] = None
-    nvml: Annotated[bool | None, fact("whether NVML lists GPUs", "nvml:DeviceGetCount", "nvml:SystemGetDriverVersion")] = None
+    devices: Annotated[
+        tuple[Device, ...] | None, fact("GPUs; from PCI alone when NVML does not answer", "nvml:DeviceGetCount", PCI_LIST, PCI, NVML)
+    ] = None
+    nvml: Annotated[bool | None, fact("whether NVML lists GPUs", "nvml:DeviceGetCount", NVML)] = None
     functions: Annotated[tuple[Function, ...] | None, fact("NVIDIA GPUs on the PCI bus", PCI_LIST, PCI)] = None
     p2p_blocked: Annotated[
         tuple[str, ...] | None,
-        fact("pairs of GPUs that the platform keeps from reading each other, as 0-1 (chipset)", "nvml:DeviceGetP2PStatus"),
+        fact("pairs of GPUs that the platform keeps from reading each other, as 0-1 (chipset)", "nvml:DeviceGetP2PStatus", NVML),
     ] = None
-    confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState")] = None
+    forbidden: Annotated[
+        int | None, fact("GPUs whose device node this process may not open, as a batch system arranges it", "/dev", "access:/dev/nvidia*")
+    ] = None
+    confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState", NVML)] = None
     xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
 
 
@@ -63,7 +72,7 @@ def collect(host: Host) -> Gpu:
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, one.bus_id) for index, one in enumerate(functions))
-        return Gpu(devices, nvml=None if problem is None else False, functions=functions, xids=_xids(host, bool(devices)))
+        return Gpu(devices, nvml=False, functions=functions, xids=_xids(host, bool(devices)))
     hours = _uptime_hours(host)
     devices = tuple(one_gpu(host, index, hours) for index in range(min(count, MAX_GPUS)))
     return Gpu(
@@ -71,6 +80,7 @@ def collect(host: Host) -> Gpu:
         nvml=True,
         functions=functions,
         p2p_blocked=_p2p_blocked(host, len(devices)),
+        forbidden=_forbidden(host) if len(devices) < len(functions or ()) else 0,
         confidential=_confidential(host),
         xids=_xids(host, bool(devices or functions)),
     )
@@ -90,6 +100,21 @@ def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
             if name in ("chipset", "topology", "disabled"):
                 blocked.append(f"{one}-{two} ({name})")
     return tuple(blocked)
+
+
+def _forbidden(host: Host) -> int | None:
+    """NVML leaves out GPUs that a control group keeps from us: the kernel then refuses their device nodes."""
+    names = host.names("/dev")
+    if names is None:
+        return None
+    nodes = [f"/dev/{name}" for name in names if _NODE.fullmatch(name)][:MAX_GPUS]
+    answers = [_may_open(host, node) for node in nodes]
+    return None if None in answers else answers.count(False)
+
+
+def _may_open(host: Host, node: str) -> bool | None:
+    answer: bool | None = host.call(f"access:{node}", lambda: os.access(node, os.R_OK | os.W_OK), bool)
+    return answer
 
 
 def _confidential(host: Host) -> bool | None:
@@ -113,7 +138,7 @@ def _xids(host: Host, has_gpu: bool) -> tuple[Xid, ...] | None:
         if match and len(found) < MAX_XIDS:
             bus_id, code = _xid_bus_id(match[2]), int(match[3])
             before = found.get((bus_id, code))
-            found[bus_id, code] = Xid(code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
+            found[bus_id, code] = Xid(f"Xid {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
     return tuple(found.values())
 
 
@@ -159,27 +184,32 @@ def _bound_driver(host: Host, name: str) -> str | None:
 def _from_pci(host: Host, index: int, bus_id: str) -> Device:
     """A GPU that NVML does not tell about: its place, its link, and its name where the driver's files have it."""
     path = f"{PCI}/{bus_id}"
-    slot_width, slot_generation = slot(host, bus_id)
     node = host.number(f"{path}/numa_node")
     information = f"/proc/driver/nvidia/gpus/{bus_id}/information"
     said = (host.pairs(information) or {}) if host.exists(information) else {}
-    name = neutral(said.get("Model", ""), 120) or None
+    name, uuid = (neutral(said.get(word, ""), 120) or None for word in ("Model", "GPU UUID"))
     return Device(
         index=index,
         bus_id=bus_id,
         name=name,
-        uuid=None if "?" in said.get("GPU UUID", "?") else neutral(said["GPU UUID"], 60),
-        mobile=None if name is None else bool(_MOBILE.search(name)),
-        numa_node=node if node is not None and -1 <= node <= LARGEST else None,
+        uuid=None if uuid is None or "?" in uuid else uuid,  # GPU-????????-… until a program has opened it
+        mobile=is_mobile(name),
+        numa_node=node if node is not None and 0 <= node <= LARGEST else None,
+        locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{path}/local_cpulist"),
-        pcie=Pcie(
-            width_lanes=lanes(host, f"{path}/current_link_width"),
-            max_width_lanes=lanes(host, f"{path}/max_link_width"),
-            slot_width_lanes=slot_width,
-            generation=generation(host, f"{path}/current_link_speed"),
-            max_generation=generation(host, f"{path}/max_link_speed"),
-            slot_generation=slot_generation,
-        ),
+        pcie=_link(host, path, bus_id),
+    )
+
+
+def _link(host: Host, path: str, bus_id: str) -> Pcie:
+    slot_width, slot_generation = slot(host, bus_id)
+    return Pcie(
+        width_lanes=lanes(host, f"{path}/current_link_width"),
+        max_width_lanes=lanes(host, f"{path}/max_link_width"),
+        slot_width_lanes=slot_width,
+        generation=generation(host, f"{path}/current_link_speed"),
+        max_generation=generation(host, f"{path}/max_link_speed"),
+        slot_generation=slot_generation,
     )
 
 

@@ -8,11 +8,12 @@ A GPU that lacks a feature answers "Not Supported". That is knowledge: no ECC, n
 leaves the fact unknown, with the reason.
 """
 
-import re
 from typing import Annotated, Any
 
+from sysperf.collect.driver import NVML
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -40,6 +41,7 @@ CLOCK_EVENTS = {
 ARCHITECTURES = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin",
 }  # fmt: skip
+RETIRE_PAGES = ("kepler", "maxwell", "pascal", "volta", "turing")
 BRANDS = {
     1: "quadro", 2: "tesla", 3: "nvs", 4: "grid", 5: "geforce", 6: "titan", 7: "vapps", 8: "vpc", 9: "vcs", 10: "vws",
     11: "cloud-gaming", 12: "quadro-rtx", 13: "nvidia-rtx", 14: "nvidia", 15: "geforce-rtx", 16: "titan-rtx",
@@ -53,34 +55,36 @@ GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
 
-_BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
-_MOBILE = re.compile(r"Laptop|Max-Q|Mobile|\bMX\d{3}\b")
-_SLOWEST = 15
+_BUS_ID = lazy(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
+_MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX\d{3}\b")
+_SLOWEST = 15  # performance states; 32 says that it is unknown
+_WIDEST = 32
 
 
 class Process(Record):
     """One process that holds memory of a GPU."""
 
-    pid: Annotated[int, fact("its number, in the PID namespace of this audit", "nvml:DeviceGetComputeRunningProcesses_v3")]
-    used_bytes: Annotated[int | None, fact("GPU memory it holds", "nvml:DeviceGetComputeRunningProcesses_v3")] = None
-    kind: Annotated[str, fact("compute, graphics or mps", "nvml:DeviceGetComputeRunningProcesses_v3")] = "compute"
+    pid: Annotated[int, fact("its number, in the PID namespace of this audit", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)]
+    used_bytes: Annotated[int | None, fact("GPU memory it holds", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)] = None
+    kind: Annotated[str, fact("compute, graphics or mps", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)] = "compute"
 
 
 class Clocks(Record):
     """Clocks of a GPU."""
 
-    sm_mhz: Annotated[int | None, fact("clock of the streaming multiprocessors now", "nvml:DeviceGetClockInfo")] = None
-    sm_max_mhz: Annotated[int | None, fact("highest clock of the streaming multiprocessors", "nvml:DeviceGetMaxClockInfo")] = None
-    memory_mhz: Annotated[int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo")] = None
-    memory_max_mhz: Annotated[int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo")] = None
-    app_mhz: Annotated[int | None, fact("application clock that somebody set", "nvml:DeviceGetApplicationsClock")] = None
-    app_default_mhz: Annotated[int | None, fact("application clock of the factory", "nvml:DeviceGetDefaultApplicationsClock")] = None
+    sm_mhz: Annotated[int | None, fact("clock of the streaming multiprocessors now", "nvml:DeviceGetClockInfo", NVML)] = None
+    sm_max_mhz: Annotated[int | None, fact("highest clock of the streaming multiprocessors", "nvml:DeviceGetMaxClockInfo", NVML)] = None
+    memory_mhz: Annotated[int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo", NVML)] = None
+    memory_max_mhz: Annotated[int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo", NVML)] = None
+    app_mhz: Annotated[int | None, fact("application clock that somebody set", "nvml:DeviceGetApplicationsClock", NVML)] = None
+    app_default_mhz: Annotated[int | None, fact("application clock of the factory", "nvml:DeviceGetDefaultApplicationsClock", NVML)] = None
     events: Annotated[
         tuple[str, ...] | None,
         fact(
             f"why the clocks are not at their highest: {', '.join(CLOCK_EVENTS.values())}",
             "nvml:DeviceGetCurrentClocksEventReasons",
             "nvml:DeviceGetCurrentClocksThrottleReasons",
+            NVML,
         ),
     ] = None
 
@@ -88,122 +92,162 @@ class Clocks(Record):
 class Power(Record):
     """Power of a GPU."""
 
-    usage_watts: Annotated[float | None, fact("drawn now", "nvml:DeviceGetPowerUsage")] = None
-    limit_watts: Annotated[float | None, fact("limit that is set", "nvml:DeviceGetPowerManagementLimit")] = None
-    default_limit_watts: Annotated[float | None, fact("limit of the factory", "nvml:DeviceGetPowerManagementDefaultLimit")] = None
-    enforced_limit_watts: Annotated[float | None, fact("lowest of all limits that hold", "nvml:DeviceGetEnforcedPowerLimit")] = None
+    usage_watts: Annotated[float | None, fact("drawn now", "nvml:DeviceGetPowerUsage", NVML)] = None
+    limit_watts: Annotated[float | None, fact("limit that is set", "nvml:DeviceGetPowerManagementLimit", NVML)] = None
+    default_limit_watts: Annotated[float | None, fact("limit of the factory", "nvml:DeviceGetPowerManagementDefaultLimit", NVML)] = None
+    enforced_limit_watts: Annotated[float | None, fact("lowest of all limits that hold", "nvml:DeviceGetEnforcedPowerLimit", NVML)] = None
 
 
 class Thermal(Record):
     """Temperatures of a GPU."""
 
-    celsius: Annotated[int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature")] = None
-    slowdown_celsius: Annotated[int | None, fact("temperature at which hardware slows it down", "nvml:DeviceGetTemperatureThreshold")] = None
-    margin_celsius: Annotated[int | None, fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature")] = None
-    memory_celsius: Annotated[int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues")] = None
-    fan_percent: Annotated[int | None, fact("speed of the fan; unknown without one", "nvml:DeviceGetFanSpeed")] = None
+    celsius: Annotated[int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature", NVML)] = None
+    slowdown_celsius: Annotated[
+        int | None, fact("temperature at which hardware slows it down", "nvml:DeviceGetTemperatureThreshold", NVML)
+    ] = None
+    margin_celsius: Annotated[int | None, fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature", NVML)] = None
+    memory_celsius: Annotated[int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues", NVML)] = None
+    fan_percent: Annotated[int | None, fact("speed of the fan; unknown without one", "nvml:DeviceGetFanSpeed", NVML)] = None
 
 
 class Ecc(Record):
     """Errors of a GPU's memory, and what was done about them."""
 
-    enabled: Annotated[bool | None, fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode")] = None
-    supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode")] = None
-    corrected: Annotated[int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors")] = None
-    uncorrected: Annotated[int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors")] = None
-    uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors")] = None
+    enabled: Annotated[bool | None, fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", NVML)] = None
+    supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
+    corrected: Annotated[int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    uncorrected: Annotated[int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors", NVML)] = None
     sram_threshold_exceeded: Annotated[
-        bool | None, fact("whether SRAM errors passed the vendor's limit for replacement", "nvml:DeviceGetSramEccErrorStatus")
+        bool | None, fact("whether SRAM errors passed the vendor's limit for replacement", "nvml:DeviceGetSramEccErrorStatus", NVML)
     ] = None
-    remapped_rows: Annotated[int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows")] = None
+    remapped_rows: Annotated[int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows", NVML)] = None
     remap_pending: Annotated[
         bool | None,
-        fact("whether rows or pages wait for a reset to be replaced", "nvml:DeviceGetRemappedRows", "nvml:DeviceGetRetiredPagesPendingStatus"),
+        fact(
+            "whether rows or pages wait for a reset to be replaced",
+            "nvml:DeviceGetRemappedRows",
+            "nvml:DeviceGetRetiredPagesPendingStatus",
+            NVML,
+        ),
     ] = None
-    remap_failed: Annotated[bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows")] = None
+    remap_failed: Annotated[bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", NVML)] = None
 
 
 class Pcie(Record):
     """The PCI Express link of a GPU. An idle GPU lowers its generation, never its width."""
 
-    width_lanes: Annotated[int | None, fact("lanes in use", "nvml:DeviceGetCurrPcieLinkWidth", f"{PCI}/*/current_link_width")] = None
-    max_width_lanes: Annotated[int | None, fact("lanes that the GPU has", "nvml:DeviceGetMaxPcieLinkWidth", f"{PCI}/*/max_link_width")] = None
+    width_lanes: Annotated[int | None, fact("lanes in use", "nvml:DeviceGetCurrPcieLinkWidth", f"{PCI}/*/current_link_width", NVML)] = None
+    max_width_lanes: Annotated[
+        int | None, fact("lanes that the GPU has", "nvml:DeviceGetMaxPcieLinkWidth", f"{PCI}/*/max_link_width", NVML)
+    ] = None
     slot_width_lanes: Annotated[int | None, fact("lanes that the port above it has", f"{PCI}/*", "/sys/devices/*/max_link_width")] = None
     generation: Annotated[
-        int | None, fact("generation in use now", "nvml:DeviceGetCurrPcieLinkGeneration", f"{PCI}/*/current_link_speed")
+        int | None, fact("generation in use now", "nvml:DeviceGetCurrPcieLinkGeneration", f"{PCI}/*/current_link_speed", NVML)
     ] = None
     max_generation: Annotated[
-        int | None, fact("newest generation of GPU and system together", "nvml:DeviceGetMaxPcieLinkGeneration", f"{PCI}/*/max_link_speed")
+        int | None,
+        fact("newest generation of GPU and system together", "nvml:DeviceGetMaxPcieLinkGeneration", f"{PCI}/*/max_link_speed", NVML),
     ] = None
-    gpu_generation: Annotated[int | None, fact("newest generation of the GPU", "nvml:DeviceGetGpuMaxPcieLinkGeneration")] = None
-    slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = None
-    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter")] = None
-    replays_per_hour: Annotated[float | None, fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime")] = None
+    gpu_generation: Annotated[int | None, fact("newest generation of the GPU", "nvml:DeviceGetGpuMaxPcieLinkGeneration", NVML)] = None
+    slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = (
+        None
+    )
+    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter", NVML)] = None
+    replays_per_hour: Annotated[
+        float | None, fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime", NVML)
+    ] = None
 
 
 class NvLink(Record):
     """NVLink of a GPU."""
 
-    links: Annotated[int | None, fact("links that the GPU has; 0 without NVLink", "nvml:DeviceGetNvLinkState", "nvml:DeviceGetFieldValues")] = None
-    active: Annotated[int | None, fact("links that are up", "nvml:DeviceGetNvLinkState")] = None
-    switch_links: Annotated[int | None, fact("links that lead to an NVSwitch", "nvml:DeviceGetFieldValues")] = None
-    crc_errors: Annotated[int | None, fact("checksum errors since the driver was loaded", "nvml:DeviceGetFieldValues")] = None
-    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetFieldValues")] = None
-    recoveries: Annotated[int | None, fact("links trained again since the driver was loaded", "nvml:DeviceGetFieldValues")] = None
+    links: Annotated[
+        int | None, fact("links that the GPU has; 0 without NVLink", "nvml:DeviceGetNvLinkState", "nvml:DeviceGetFieldValues", NVML)
+    ] = None
+    active: Annotated[int | None, fact("links that are up", "nvml:DeviceGetNvLinkState", NVML)] = None
+    switch_links: Annotated[int | None, fact("links that lead to an NVSwitch", "nvml:DeviceGetFieldValues", NVML)] = None
+    crc_errors: Annotated[int | None, fact("checksum errors since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    recoveries: Annotated[int | None, fact("links trained again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
     fabric: Annotated[
-        str | None, fact(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "nvml:DeviceGetGpuFabricInfoV")
+        str | None, fact(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "nvml:DeviceGetGpuFabricInfoV", NVML)
     ] = None
 
 
 class Device(Record):
     """One GPU."""
 
-    index: Annotated[int, fact("NVML's number of the GPU; its rank by PCI address when NVML does not answer", "nvml:DeviceGetCount")]
-    bus_id: Annotated[str | None, fact("PCI address as sysfs writes it, such as 0000:65:00.0", "nvml:DeviceGetPciInfo", PCI)] = None
-    name: Annotated[str | None, fact("model", "nvml:DeviceGetName", INFORMATION)] = None
-    uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION)] = None
-    minor: Annotated[int | None, fact("N of /dev/nvidiaN", "nvml:DeviceGetMinorNumber")] = None
-    brand: Annotated[str | None, fact("product line: tesla, nvidia (data centre), nvidia-rtx, quadro-rtx, geforce, …", "nvml:DeviceGetBrand")] = None
-    architecture: Annotated[str | None, fact("ampere, ada, hopper, blackwell, …", "nvml:DeviceGetArchitecture")] = None
-    compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability")] = None
-    vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion")] = None
-    mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION)] = None
-    lost: Annotated[bool | None, fact("whether the driver cannot reach it any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates")] = None
-    memory_total_bytes: Annotated[int | None, fact("its memory; unknown where it shares the machine's", "nvml:DeviceGetMemoryInfo")] = None
-    memory_used_bytes: Annotated[int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo")] = None
-    memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo")] = None
-    bar1_total_bytes: Annotated[int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo")] = None
+    index: Annotated[int, fact("NVML's number of the GPU; its rank by PCI address when NVML does not answer", "nvml:DeviceGetCount", NVML)]
+    bus_id: Annotated[str | None, fact("PCI address as sysfs writes it, such as 0000:65:00.0", "nvml:DeviceGetPciInfo", PCI, NVML)] = None
+    name: Annotated[str | None, fact("model", "nvml:DeviceGetName", INFORMATION, NVML)] = None
+    uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION, NVML)] = None
+    minor: Annotated[int | None, fact("N of /dev/nvidiaN", "nvml:DeviceGetMinorNumber", NVML)] = None
+    brand: Annotated[
+        str | None, fact("product line: tesla, nvidia (data centre), nvidia-rtx, quadro-rtx, geforce, …", "nvml:DeviceGetBrand", NVML)
+    ] = None
+    architecture: Annotated[str | None, fact("ampere, ada, hopper, blackwell, …", "nvml:DeviceGetArchitecture", NVML)] = None
+    compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability", NVML)] = None
+    vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", NVML)] = None
+    mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION, NVML)] = None
+    lost: Annotated[
+        bool | None, fact("whether the driver cannot reach it any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
+    ] = None
+    memory_total_bytes: Annotated[
+        int | None, fact("its memory; unknown where it shares the machine's", "nvml:DeviceGetMemoryInfo", NVML)
+    ] = None
+    memory_used_bytes: Annotated[int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", NVML)] = None
+    memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo", NVML)] = None
+    bar1_total_bytes: Annotated[int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo", NVML)] = (
+        None
+    )
     utilization_percent: Annotated[
-        int | None, fact("share of the last sampling period in which any kernel ran", "nvml:DeviceGetUtilizationRates")
+        int | None, fact("share of the last sampling period in which any kernel ran", "nvml:DeviceGetUtilizationRates", NVML)
     ] = None
     memory_utilization_percent: Annotated[
-        int | None, fact("share of the last sampling period in which its memory was read or written", "nvml:DeviceGetUtilizationRates")
+        int | None,
+        fact("share of the last sampling period in which its memory was read or written", "nvml:DeviceGetUtilizationRates", NVML),
     ] = None
-    performance_state: Annotated[int | None, fact("0 is fastest, 15 slowest", "nvml:DeviceGetPerformanceState")] = None
-    persistence: Annotated[bool | None, fact("whether the driver keeps the idle GPU initialised", "nvml:DeviceGetPersistenceMode")] = None
-    compute_mode: Annotated[str | None, fact(f"who may use it: {', '.join(COMPUTE_MODES.values())}", "nvml:DeviceGetComputeMode")] = None
-    mig_enabled: Annotated[bool | None, fact("whether it is partitioned into instances", "nvml:DeviceGetMigMode")] = None
-    display_active: Annotated[bool | None, fact("whether a display is drawn on it", "nvml:DeviceGetDisplayActive")] = None
+    performance_state: Annotated[int | None, fact("0 is fastest, 15 slowest", "nvml:DeviceGetPerformanceState", NVML)] = None
+    persistence: Annotated[
+        bool | None, fact("whether the driver keeps the idle GPU initialised", "nvml:DeviceGetPersistenceMode", NVML)
+    ] = None
+    compute_mode: Annotated[str | None, fact(f"who may use it: {', '.join(COMPUTE_MODES.values())}", "nvml:DeviceGetComputeMode", NVML)] = (
+        None
+    )
+    mig_enabled: Annotated[bool | None, fact("whether it is partitioned into instances", "nvml:DeviceGetMigMode", NVML)] = None
+    display_active: Annotated[bool | None, fact("whether a display is drawn on it", "nvml:DeviceGetDisplayActive", NVML)] = None
     virtualization: Annotated[
-        str | None, fact(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "nvml:DeviceGetVirtualizationMode")
+        str | None, fact(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "nvml:DeviceGetVirtualizationMode", NVML)
     ] = None
     addressing_mode: Annotated[
-        str | None, fact("how it shares addresses with the CPU: none, hmm (software), ats (hardware)", "nvml:DeviceGetAddressingMode")
+        str | None, fact("how it shares addresses with the CPU: none, hmm (software), ats (hardware)", "nvml:DeviceGetAddressingMode", NVML)
     ] = None
-    gpm_supported: Annotated[bool | None, fact("whether it counts activity of its units (Hopper and newer)", "nvml:GpmQueryDeviceSupport")] = None
+    gpm_supported: Annotated[
+        bool | None, fact("whether it counts activity of its units (Hopper and newer)", "nvml:GpmQueryDeviceSupport", NVML)
+    ] = None
     numa_node: Annotated[
-        int | None, fact("NUMA node it is attached to; -1 when the firmware does not say", f"{PCI}/*/numa_node", "nvml:DeviceGetMemoryAffinity")
+        int | None,
+        fact(
+            "NUMA node it is attached to; unknown when the firmware does not say (-1)",
+            f"{PCI}/*/numa_node",
+            "nvml:DeviceGetMemoryAffinity",
+            NVML,
+        ),
     ] = None
-    local_cpus: Annotated[CpuSet | None, fact("CPUs beside it", f"{PCI}/*/local_cpulist", "nvml:DeviceGetCpuAffinity")] = None
-    clocks: Annotated[Clocks, fact("its clocks", "nvml:DeviceGetClockInfo")] = Clocks()
-    power: Annotated[Power, fact("its power", "nvml:DeviceGetPowerUsage")] = Power()
-    thermal: Annotated[Thermal, fact("its temperatures", "nvml:DeviceGetTemperature")] = Thermal()
-    ecc: Annotated[Ecc, fact("errors of its memory", "nvml:DeviceGetEccMode")] = Ecc()
-    pcie: Annotated[Pcie, fact("its PCI Express link", "nvml:DeviceGetCurrPcieLinkWidth")] = Pcie()
-    nvlink: Annotated[NvLink, fact("its NVLink", "nvml:DeviceGetNvLinkState")] = NvLink()
+    locality_known: Annotated[bool | None, fact("whether the firmware says which NUMA node is near", f"{PCI}/*/numa_node")] = None
+    local_cpus: Annotated[CpuSet | None, fact("CPUs beside it", f"{PCI}/*/local_cpulist", "nvml:DeviceGetCpuAffinity", NVML)] = None
+    clocks: Annotated[Clocks, fact("its clocks", "nvml:DeviceGetClockInfo", NVML)] = Clocks()
+    power: Annotated[Power, fact("its power", "nvml:DeviceGetPowerUsage", NVML)] = Power()
+    thermal: Annotated[Thermal, fact("its temperatures", "nvml:DeviceGetTemperature", NVML)] = Thermal()
+    ecc: Annotated[Ecc, fact("errors of its memory", "nvml:DeviceGetEccMode", NVML)] = Ecc()
+    pcie: Annotated[Pcie, fact("its PCI Express link", "nvml:DeviceGetCurrPcieLinkWidth", NVML)] = Pcie()
+    nvlink: Annotated[NvLink, fact("its NVLink", "nvml:DeviceGetNvLinkState", NVML)] = NvLink()
     processes: Annotated[
         tuple[Process, ...] | None,
-        fact("processes that hold its memory", "nvml:DeviceGetComputeRunningProcesses_v3", "nvml:DeviceGetGraphicsRunningProcesses_v3"),
+        fact(
+            "processes that hold its memory", "nvml:DeviceGetComputeRunningProcesses_v3", "nvml:DeviceGetGraphicsRunningProcesses_v3", NVML
+        ),
     ] = None
 
 
@@ -250,15 +294,18 @@ class _Asked:
 
 
 def one_gpu(host: Host, index: int, hours: float | None) -> Device:
+    """Everything NVML and sysfs tell about the GPU of this number; `hours` is how long the machine is up."""
     gpu = _Asked(host, index)
     bus_id = _bus_id(gpu.ask("DeviceGetPciInfo"))
     name, uuid = gpu.text("DeviceGetName"), gpu.text("DeviceGetUUID")
+    architecture = gpu.one_of(ARCHITECTURES, "DeviceGetArchitecture")
     capability = gpu.numbers("DeviceGetCudaComputeCapability")
     memory = _memory(gpu)
     utilization = gpu.ask("DeviceGetUtilizationRates")
     state = gpu.number("DeviceGetPerformanceState")
     fields = gpu.ask("DeviceGetFieldValues", *FIELDS)
     mig = gpu.ask("DeviceGetMigMode", absent=[0, 0])
+    node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
     return Device(
         index=index,
         bus_id=bus_id,
@@ -266,35 +313,41 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
         uuid=uuid,
         minor=gpu.number("DeviceGetMinorNumber"),
         brand=gpu.one_of(BRANDS, "DeviceGetBrand"),
-        architecture=gpu.one_of(ARCHITECTURES, "DeviceGetArchitecture"),
+        architecture=architecture,
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
         vbios=gpu.text("DeviceGetVbiosVersion"),
-        mobile=None if name is None else bool(_MOBILE.search(name)),
+        mobile=is_mobile(name),
         memory_total_bytes=key(memory, "total"),
         memory_used_bytes=key(memory, "used"),
         memory_reserved_bytes=key(memory, "reserved"),
         bar1_total_bytes=key(gpu.ask("DeviceGetBAR1MemoryInfo"), "bar1Total"),
         utilization_percent=_percent(key(utilization, "gpu")),
         memory_utilization_percent=_percent(key(utilization, "memory")),
-        performance_state=state if state is not None and state < 16 else None,
+        performance_state=state if state is not None and state <= _SLOWEST else None,
         persistence=gpu.truth("DeviceGetPersistenceMode"),
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
         mig_enabled=bool(mig[0]) if isinstance(mig, list | tuple) and mig else None,
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
         virtualization=gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none"),
         addressing_mode=gpu.one_of(ADDRESSING, "DeviceGetAddressingMode", absent="none"),
-        gpm_supported=_supported(gpu.ask("GpmQueryDeviceSupport", absent={"isSupportedDevice": 0})),
-        numa_node=_numa_node(gpu, bus_id),
+        gpm_supported=_truth(key(gpu.ask("GpmQueryDeviceSupport", absent={"isSupportedDevice": 0}), "isSupportedDevice")),
+        numa_node=_numa_node(gpu, node),
+        locality_known=None if node is None else node >= 0,
         local_cpus=_local_cpus(gpu, bus_id),
         clocks=_clocks(gpu),
         power=_power(gpu),
         thermal=_thermal(gpu, fields),
-        ecc=_ecc(gpu),
+        ecc=_ecc(gpu, architecture),
         pcie=_pcie(gpu, bus_id, hours),
         nvlink=_nvlink(gpu, fields),
         processes=_processes(gpu),
         lost=True if gpu.lost else None if uuid is None else False,
     )
+
+
+def is_mobile(name: str | None) -> bool | None:
+    """Whether a model is one for laptops, whose links are narrow by design."""
+    return None if name is None else bool(_MOBILE.search(name))
 
 
 def _memory(gpu: _Asked) -> Any:
@@ -339,35 +392,38 @@ def _thermal(gpu: _Asked, fields: Any) -> Thermal:
     )
 
 
-def _ecc(gpu: _Asked) -> Ecc:
+def _ecc(gpu: _Asked, architecture: str | None) -> Ecc:
     mode = gpu.ask("DeviceGetEccMode", absent=[])
-    enabled = None if not isinstance(mode, list | tuple) else bool(mode and mode[0])
+    known = isinstance(mode, list | tuple)
+    supported, enabled = (bool(mode), bool(mode and mode[0])) if known else (None, None)
     corrected, uncorrected, volatile, aggregate = 0, 1, 0, 1
     sram = gpu.ask("DeviceGetSramEccErrorStatus", absent={"bThresholdExceeded": 0}) if enabled else None
-    rows = gpu.ask("DeviceGetRemappedRows", absent=[])
-    remap = _remap(gpu, rows if isinstance(rows, list | tuple) else None)
+    rows, pending, failed = _repairs(gpu, supported, architecture)
     return Ecc(
-        supported=None if enabled is None else bool(mode),
+        supported=supported,
         enabled=enabled,
         corrected=gpu.number("DeviceGetTotalEccErrors", corrected, volatile) if enabled else None,
         uncorrected=gpu.number("DeviceGetTotalEccErrors", uncorrected, volatile) if enabled else None,
         uncorrected_ever=gpu.number("DeviceGetTotalEccErrors", uncorrected, aggregate) if enabled else None,
-        sram_threshold_exceeded=None if (exceeded := key(sram, "bThresholdExceeded")) is None else bool(exceeded),
-        remapped_rows=remap[0],
-        remap_pending=remap[1],
-        remap_failed=remap[2],
+        sram_threshold_exceeded=_truth(key(sram, "bThresholdExceeded")),
+        remapped_rows=rows,
+        remap_pending=pending,
+        remap_failed=failed,
     )
 
 
-def _remap(gpu: _Asked, rows: Any) -> tuple[int | None, bool | None, bool | None]:
-    """(rows replaced, a replacement waits for a reset, one failed). GPUs before Ampere retire pages instead."""
-    if rows is None:
-        return None, None, None
-    if not rows:
-        return 0, gpu.truth("DeviceGetRetiredPagesPendingStatus", absent=False), False
-    corrected, uncorrected, pending, failed = [*(number(item) for item in rows[:4]), None, None, None, None][:4]
+def _repairs(gpu: _Asked, supported: bool | None, architecture: str | None) -> tuple[int | None, bool | None, bool | None]:
+    """(memory rows replaced, a replacement waits for a reset, one failed).
+
+    GPUs before Ampere retire pages instead of rows. A partitioned GPU and a virtual one do not tell: unknown, not none.
+    """
+    if supported is False:
+        return 0, False, False
+    if architecture in RETIRE_PAGES:
+        return 0, gpu.truth("DeviceGetRetiredPagesPendingStatus"), False
+    corrected, uncorrected, pending, failed = gpu.numbers("DeviceGetRemappedRows", count=4)
     replaced = None if corrected is None or uncorrected is None else corrected + uncorrected
-    return replaced, None if pending is None else bool(pending), None if failed is None else bool(failed)
+    return replaced, _truth(pending), _truth(failed)
 
 
 def _pcie(gpu: _Asked, bus_id: str | None, hours: float | None) -> Pcie:
@@ -397,8 +453,9 @@ def slot(host: Host, bus_id: str | None) -> tuple[int | None, int | None]:
 
 
 def lanes(host: Host, path: str) -> int | None:
-    lanes = host.number(path)
-    return lanes if lanes is not None and 0 < lanes <= 32 else None  # 0 and 255 mean that the link is down
+    """Lanes of a link; unknown when it is down, which the kernel shows as 0 or 255."""
+    width = host.number(path)
+    return width if width is not None and 0 < width <= _WIDEST else None
 
 
 def generation(host: Host, path: str) -> int | None:
@@ -450,12 +507,12 @@ def _processes(gpu: _Asked) -> tuple[Process, ...] | None:
     return tuple(found.values())
 
 
-def _numa_node(gpu: _Asked, bus_id: str | None) -> int | None:
-    node = gpu.host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
-    if node is None:
-        nodes = _mask(gpu.ask("DeviceGetMemoryAffinity", 16, 0))
-        return nodes.first() if nodes is not None and len(nodes) == 1 else None
-    return node if -1 <= node <= LARGEST else None
+def _numa_node(gpu: _Asked, firmware_node: int | None) -> int | None:
+    """The node that sysfs tells, else NVML's answer when that is a single one."""
+    if firmware_node is not None:
+        return firmware_node if 0 <= firmware_node <= LARGEST else None
+    nodes = _mask(gpu.ask("DeviceGetMemoryAffinity", 16, 0))
+    return nodes.first() if nodes is not None and len(nodes) == 1 else None
 
 
 def _local_cpus(gpu: _Asked, bus_id: str | None) -> CpuSet | None:
@@ -479,9 +536,8 @@ def _bus_id(info: Any) -> str | None:
     return f"{int(found[1], 16):04x}:{found[2]}:{found[3]}.{found[4]}".lower() if found else None
 
 
-def _supported(answer: Any) -> bool | None:
-    supported = key(answer, "isSupportedDevice")
-    return None if supported is None else bool(supported)
+def _truth(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
 
 
 def number(value: Any) -> int | None:
@@ -489,10 +545,10 @@ def number(value: Any) -> int | None:
 
 
 def _percent(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value <= 100 else None
+    return value if value in range(101) else None
 
 
 def key(answer: Any, name: str, otherwise: Any = None) -> Any:
-    """A number in a dict of answers."""
-    number = number(answer.get(name)) if isinstance(answer, dict) else None
-    return otherwise if number is None else number
+    """The number of this name in a dict of answers."""
+    found = number(answer.get(name)) if isinstance(answer, dict) else None
+    return otherwise if found is None else found

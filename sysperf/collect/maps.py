@@ -4,10 +4,10 @@ Reads   /proc/[pid]/maps
 Kernel  https://docs.kernel.org/filesystems/proc.html (3.1, /proc/PID/maps)
 """
 
-import re
 from collections.abc import Iterable
 from typing import Annotated
 
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -17,17 +17,18 @@ MAX_LIBRARIES = 64
 ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 OPENMP = ("libgomp", "libiomp5", "libomp")
 
-_PATH = re.compile(rb" (/[^\n]*)\n")
-_TORCH = re.compile(r"libtorch(?:_[a-z_]+)?\.so|libc10(?:_[a-z]+)?\.so")
-_LIBRARY = re.compile(
+_PATH = lazy(rb" (/[^\n]*)\n")
+_TORCH = lazy(r"libtorch(?:_[a-z_]+)?\.so|libc10(?:_[a-z]+)?\.so")
+_LIBRARY = lazy(
     r"(libcudnn|libcublas|libcublasLt|libnccl|libcudart|libcuda|libgomp|libiomp5|libomp"
     r"|libjemalloc|libtcmalloc(?:_[a-z_]+)?|libmimalloc(?:-[a-z]+)?)"
     r"(?:-[0-9a-f]{6,16})?\.so(?:\.([0-9][0-9.]*))?"
 )
-_SANITIZER = re.compile(r"lib(?:clang_rt\.)?(asan|tsan|msan|ubsan|lsan)[-.\w]*|vgpreload_(memcheck|core|helgrind|drd)[-.\w]*")
-_PROFILER = re.compile(r"lib(?:ToolsInjection|cuda-injection|ittnotify_collector)[-.\w]*")
-_CUDA_DEVICE = re.compile(r"/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
-_NO_DATA = re.compile(r"/(?:dev|proc|sys|memfd:|SYSV|usr|lib|lib64|opt|nix|gnu)(?:/|$)|.*\.(?:so|py|pyc|mo|ttf|cubin|fatbin)(?:$|\.[0-9])")
+_SANITIZER = lazy(r"lib(?:clang_rt\.)?(asan|tsan|msan|ubsan|lsan)[-.\w]*|vgpreload_(memcheck|core|helgrind|drd)[-.\w]*")
+_PROFILER = lazy(r"lib(?:ToolsInjection|cuda-injection|ittnotify_collector)[-.\w]*")
+_CUDA_DEVICE = lazy(r"/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
+_NO_DATA = lazy(r"/(?:dev|proc|sys|memfd:|SYSV|usr|lib|lib64|opt|nix|gnu)(?:/|$)|.*\.(?:so|py|pyc|mo|ttf|cubin|fatbin)(?:$|\.[0-9])")
+_PACKAGE = lazy(r"/(?:site|dist)-packages/([A-Za-z0-9_]{1,64})[/.]")
 _DELETED = " (deleted)"
 
 
@@ -42,7 +43,7 @@ class Library(Record):
 class Mapped:
     """The files that one process maps, sorted by what they are."""
 
-    __slots__ = ("count", "cuda", "data", "libraries", "profilers", "sanitizers", "stale", "torch")
+    __slots__ = ("count", "cuda", "cudnn", "data", "libraries", "names", "packages", "profilers", "sanitizers", "stale", "torch")
 
     def __init__(self, raw: bytes) -> None:
         self.count = raw.count(b"\n")
@@ -50,6 +51,9 @@ class Mapped:
         self.cuda = self.stale = False
         self.libraries: list[Library] = []
         self.data: list[str] = []
+        self.cudnn: dict[str, None] = {}
+        self.names: set[str] = set()
+        self.packages: set[str] = set()
         self.sanitizers: list[str] = []
         self.profilers: list[str] = []
         for path in _paths(raw):
@@ -58,6 +62,11 @@ class Mapped:
     def _sort(self, path: str) -> None:
         path, deleted = path.removesuffix(_DELETED), path.endswith(_DELETED)
         name = path.rpartition("/")[2]
+        self.names.add(name)
+        if name.startswith("libcudnn"):  # it comes in parts: libcudnn_ops, libcudnn_graph
+            self.cudnn[path.rpartition("/")[0]] = None
+        if (package := _PACKAGE.search(path)) and ".so" in name:
+            self.packages.add(package[1])
         if _TORCH.match(name):
             self.stale |= deleted
             # libtorch_cpu holds the code; the others are stubs that a plain C++ program may have elsewhere.
@@ -71,7 +80,7 @@ class Mapped:
             self.sanitizers.append(found[1] or f"valgrind {found[2]}")
         elif _PROFILER.fullmatch(name):
             self.profilers.append(neutral(name, 80))
-        elif len(self.data) < MAX_LIBRARIES and not _NO_DATA.match(path):
+        elif len(self.data) < MAX_LIBRARIES and holds_data(path):
             self.data.append(path)
 
     def named(self, *names: str) -> tuple[Library, ...]:
@@ -85,11 +94,15 @@ class Mapped:
         return tuple(kind for kind in ALLOCATORS if any(name.startswith(kind) for name in names))
 
 
-def looks_like_torch(raw: bytes) -> bool:
-    """Whether these maps name a library of PyTorch."""
-    if b"/libtorch" not in raw and b"/libc10" not in raw:
-        return False
-    return any(_TORCH.match(path.rpartition("/")[2]) for path in _paths(raw))
+def holds_data(path: str) -> bool:
+    """Whether this may be a file of data: no device, socket, program, library or Python module."""
+    return path.startswith("/") and not _NO_DATA.match(path)
+
+
+def torch_mapped(raw: bytes) -> Mapped | None:
+    """What a process maps whose maps name a library of PyTorch; None for any other process."""
+    mapped = Mapped(raw) if b"/libtorch" in raw or b"/libc10" in raw else None
+    return mapped if mapped is not None and mapped.torch else None
 
 
 def _paths(raw: bytes) -> Iterable[str]:

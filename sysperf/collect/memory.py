@@ -9,14 +9,15 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#meminfo
         https://docs.kernel.org/accounting/psi.html
 """
 
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
+from sysperf.collect.counts import whole
 from sysperf.collect.dimms import DMIDECODE, Dimm, parse_dimms
 from sysperf.collect.mounts import mount_of
 from sysperf.collect.pressure import waited
 from sysperf.host import Host
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
 
@@ -31,8 +32,8 @@ SHM = "/dev/shm"  # noqa: S108 - its fixed place, read only
 CONTROLLERS = "/sys/devices/system/edac/mc/mc[0-9]*"
 MOST_FILES = 2_000
 
-_CHOSEN = re.compile(r"\[([a-z_+]{1,20})\]")
-_OURS = re.compile(r"torch_(\d{1,10})_|psm_[0-9a-f]|nccl-")
+_CHOSEN = lazy(r"\[([a-z_+]{1,20})\]")
+_OURS = lazy(r"torch_(\d{1,10})_|psm_[0-9a-f]|nccl-")
 
 
 class Memory(Record):
@@ -48,22 +49,36 @@ class Memory(Record):
     committed_bytes: Annotated[int | None, fact("memory that programs asked for", MEMINFO)] = None
     commit_limit_bytes: Annotated[int | None, fact("how much they can ask for when overcommit_memory is 2", MEMINFO)] = None
 
-    hugetlb_bytes: Annotated[int | None, fact("memory set aside for explicit huge pages of all sizes", MEMINFO, f"{POOLS}/nr_hugepages")] = None
-    hugetlb_free_bytes: Annotated[int | None, fact("the part of it that nobody uses or reserved", MEMINFO, f"{POOLS}/free_hugepages")] = None
+    hugetlb_bytes: Annotated[
+        int | None, fact("memory set aside for explicit huge pages of all sizes", MEMINFO, f"{POOLS}/nr_hugepages")
+    ] = None
+    hugetlb_free_bytes: Annotated[int | None, fact("the part of it that nobody uses or reserved", MEMINFO, f"{POOLS}/free_hugepages")] = (
+        None
+    )
     hugepage_bytes: Annotated[int | None, fact("default size of a huge page", MEMINFO)] = None
-    thp_enabled: Annotated[str | None, fact('transparent huge pages: always, madvise or never; "" is a kernel without them', f"{THP}enabled")] = None
+    thp_enabled: Annotated[
+        str | None, fact('transparent huge pages: always, madvise or never; "" is a kernel without them', f"{THP}enabled")
+    ] = None
     thp_defrag: Annotated[
         str | None, fact("when a page fault waits for a huge page: always, defer, defer+madvise, madvise or never", f"{THP}defrag")
     ] = None
-    thp_shmem: Annotated[str | None, fact("transparent huge pages in shared memory: always, within_size, advise or never", f"{THP}shmem_enabled")] = None
+    thp_shmem: Annotated[
+        str | None, fact("transparent huge pages in shared memory: always, within_size, advise or never", f"{THP}shmem_enabled")
+    ] = None
     khugepaged_defrag: Annotated[int | None, fact("khugepaged may compact memory: 0 or 1", f"{THP}khugepaged/defrag")] = None
 
     swappiness: Annotated[int | None, fact("how readily programs are swapped out instead of file cache dropped", f"{VM}swappiness")] = None
-    zone_reclaim_mode: Annotated[int | None, fact("reclaim a full NUMA node before using the next: 0 is off", f"{VM}zone_reclaim_mode")] = None
-    overcommit_memory: Annotated[int | None, fact("0 guess, 1 always grant, 2 never more than the commit limit", f"{VM}overcommit_memory")] = None
+    zone_reclaim_mode: Annotated[int | None, fact("reclaim a full NUMA node before using the next: 0 is off", f"{VM}zone_reclaim_mode")] = (
+        None
+    )
+    overcommit_memory: Annotated[
+        int | None, fact("0 guess, 1 always grant, 2 never more than the commit limit", f"{VM}overcommit_memory")
+    ] = None
     max_map_count: Annotated[int | None, fact("mappings that one process may have", f"{VM}max_map_count")] = None
     min_free_bytes: Annotated[int | None, fact("memory that the kernel keeps free", f"{VM}min_free_kbytes")] = None
-    dirty_ratio: Annotated[int | None, fact("per cent of available memory at which writers must wait; 0: see dirty_limit_bytes", f"{VM}dirty_ratio")] = None
+    dirty_ratio: Annotated[
+        int | None, fact("per cent of available memory at which writers must wait; 0: see dirty_limit_bytes", f"{VM}dirty_ratio")
+    ] = None
     dirty_background_ratio: Annotated[
         int | None, fact("per cent at which writing back begins; 0: see dirty_background_limit_bytes", f"{VM}dirty_background_ratio")
     ] = None
@@ -92,7 +107,9 @@ class Memory(Record):
     thp_fallbacks: Annotated[int | None, fact("page faults that wanted one and got small pages", VMSTAT)] = None
 
     edac_controllers: Annotated[int | None, fact("memory controllers that report errors; 0 where none does", CONTROLLERS)] = None
-    corrected_errors: Annotated[int | None, fact("memory errors that ECC corrected, since its counters were reset", f"{CONTROLLERS}/ce_count")] = None
+    corrected_errors: Annotated[
+        int | None, fact("memory errors that ECC corrected, since its counters were reset", f"{CONTROLLERS}/ce_count")
+    ] = None
     uncorrected_errors: Annotated[int | None, fact("memory errors that ECC could not correct", f"{CONTROLLERS}/ue_count")] = None
     edac_counted_s: Annotated[int | None, fact("seconds since those counters were reset", f"{CONTROLLERS}/seconds_since_reset")] = None
 
@@ -154,7 +171,7 @@ def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
     return bool(areas) and all(area.startswith("/dev/zram") for area in areas)
 
 
-def _hugetlb(host: Host, lines: dict[str, str]) -> dict[str, int | None]:
+def _hugetlb(host: Host, lines: dict[str, str]) -> dict[str, Any]:
     """Explicit huge pages. meminfo counts those of the default size, ``Hugetlb`` in it (from 4.16 on) those of all."""
     default, total = _size(lines, "Hugepagesize"), _size(lines, "HugePages_Total")
     if _size(lines, "Hugetlb") == 0 or (lines and default is None):  # the latter: a kernel without them
@@ -168,15 +185,15 @@ def _hugetlb(host: Host, lines: dict[str, str]) -> dict[str, int | None]:
 
 def _pool(host: Host, path: str) -> tuple[int | None, int | None]:
     """(bytes, unused bytes) of the huge pages of one size."""
-    size = path.rpartition("-")[2].removesuffix("kB")
+    kibibytes = whole(path.rpartition("-")[2].removesuffix("kB"))
     pages = host.number(f"{path}/nr_hugepages")
     if pages == 0:
         return 0, 0
     free, reserved = host.number(f"{path}/free_hugepages"), host.number(f"{path}/resv_hugepages")
-    if not size.isdigit() or len(size) > 12 or pages is None:
+    if kibibytes is None or pages is None:
         return None, None
-    unused = None if free is None else max(0, free - (reserved or 0)) * int(size) * 1024
-    return pages * int(size) * 1024, unused
+    unused = None if free is None else max(0, free - (reserved or 0)) * kibibytes * 1024
+    return pages * kibibytes * 1024, unused
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -188,7 +205,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # ---------------------------------------------------------------------- settings
 
 
-def _vm(host: Host) -> dict[str, int | None]:
+def _vm(host: Host) -> dict[str, Any]:
     kibibytes = host.number(f"{VM}min_free_kbytes")
     return {
         "swappiness": host.number(f"{VM}swappiness"),
@@ -203,7 +220,7 @@ def _vm(host: Host) -> dict[str, int | None]:
     }
 
 
-def _thp(host: Host) -> dict[str, str | int | None]:
+def _thp(host: Host) -> dict[str, Any]:
     enabled = _chosen(host, f"{THP}enabled")
     if enabled is None and host.exists(THP.rstrip("/")) is False:
         return {"thp_enabled": ""}
@@ -227,7 +244,7 @@ def _chosen(host: Host, path: str) -> str | None:
 # ---------------------------------------------------------------------- shared memory
 
 
-def _shm(host: Host) -> dict[str, str | int | None]:
+def _shm(host: Host) -> dict[str, Any]:
     space = host.space(SHM) or {}
     mount = mount_of(host, SHM)
     return {
@@ -238,7 +255,7 @@ def _shm(host: Host) -> dict[str, str | int | None]:
     }
 
 
-def _shm_files(host: Host) -> dict[str, int | None]:
+def _shm_files(host: Host) -> dict[str, Any]:
     """Files that PyTorch, Python and NCCL leave behind when they are killed.
 
     PyTorch names them ``torch_<pid of the maker>_…`` (ATen/MapAllocator.cpp).
@@ -260,7 +277,7 @@ def _shm_files(host: Host) -> dict[str, int | None]:
 def _counters(host: Host) -> dict[str, Any]:
     some, full = waited(host, PRESSURE)
     lines = host.pairs(VMSTAT, " ") or {}
-    counters = {field: _count(lines.get(name)) for field, name in _COUNTERS.items()}
+    counters = {field: whole(lines.get(name)) for field, name in _COUNTERS.items()}
     uptime = (host.word("/proc/uptime") or "").split(" ")[0]
     return {**counters, "pressure_some": some, "pressure_full": full, "counted_s": float(uptime) if _UPTIME.fullmatch(uptime) else None}
 
@@ -273,14 +290,10 @@ _COUNTERS = {
     "thp_faults": "thp_fault_alloc",
     "thp_fallbacks": "thp_fault_fallback",
 }
-_UPTIME = re.compile(r"\d{1,12}(\.\d{1,6})?")
+_UPTIME = lazy(r"\d{1,12}(\.\d{1,6})?")
 
 
-def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= 19 else None
-
-
-def _edac(host: Host) -> dict[str, int | None]:
+def _edac(host: Host) -> dict[str, Any]:
     if host.exists(CONTROLLERS.rpartition("/")[0]) is False:
         return {"edac_controllers": 0}
     controllers = host.glob(CONTROLLERS)

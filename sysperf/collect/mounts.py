@@ -4,10 +4,10 @@ Reads   /proc/self/mountinfo  /proc/mounts
 Kernel  https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
 """
 
-import re
 from weakref import WeakKeyDictionary
 
 from sysperf.host import Host
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Source
 
@@ -16,7 +16,7 @@ MOUNTS = "/proc/mounts"
 MOST = 20_000
 """Mounts that are looked at. The kernel's own limit for a namespace is 100,000 (fs.mount-max)."""
 
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = lazy(r"\\([0-7]{3})")
 
 
 class Mount(Record):
@@ -71,20 +71,22 @@ def _mounts(host: Host) -> tuple[Mount, ...] | None:
 
 def _mountinfo(line: str) -> Mount | None:
     """``36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/sda rw``."""
-    before, dash, after = line.partition(" - ")
-    left, right = before.split(" "), after.split(" ")
-    if not dash or len(left) < 6 or len(right) < 2:
+    before, _, after = line.partition(" - ")
+    try:
+        _, _, device, root, point, options, *_ = before.split(" ")
+        fstype, source, *more = after.split(" ")
+    except ValueError:
         return None
-    options = left[5].split(",") + (right[2].split(",") if len(right) > 2 else [])
-    return Mount(_plain(left[4]), right[0], frozenset(options), _plain(left[3]), _plain(right[1]), left[2])
+    return Mount(_plain(point), fstype, frozenset(",".join((options, *more)).split(",")), _plain(root), _plain(source), device)
 
 
 def _fstab(line: str) -> Mount | None:
     """``/dev/sda /point ext4 rw,noatime 0 0``."""
-    words = line.split(" ")
-    if len(words) < 4:
+    try:
+        source, point, fstype, options, *_ = line.split(" ")
+    except ValueError:
         return None
-    return Mount(_plain(words[1]), words[2], frozenset(words[3].split(",")), source=_plain(words[0]))
+    return Mount(_plain(point), fstype, frozenset(options.split(",")), source=_plain(source))
 
 
 def _plain(text: str) -> str:

@@ -1,94 +1,126 @@
 """numa: memory nodes, the CPUs beside them, and automatic balancing.
 
 Reads   /sys/devices/system/node/node*/{cpulist,cpumap,meminfo,distance}  /proc/sys/kernel/numa_balancing
-        /proc/driver/nvidia/gpus/*/numa_status
+        /proc/driver/nvidia/gpus/*/numa_status  /proc/self/{status,cgroup,cpuset}
 Kernel  https://docs.kernel.org/admin-guide/mm/numaperf.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing
 """
 
+import re
 from typing import Annotated
 
-from sysperf.collect.cpu import online_cpus
+from sysperf.collect.cpuset import ALLOWED, allowed
+from sysperf.collect.topology import ONLINE, online_cpus
 from sysperf.host import Host
-from sysperf.model.cpuset import CpuSet
+from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.errors import Missing
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import parse_size
 
-NODES = "/sys/devices/system/node/node[0-9]*"
+FOLDER = "/sys/devices/system/node"
+NODES = f"{FOLDER}/node[0-9]*"
 BALANCING = "/proc/sys/kernel/numa_balancing"
-GPU_NODES = "/proc/driver/nvidia/gpus/*/numa_status"
+GPUS = "/proc/driver/nvidia/gpus"
+GPU_NODES = f"{GPUS}/*/numa_status"
+MAX_ROW_BYTES = 65_536  # a distance matrix has a number of up to four characters for each of at most 1,024 nodes
+
+_NODE = lazy(r"node(\d{1,5})")
+_DISTANCE = lazy(r"\d{1,5}")
+_FREED_FIRST = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
 
 
 class Node(Record):
     """One memory node."""
 
-    id: int
+    id: Annotated[int, fact("number of the node; numbers may have gaps", NODES)]
     cpus: Annotated[
         CpuSet | None,
         fact("online CPUs of the node; empty on a memory-only node (CXL, HBM, a GPU's own memory)", f"{NODES}/cpulist", f"{NODES}/cpumap"),
-    ]
+    ] = None
     mem_total_bytes: Annotated[int | None, fact("memory of the node", f"{NODES}/meminfo")] = None
-    mem_free_bytes: Annotated[int | None, fact("free memory of the node", f"{NODES}/meminfo")] = None
-    distances: Annotated[tuple[int, ...], fact("relative distance to each node, in the order of the nodes; 10 is local", f"{NODES}/distance")] = ()
+    mem_free_bytes: Annotated[int | None, fact("memory of the node that nothing uses", f"{NODES}/meminfo")] = None
+    mem_available_bytes: Annotated[
+        int | None, fact("free memory, file cache and reclaimable slabs: what a program can still get there", f"{NODES}/meminfo")
+    ] = None
+    distances: Annotated[
+        tuple[int, ...] | None, fact("relative distance to each node, in the order of the nodes; 10 is local", f"{NODES}/distance")
+    ] = None
     gpu_memory: Annotated[bool, fact("the memory of a GPU, not of the machine", GPU_NODES)] = False
 
 
 class Numa(Record):
-    """Memory nodes, in the order of their numbers, which may have gaps."""
+    """Memory nodes, in the order of their numbers."""
 
-    nodes: Annotated[tuple[Node, ...], fact("memory nodes", NODES)]
-    nodes_with_cpus: Annotated[int, fact("nodes that have both CPUs and memory of the machine", f"{NODES}/cpulist")]
-    balancing: Annotated[int | None, fact("automatic NUMA balancing: 0 off, 1 on, 2 memory tiering", BALANCING)] = None
+    nodes: Annotated[tuple[Node, ...], fact("memory nodes", FOLDER)]
+    nodes_with_cpus: Annotated[int, fact("nodes that have both online CPUs and memory of the machine", f"{NODES}/cpulist", ONLINE)]
+    balancing: Annotated[int | None, fact("automatic NUMA balancing: 0 off, 1 on, 2 memory tiering, 3 both", BALANCING)] = None
+    allowed_nodes: Annotated[CpuSet | None, fact("nodes whose memory sysperf, and so what it starts, may use", *ALLOWED)] = None
 
 
 def collect(host: Host) -> Numa:
     """Read the nodes. Raises Missing on a kernel that shows none."""
-    online = online_cpus(host)
-    gpu_nodes = set(_gpu_nodes(host))
-    nodes = tuple(_node(host, path, online, gpu_nodes) for path in host.glob(NODES))
-    if not nodes:
+    numbers = node_numbers(host)
+    if not numbers:
         raise Missing(f"no {NODES}: a kernel without NUMA support, or not captured")
+    online = online_cpus(host)
+    gpu_nodes = _gpu_nodes(host)
+    nodes = tuple(_node(host, number, online, number in gpu_nodes) for number in numbers)
     local = sum(1 for node in nodes if node.cpus and not node.gpu_memory and node.mem_total_bytes != 0)
-    return Numa(nodes, local, host.number(BALANCING))
+    mems = allowed(host)[1]
+    return Numa(nodes, local, host.number(BALANCING), mems & numbers if mems else None)
 
 
-def _node(host: Host, path: str, online: CpuSet | None, gpu_nodes: set[int]) -> Node:
-    number = int(path.rpartition("node")[2])
-    cpus = host.cpus(f"{path}/cpulist")
-    if cpus is None:
-        cpus = host.mask(f"{path}/cpumap")
-    if cpus is not None and online is not None:
-        cpus &= online
+def node_numbers(host: Host) -> CpuSet:
+    """The numbers of the memory nodes; empty on a kernel that shows none."""
+    found = (_NODE.fullmatch(name) for name in host.names(FOLDER) or ())
+    return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
+
+
+def _node(host: Host, number: int, online: CpuSet | None, gpu_memory: bool) -> Node:
+    path = f"{FOLDER}/node{number}"
     memory = _memory(host, f"{path}/meminfo")
-    distances = (host.word(f"{path}/distance") or "").split()
     return Node(
         id=number,
-        cpus=cpus,
+        cpus=_cpus(host, path, online),
         mem_total_bytes=memory.get("MemTotal"),
         mem_free_bytes=memory.get("MemFree"),
-        distances=tuple(int(word) for word in distances if word.isdigit() and len(word) < 6),
-        gpu_memory=number in gpu_nodes,
+        mem_available_bytes=sum(memory.get(name, 0) for name in _FREED_FIRST) if "MemFree" in memory else None,
+        distances=_distances(host, f"{path}/distance"),
+        gpu_memory=gpu_memory,
     )
+
+
+def _cpus(host: Host, path: str, online: CpuSet | None) -> CpuSet | None:
+    """The node's CPUs, cut to those online: captures and hot-unplugged machines list more."""
+    found = host.cpus(f"{path}/cpulist")
+    if found is None:
+        found = host.mask(f"{path}/cpumap")
+    return found if found is None or online is None else found & online
+
+
+def _distances(host: Host, path: str) -> tuple[int, ...] | None:
+    words = (host.word(path, MAX_ROW_BYTES) or "").split()
+    return tuple(int(word) for word in words) if words and all(_DISTANCE.fullmatch(word) for word in words) else None
 
 
 def _memory(host: Host, path: str) -> dict[str, int]:
     """Sizes of one node in bytes; a line reads ``Node 0 MemTotal:  32768 kB``."""
-    sizes = {}
-    for name, value in (host.pairs(path) or {}).items():
-        try:
-            sizes[name.rpartition(" ")[2]] = parse_size(value)
-        except ValueError:
-            host.refuse(path, f"{name}: not a size")
-    return sizes
+    found = ((name.rpartition(" ")[2], _size(host, path, value)) for name, value in (host.pairs(path) or {}).items())
+    return {name: size for name, size in found if size is not None}
 
 
-def _gpu_nodes(host: Host) -> list[int]:
-    nodes = []
-    if not host.exists("/proc/driver/nvidia/gpus"):
-        return nodes
-    for path in host.glob(GPU_NODES):
-        node = (host.pairs(path) or {}).get("Node", "")
-        if node.isdigit():
-            nodes.append(int(node))
-    return nodes
+def _size(host: Host, path: str, text: str) -> int | None:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        host.refuse(path, str(error))
+        return None
+
+
+def _gpu_nodes(host: Host) -> frozenset[int]:
+    """The nodes that are memory of NVIDIA GPUs (POWER9, Grace Hopper)."""
+    if not host.exists(GPUS):
+        return frozenset()
+    numbers = ((host.pairs(path) or {}).get("Node", "") for path in host.glob(GPU_NODES))
+    return frozenset(int(number) for number in numbers if re.fullmatch(r"\d{1,5}", number))

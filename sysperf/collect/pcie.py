@@ -18,6 +18,7 @@ from sysperf.collect.numa import NODES
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
@@ -29,10 +30,10 @@ MAX_DETAILED = 256
 KINDS = {"0300": "gpu", "0302": "gpu", "0380": "gpu", "0b40": "accelerator", "0200": "network", "0207": "network", "0108": "nvme"}
 """What a device class (the first four digits) is; 12xx, processing accelerators, come on top."""
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
+_ADDRESS = lazy(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_SPEED = lazy(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
 _WIDTHS = frozenset((1, 2, 4, 8, 12, 16, 32))
-_GROUP = re.compile(r"/(\d{1,9})$")
+_GROUP = lazy(r"/(\d{1,9})$")
 _ACS_CAPABILITY = 0x000D
 _ACS_REDIRECTS = 0x04 | 0x08 | 0x20  # request redirect, completion redirect, egress control
 _EXTENDED = 256
@@ -344,7 +345,7 @@ def _switch_ports(devices: list[Device]) -> list[str] | None:
     for device in devices:
         if device.path is None:
             return None
-        if len(device.path) > 2:  # noqa: PLR2004 - root port, then a switch's upstream and downstream ports
+        if len(device.path) > 2:
             below.setdefault(device.path[1], []).append(device)
     ports: dict[str, None] = {}
     for peers in below.values():
@@ -371,7 +372,7 @@ def _acs_control(config: bytes) -> int | None:
     Extended capabilities are a chain of words from byte 256 on: 16 bits id, 4 version, 12 where the next one is.
     """
     position, steps = _EXTENDED, 0
-    while _EXTENDED <= position <= len(config) - 8 and steps < 64:  # noqa: PLR2004 - a chain that long is a ring
+    while _EXTENDED <= position <= len(config) - 8 and steps < 64:
         word = int.from_bytes(config[position : position + 4], "little")
         if word & 0xFFFF == _ACS_CAPABILITY:
             return int.from_bytes(config[position + 6 : position + 8], "little")

@@ -4,6 +4,9 @@ Kernel  https://docs.kernel.org/accounting/psi.html
 """
 
 from sysperf.host import Host
+from sysperf.model.pattern import lazy
+
+_PERCENT = lazy(r" avg60=(\d{1,3}\.\d{1,4})(?= |$)")
 
 
 def waited(host: Host, path: str) -> tuple[float | None, float | None]:
@@ -15,12 +18,5 @@ def waited(host: Host, path: str) -> tuple[float | None, float | None]:
 
 def _share(line: str) -> float | None:
     """``some avg10=0.00 avg60=1.50 avg300=0.74 total=7879859`` is 0.015."""
-    for word in line.split()[1:]:
-        name, _, value = word.partition("=")
-        if name == "avg60":
-            try:
-                percent = float(value)
-            except ValueError:
-                return None
-            return percent / 100 if 0 <= percent <= 100 else None
-    return None
+    found = _PERCENT.search(line)
+    return min(float(found[1]) / 100, 1.0) if found else None

@@ -10,10 +10,14 @@ import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
+from weakref import WeakKeyDictionary
 
+from sysperf.collect.storage import home_of
 from sysperf.host import Host
 from sysperf.model.errors import Missing
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
+from sysperf.model.snapshot import Source
 from sysperf.model.text import neutral
 
 ENVIRON = "/proc/self/environ"
@@ -27,21 +31,21 @@ CONDA_HOMES = ("miniforge3", "miniconda3", "mambaforge", "anaconda3", "micromamb
 ENVIRONMENT_FOLDERS = (".pyenv/versions", ".virtualenvs", ".cache/pypoetry/virtualenvs")
 PROJECT_FOLDERS = (".venv", "venv")
 
-_LIB = re.compile(r"python(\d{1,2}\.\d{1,3})(t?)")
-_FULL_VERSION = re.compile(r"(\d{1,2}\.\d{1,3}\.\d{1,3})")
-_INSIDE = re.compile(r"(/.{0,3000}?)/lib(?:64)?/python[^/]{0,20}/(?:site|dist)-packages(?:/.*)?", re.DOTALL)
+_LIB = lazy(r"python(\d{1,2}\.\d{1,3})(t?)")
+_FULL_VERSION = lazy(r"(\d{1,2}\.\d{1,3}\.\d{1,3})")
+_INSIDE = lazy(r"(/.{0,3000}?)/lib(?:64)?/python[^/]{0,20}/(?:site|dist)-packages(?:/.*)?", re.DOTALL)
 
 
 class Environment(Record):
     """One Python environment: an interpreter and where it finds packages."""
 
-    prefix: Annotated[str, fact("its folder", "which", "/*/pyvenv.cfg", "/*/conda-meta")]
+    prefix: Annotated[str, fact("its folder", "PATH", "/*/pyvenv.cfg", "/*/conda-meta")]
     manager: Annotated[str, fact("who made it: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", "/*/conda-meta")]
     python_version: Annotated[str | None, fact("version of the interpreter, as exact as its files say", "/*/pyvenv.cfg", "/*/bin/python3")]
     free_threaded: Annotated[bool | None, fact("an interpreter built to run without the GIL", "/*/bin/python3", "/*/lib")]
     site_packages: Annotated[tuple[str, ...], fact("where it looks for packages; the first that has one wins", "/*/pyvenv.cfg", "/*/lib")]
     base: Annotated[str | None, fact("folder of the interpreter: the prefix itself, or where a venv borrows it", "/*/pyvenv.cfg")]
-    active: Annotated[bool, fact("what `python` means in the shell that started sysperf", ENVIRON, "which")] = False
+    active: Annotated[bool, fact("what `python` means in the shell that started sysperf", ENVIRON, "PATH")] = False
     library: Annotated[str | None, fact("name of its library folder, such as python3.13t", "/*/bin/python3", "/*/lib")] = None
 
 
@@ -50,9 +54,9 @@ class Python(Record):
 
     environments: Annotated[tuple[Environment, ...], fact("environments found", "/*/pyvenv.cfg", "/*/conda-meta", "/usr/bin/python3")]
     left_out: Annotated[int, fact("environments beyond the first 32, which were not looked at")] = 0
-    active: Annotated[str | None, fact("prefix of the environment of the shell; empty when it has no Python", ENVIRON, "which")] = None
-    c_compilers: Annotated[tuple[str, ...] | None, fact("C compilers on the PATH", "which")] = None
-    cxx_compilers: Annotated[tuple[str, ...] | None, fact("C++ compilers on the PATH", "which")] = None
+    active: Annotated[str | None, fact("prefix of the environment of the shell; empty when it has no Python", ENVIRON, "PATH")] = None
+    c_compilers: Annotated[tuple[str, ...] | None, fact("C compilers on the PATH", "PATH")] = None
+    cxx_compilers: Annotated[tuple[str, ...] | None, fact("C++ compilers on the PATH", "PATH")] = None
 
 
 class Shell(NamedTuple):
@@ -63,12 +67,13 @@ class Shell(NamedTuple):
     home: str
 
 
+Discovery = tuple[Shell, list[Environment], int]
+_FOUND: "WeakKeyDictionary[Host, tuple[Discovery, tuple[Source, ...]]]" = WeakKeyDictionary()
+
+
 def collect(host: Host) -> Python:
     """Find the environments. Raises Missing in a capture that holds none."""
-    shell = shell_of(host)
-    found, left_out = environments(host, shell)
-    if not found and host.exists("/usr/bin") is None:
-        raise Missing("no Python environment was captured")
+    shell, found, left_out = discover(host)
     return Python(
         environments=tuple(found),
         left_out=left_out,
@@ -78,14 +83,30 @@ def collect(host: Host) -> Python:
     )
 
 
+def discover(host: Host) -> Discovery:
+    """The shell, the environments, and how many more there are; looked for once a machine.
+
+    Raises Missing in a capture that holds none.
+    """
+    if host in _FOUND:
+        found, sources = _FOUND[host]
+        host.sources.extend(sources)  # each area that asks has this evidence
+    else:
+        before, shell = len(host.sources), shell_of(host)
+        found = (shell, *environments(host, shell))
+        _FOUND[host] = found, tuple(host.sources[before:])
+    if not found[1] and host.exists("/usr/bin") is None:
+        raise Missing("no Python environment was captured")
+    return found
+
+
 def shell_of(host: Host) -> Shell:
     """The variables, programs and home of the user who asks, behind sudo too."""
     entries = (host.text(ENVIRON) or "").split("\0")
-    home = host.call("home", _home)
     return Shell(
         variables=dict(entry.split("=", 1) for entry in entries if "=" in entry),
         programs=_on_path(host),
-        home=_folder(neutral(home, 4096)) if isinstance(home, str) and home.startswith("/") else "",
+        home=_folder(home_of(host)),
     )
 
 
@@ -155,13 +176,14 @@ def environment_at(host: Host, where: str, shell: Shell, active: str = "") -> En
 
 def _candidates(host: Host, shell: Shell, active: str) -> Iterator[str]:
     """Prefixes that may hold an environment, the likeliest first."""
-    for path in getattr(host, "pythons", ()):
+    named: list[str] = host.call("--python", lambda: list(host.pythons), list[str]) or []
+    for path in (*host.pythons, *named):
         yield _folder(path) if host.exists(f"{path}/bin") else prefix_of(host, path)
     if active:
         yield active
     yield from _project(host)
-    own = host.call("sys.prefix", lambda: sys.prefix)
-    if isinstance(own, str):
+    own: str | None = host.call("sys.prefix", lambda: sys.prefix, str)
+    if own:
         yield _folder(own)
     yield from _conda(host, shell)
     for folder in ENVIRONMENT_FOLDERS if shell.home else ():
@@ -281,17 +303,12 @@ def _which() -> dict[str, list[str]]:
     return found
 
 
-def _home() -> str:
-    user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
-    return os.path.expanduser(f"~{user}")  # noqa: PTH111 - pathlib costs as much as the whole collector
-
-
 def _on_path(host: Host) -> dict[str, list[str]] | None:
     """Programs on the PATH: name to the path there and what that is a link to."""
-    answer = host.call("which", _which)
-    if not isinstance(answer, dict):
+    answer: dict[str, list[str]] | None = host.call("PATH", _which, dict[str, list[str]])
+    if answer is None:
         return None
-    rows = {str(name): [neutral(str(path), 4096) for path in paths[:2]] for name, paths in answer.items() if isinstance(paths, list)}
+    rows = {name: [neutral(path, 4096) for path in paths[:2]] for name, paths in answer.items()}
     return {name: paths for name, paths in rows.items() if paths and all(path.startswith("/") for path in paths)}
 
 

@@ -12,25 +12,21 @@ A network file system whose server is gone makes every call on it wait for ever:
 
 import os
 import re
-from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec.structs import replace
-
+from sysperf.collect import mounts
+from sysperf.collect.mounts import MOUNTINFO, MOUNTS
 from sysperf.collect.pcie import PCI, address_in, locality
+from sysperf.collect.pressure import waited
 from sysperf.host import Host
-from sysperf.host.redact import HIDDEN
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 
-MOUNTINFO = "/proc/self/mountinfo"
-MOUNTS = "/proc/mounts"
 PRESSURE = "/proc/pressure/io"
 BLOCK = "/sys/block"
 EACH = f"{BLOCK}/*"
 READ_AHEAD = "/sys/class/bdi/*/read_ahead_kb"
-MAX_MOUNTINFO_BYTES = 8 << 20  # a node with hundreds of containers: each overlay mount names all its layers
-MAX_MOUNTS = 8_192
 MAX_LISTED = 256
 MAX_DISKS = 128
 
@@ -39,10 +35,10 @@ PARALLEL = frozenset(
 )
 """Network file systems made to deliver many GB/s."""
 NETWORK = PARALLEL | frozenset((
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "glusterfs", "fuse.glusterfs", "ocfs2", "gfs2", "9p", "drvfs",
-    "virtiofs", "vboxsf", "prl_fs", "dvs", "fuse.sshfs", "fuse.gcsfuse", "gcsfuse", "fuse.s3fs", "s3fs", "fuse.goofys", "fuse.rclone", "fuse.blobfuse",
-    "fuse.blobfuse2", "blobfuse", "blobfuse2", "fuse.mountpoint-s3", "mountpoint-s3", "fuse.juicefs", "fuse.alluxio-fuse", "fuse.davfs",
-    "davfs", "fuse.cvmfs2", "fuse.vmhgfs-fuse", "fuse.s3backer", "fuse.hf-mount",
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "glusterfs", "fuse.glusterfs", "ocfs2", "gfs2", "dvs",
+    "fuse.sshfs", "fuse.gcsfuse", "gcsfuse", "fuse.s3fs", "s3fs", "fuse.goofys", "fuse.rclone", "fuse.mountpoint-s3", "mountpoint-s3",
+    "fuse.blobfuse", "fuse.blobfuse2", "blobfuse", "blobfuse2", "fuse.juicefs", "fuse.alluxio-fuse", "fuse.davfs", "davfs", "fuse.cvmfs2",
+    "9p", "drvfs", "virtiofs", "vboxsf", "prl_fs", "fuse.vmhgfs-fuse",
 ))  # fmt: skip
 """File systems whose data comes over a network, or from outside a virtual machine."""
 LOCAL = frozenset((
@@ -54,17 +50,16 @@ _KERNELS_OWN = frozenset((
     "fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.portal", "hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "resctrl", "rootfs",
     "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
 ))  # fmt: skip
-_OTHERS_OWN = re.compile(r"/(?:snap|run|sys|proc|dev|boot|var/snap|var/lib/(?:snapd|docker|containerd|containers|kubelet|lxc|lxd))/.+")
-_OPTIONS = re.compile(
+_OTHERS_OWN = lazy(r"/(?:snap|run|sys|proc|dev|boot|var/snap|var/lib/(?:snapd|docker|containerd|containers|kubelet|lxc|lxd))/.+")
+_OPTIONS = lazy(
     r"r[ow]|(?:a|dir)?sync|noac|noatime|relatime|strictatime|hard|soft|fsc|dax|discard|nobarrier|lookupcache=\w{1,9}"
     r"|(?:rsize|wsize|nconnect|max_connect|actimeo|acregmax|vers|minorversion|proto|cache|max_read|data|compress|bsize|msize)=[\w.:+-]{1,24}"
 )
-_ESCAPED = re.compile(r"\\([0-7]{3})")
-_DEVICE = re.compile(r"\d{1,7}:\d{1,7}")
-_DISK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._!-]{0,63}")
-_PHYSICAL_NAME = re.compile(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme\d+n\d+|mmcblk\d+|pmem\d+")
-_PARTITION = re.compile(r"(?<=\d)p\d+$|(?<=[a-z])\d+$")
-_SCHEDULER = re.compile(r"\[([\w-]{1,24})\]|^([\w-]{1,24})$")
+_DEVICE = lazy(r"\d{1,7}:\d{1,7}")
+_DISK_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._!-]{0,63}")
+_PHYSICAL_NAME = lazy(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme\d+n\d+|mmcblk\d+|pmem\d+")
+_PARTITION = lazy(r"(?<=\d)p\d+$|(?<=[a-z])\d+$")
+_SCHEDULER = lazy(r"\[([\w-]{1,24})\]|^([\w-]{1,24})$")
 _TRANSPORTS = (
     ("virtio", "virtio"),
     ("nvme", "nvme"),
@@ -107,7 +102,9 @@ class Mount(Record):
     rsize_bytes: Annotated[int | None, fact("largest read of one request (network file systems)", MOUNTINFO, MOUNTS)] = None
     nconnect: Annotated[int | None, fact("connections to the server (NFS); 1 unless given", MOUNTINFO, MOUNTS)] = None
     read_ahead_kb: Annotated[int | None, fact("data read ahead of a sequential reader, KiB (NFS)", READ_AHEAD)] = None
-    device: Annotated[str, fact("block device number, major:minor; empty when not known", MOUNTINFO)] = ""
+    rotational: Annotated[
+        bool | None, fact("a spinning disk lies below it; unknown of network and overlay file systems", f"{EACH}/queue/rotational")
+    ] = None
     source: Annotated[str, fact("block device; empty for all else, whose source may name a host", MOUNTINFO, MOUNTS)] = ""
 
 
@@ -135,61 +132,32 @@ class Storage(Record):
     root_fstype: Annotated[str | None, fact("file system of /", MOUNTINFO, MOUNTS)] = None
     home_fstype: Annotated[str | None, fact("file system of the home folder", "mount-of:home")] = None
     cwd_fstype: Annotated[str | None, fact("file system of the working directory", "mount-of:cwd")] = None
-    io_some_avg10: Annotated[float | None, fact("share of time that some task waited for I/O, last 10 s, percent", PRESSURE)] = None
-    io_some_avg60: Annotated[float | None, fact("share of time that some task waited for I/O, last 60 s, percent", PRESSURE)] = None
-    io_full_avg60: Annotated[float | None, fact("share of time that all tasks waited for I/O, last 60 s, percent", PRESSURE)] = None
+    pressure_some: Annotated[float | None, fact("share of the last 60 s in which some task waited for I/O", PRESSURE)] = None
+    pressure_full: Annotated[float | None, fact("share of the last 60 s in which all tasks waited for I/O", PRESSURE)] = None
 
 
 def collect(host: Host) -> Storage:
     """Read disks and mounts; ask only local file systems how full they are."""
-    mounts = read_mounts(host)
-    places = _places(host, mounts) if mounts else {}
+    found = mounts.mounts(host)
+    places = _places(host) if found else {}
     held, complete = _held(host, places)
-    pressure = _pressure(host)
-    fstypes = {name: None if mount is None else mount.fstype for name, mount in places.items()}
+    some, full = waited(host, PRESSURE)
+    disks = _disks(host, held, () if complete else None)
+    spinning = {disk.name: disk.rotational for disk in disks or ()}
+    fstypes = {name: None if mount is None else neutral(mount.fstype, 60) for name, mount in places.items()}
     return Storage(
-        disks=_disks(host, held, None if not complete else ()),
-        mounts=None if mounts is None else _listed(host, mounts),
-        spaces=_spaces(host, places) if mounts else None,
+        disks=disks,
+        mounts=_listed(host, found, spinning) if found else None,
+        spaces=_spaces(host, places) if found else None,
         root_fstype=fstypes.get("root"),
         home_fstype=fstypes.get("home"),
         cwd_fstype=fstypes.get("cwd"),
-        io_some_avg10=pressure.get("some avg10"),
-        io_some_avg60=pressure.get("some avg60"),
-        io_full_avg60=pressure.get("full avg60"),
+        pressure_some=some,
+        pressure_full=full,
     )
 
 
 # ---------------------------------------------------------------------- mounts
-
-
-def read_mounts(host: Host, path: str = MOUNTINFO) -> tuple[Mount, ...] | None:
-    """Every mount that a process sees, in the order they were made; None when that cannot be read.
-
-    `path` may be the mountinfo of another process, whose container has mounts of its own.
-    """
-    text, parse = host.text(path, MAX_MOUNTINFO_BYTES), _mountinfo_line
-    if text is None and path == MOUNTINFO:
-        text, parse = host.text(MOUNTS, MAX_MOUNTINFO_BYTES), _mounts_line
-    if text is None:
-        return None
-    found = [mount for line in text.split("\n", MAX_MOUNTS)[:MAX_MOUNTS] if (mount := parse(line)) is not None]
-    if found:
-        return tuple(found)
-    host.refuse(path, "no mount in it")
-    return None
-
-
-def mount_of(mounts: Iterable[Mount], path: str) -> Mount | None:
-    """The mount that holds an absolute path without links: the longest that leads there, the last of equals.
-
-    Give it what `read_mounts` returns; the facts list only mounts of people's files.
-    """
-    best: Mount | None = None
-    for mount in mounts:
-        if (best is None or len(mount.path) >= len(best.path)) and _leads_to(mount.path, path):
-            best = mount
-    return best
 
 
 def is_network(fstype: str) -> bool:
@@ -197,49 +165,35 @@ def is_network(fstype: str) -> bool:
     return fstype in NETWORK
 
 
-def _leads_to(mounted: str, path: str) -> bool:
-    if HIDDEN in mounted:  # a folder named like a key: its name was not kept, so any name may be meant
-        pattern = re.escape(mounted).replace(re.escape(HIDDEN), "[^/]+")
-        return re.match(rf"{pattern}(?:/|\Z)", path) is not None
-    return path == mounted or path.startswith(mounted if mounted.endswith("/") else f"{mounted}/")
+def _listed(host: Host, found: tuple[mounts.Mount, ...], spinning: dict[str, bool | None]) -> tuple[Mount, ...]:
+    """The mounts of people's files: not the kernel's own, nor those of containers, snaps and sessions. The last on a path hides others."""
+    wanted = {mount.point: mount for mount in found if mount.fstype not in _KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.point)}
+    shown = sorted(wanted.values(), key=lambda mount: not is_network(mount.fstype))[:MAX_LISTED]
+    return tuple(_mount(host, mount, spinning) for mount in shown)
 
 
-def _mountinfo_line(line: str) -> Mount | None:
-    """``36 35 98:0 /inside /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue``."""
-    before, dash, after = line.partition(" - ")
-    fields, tail = before.split(" "), after.split(" ")
-    if not dash or len(fields) < 6 or len(tail) < 2:  # noqa: PLR2004 - the fixed fields
-        return None
-    return _mount(fields[4], tail[0], tail[1], f"{fields[5]},{tail[2] if len(tail) > 2 else ''}", fields[2])  # noqa: PLR2004
-
-
-def _mounts_line(line: str) -> Mount | None:
-    fields = line.split(" ")
-    return _mount(fields[1], fields[2], fields[0], fields[3], "") if len(fields) >= 4 else None  # noqa: PLR2004 - source, path, type, options
-
-
-def _mount(path: str, fstype: str, source: str, options: str, device: str) -> Mount | None:
-    path, fstype = _unescaped(path), neutral(fstype, 60)
-    if not path.startswith("/"):
-        return None
-    kept = tuple(dict.fromkeys(option for option in options.split(",") if _OPTIONS.fullmatch(option)))
-    network = is_network(fstype)
+def _mount(host: Host, mount: mounts.Mount, spinning: dict[str, bool | None]) -> Mount:
+    path, nfs = neutral(mount.point, 4096), mount.fstype in ("nfs", "nfs4")
+    kept = tuple(sorted(option for option in mount.options if _OPTIONS.fullmatch(option)))
     return Mount(
         path=path,
-        fstype=fstype,
-        network=network,
+        fstype=neutral(mount.fstype, 60),
+        network=is_network(mount.fstype),
         below=path if path.endswith("/") else f"{path}/",
         options=kept,
         rsize_bytes=_option(kept, "rsize"),
-        nconnect=(_option(kept, "nconnect") or 1) if fstype in ("nfs", "nfs4") else None,
-        device=device if _DEVICE.fullmatch(device) else "",
-        source=neutral(_unescaped(source), 200) if source.startswith("/dev/") and not network else "",
+        nconnect=(_option(kept, "nconnect") or 1) if nfs else None,
+        read_ahead_kb=host.number(f"/sys/class/bdi/{mount.device}/read_ahead_kb") if nfs and _DEVICE.fullmatch(mount.device) else None,
+        rotational=_rotational(host, mount, spinning),
+        source=neutral(mount.source, 200) if mount.source.startswith("/dev/") and not is_network(mount.fstype) else "",
     )
 
 
-def _unescaped(word: str) -> str:
-    r"""Mount points write blanks as ``\040``; what a terminal could act on stays spelled out."""
-    return neutral(_ESCAPED.sub(lambda match: chr(int(match[1], 8)), word), 4096)
+def _rotational(host: Host, mount: mounts.Mount, spinning: dict[str, bool | None]) -> bool | None:
+    if mount.fstype == "tmpfs":
+        return False
+    found = [spinning.get(disk) for disk in disks_under(host, mount)]
+    return True if True in found else None if None in found or not found else False
 
 
 def _option(options: tuple[str, ...], name: str) -> int | None:
@@ -250,38 +204,41 @@ def _option(options: tuple[str, ...], name: str) -> int | None:
     return None
 
 
-def _listed(host: Host, mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """The mounts of people's files: not the kernel's own, nor those of containers, snaps and sessions. The last on a path hides others."""
-    wanted = {mount.path: mount for mount in mounts if mount.fstype not in _KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.path)}
-    shown = sorted(wanted.values(), key=lambda mount: not mount.network)[:MAX_LISTED]
-    return tuple(_with_read_ahead(host, mount) for mount in shown)
-
-
-def _with_read_ahead(host: Host, mount: Mount) -> Mount:
-    if not mount.device or mount.fstype not in ("nfs", "nfs4"):
-        return mount
-    return replace(mount, read_ahead_kb=host.number(f"/sys/class/bdi/{mount.device}/read_ahead_kb"))
-
-
 # ---------------------------------------------------------------------- places
 
 
-def _places(host: Host, mounts: tuple[Mount, ...]) -> dict[str, Mount | None]:
-    """The mounts that hold root, tmp, home and the working directory; only their mount points are recorded."""
+Places = dict[str, mounts.Mount | None]
 
-    def ask(name: str, find: str) -> Mount | None:
-        point = host.call(f"mount-of:{name}", lambda: _point_of(mounts, find or os.getcwd()))
-        return mount_of(mounts, point) if isinstance(point, str) else None
 
+def home_of(host: Host) -> str:
+    """The home folder of the user who asks, behind sudo too; empty when not known."""
+    home = host.call("home", _home, str)
+    return home if isinstance(home, str) and home.startswith("/") else ""
+
+
+def _home() -> str:
+    user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
+    return os.path.expanduser(f"~{user}")
+
+
+def _places(host: Host) -> Places:
+    """The mounts that hold root, tmp, home and the working directory."""
+    home = home_of(host)
     return {
-        "root": mount_of(mounts, "/"),
-        "tmp": ask("tmp", os.environ.get("TMPDIR", "/tmp")),  # noqa: S108 - looked at, not written to
-        "home": ask("home", os.path.expanduser("~")),  # noqa: PTH111 - pathlib costs its import
-        "cwd": ask("cwd", ""),
+        "root": mounts.mount_of(host, "/"),
+        "tmp": _holder(host, "tmp", os.environ.get("TMPDIR", "/tmp")),  # noqa: S108 - looked at, not written to
+        "home": _holder(host, "home", home) if home else None,
+        "cwd": _holder(host, "cwd", ""),
     }
 
 
-def _point_of(mounts: tuple[Mount, ...], path: str) -> str:
+def _holder(host: Host, name: str, path: str) -> mounts.Mount | None:
+    """The mount that holds a place; its mount point is all that is recorded."""
+    point = host.call(f"mount-of:{name}", lambda: _point_of(host, path or os.getcwd()), str)
+    return mounts.mount_of(host, point) if isinstance(point, str) else None
+
+
+def _point_of(host: Host, path: str) -> str:
     """The mount point that holds a path. Links are followed one by one, and never on a network."""
     if not path.startswith("/"):
         raise OSError("there is no such folder")
@@ -294,23 +251,23 @@ def _point_of(mounts: tuple[Mount, ...], path: str) -> str:
             done = done.rpartition("/")[0]
             continue
         here = f"{done}/{part}"
-        target = _link(mounts, here)
+        target = _link(host, here)
         if target is None:
             done = here
             continue
         links += 1
-        if links > 40:  # noqa: PLR2004 - as the kernel
+        if links > 40:
             raise OSError("too many links")
         done = "" if target.startswith("/") else done
         todo.extend(target.split("/")[::-1])
-    holder = mount_of(mounts, done or "/")
+    holder = mounts.mount_of(host, done or "/")
     if holder is None:
         raise OSError("no mount holds it")
-    return holder.path
+    return holder.point
 
 
-def _link(mounts: tuple[Mount, ...], path: str) -> str | None:
-    holder = mount_of(mounts, path)
+def _link(host: Host, path: str) -> str | None:
+    holder = mounts.mount_of(host, path)
     if holder is None or holder.fstype not in LOCAL:
         return None
     try:
@@ -319,20 +276,20 @@ def _link(mounts: tuple[Mount, ...], path: str) -> str | None:
         return None
 
 
-def _spaces(host: Host, places: dict[str, Mount | None]) -> tuple[Space, ...]:
+def _spaces(host: Host, places: Places) -> tuple[Space, ...]:
     held: dict[str, list[str]] = {}
-    by_path = {mount.path: mount for mount in places.values() if mount is not None and mount.fstype in LOCAL}
+    local = {mount.point: mount for mount in places.values() if mount is not None and mount.fstype in LOCAL}
     for name, mount in places.items():
-        if mount is not None and mount.path in by_path:
-            held.setdefault(mount.path, []).append(name)
-    return tuple(_space(host, by_path[path], tuple(names)) for path, names in held.items())
+        if mount is not None and mount.point in local:
+            held.setdefault(mount.point, []).append(name)
+    return tuple(_space(host, local[point], tuple(names)) for point, names in held.items())
 
 
-def _space(host: Host, mount: Mount, names: tuple[str, ...]) -> Space:
-    sizes = host.space(mount.path) or {}
+def _space(host: Host, mount: mounts.Mount, names: tuple[str, ...]) -> Space:
+    sizes = host.space(mount.point) or {}
     read_only = sizes.get("read_only")
     return Space(
-        path=mount.path,
+        path=neutral(mount.point, 4096),
         holds=names,
         fstype=mount.fstype,
         total_bytes=sizes.get("total_bytes"),
@@ -346,7 +303,7 @@ def _space(host: Host, mount: Mount, names: tuple[str, ...]) -> Space:
 # ---------------------------------------------------------------------- disks
 
 
-def _held(host: Host, places: dict[str, Mount | None]) -> tuple[dict[str, tuple[str, ...]], bool]:
+def _held(host: Host, places: Places) -> tuple[dict[str, tuple[str, ...]], bool]:
     """({disk name: the places on it}, whether the disk of every place was found)."""
     held: dict[str, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {}
@@ -354,17 +311,17 @@ def _held(host: Host, places: dict[str, Mount | None]) -> tuple[dict[str, tuple[
     for place, mount in places.items():
         if mount is None:
             complete = False
-        elif not mount.network and mount.fstype != "tmpfs":
-            if mount.path not in known:
-                known[mount.path] = disks_under(host, mount)
-            held.update({disk: (*held.get(disk, ()), place) for disk in known[mount.path]})
-            complete = complete and bool(known[mount.path])
+        elif not is_network(mount.fstype) and mount.fstype != "tmpfs":
+            if mount.point not in known:
+                known[mount.point] = disks_under(host, mount)
+            held.update({disk: (*held.get(disk, ()), place) for disk in known[mount.point]})
+            complete = complete and bool(known[mount.point])
     return held, complete
 
 
-def disks_under(host: Host, mount: Mount) -> tuple[str, ...]:
+def disks_under(host: Host, mount: mounts.Mount) -> tuple[str, ...]:
     """The disks below a mount, through partitions, LVM, encryption and software RAID; empty when not found."""
-    if not mount.source or not mount.device:
+    if not mount.source.startswith("/dev/") or not _DEVICE.fullmatch(mount.device):
         return ()
     name = _block_name(host, mount)
     found: dict[str, None] = {}
@@ -379,16 +336,13 @@ def disks_under(host: Host, mount: Mount) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _block_name(host: Host, mount: Mount) -> str:
+def _block_name(host: Host, mount: mounts.Mount) -> str:
     """The whole disk's name. btrfs numbers its own devices (0:…): there the source says."""
     if mount.device.startswith("0:"):
         mapped = host.link(mount.source) if mount.source.startswith(("/dev/mapper/", "/dev/disk/")) else None
         return _whole((mapped or mount.source).rpartition("/")[2])
-    target = host.link(f"/sys/dev/block/{mount.device}")
-    parts = (target or "").partition("/block/")[2].split("/")
-    if parts[0] and _DISK_NAME.fullmatch(parts[0]):
-        return parts[0]
-    return _whole(mount.source.removeprefix("/dev/"))
+    name = (host.link(f"/sys/dev/block/{mount.device}") or mount.source).rpartition("/")[2]
+    return _whole(name) if _DISK_NAME.fullmatch(name) else ""
 
 
 def _whole(name: str) -> str:
@@ -477,18 +431,3 @@ def _scheduler(host: Host, folder: str) -> str | None:
         return match[1] or match[2]
     host.refuse(f"{folder}/queue/scheduler", "no scheduler in brackets")
     return None
-
-
-# ---------------------------------------------------------------------- pressure
-
-
-def _pressure(host: Host) -> dict[str, float]:
-    """``some avg10=0.07 avg60=0.04 avg300=0.00 total=1243107`` as {"some avg10": 0.07, …}."""
-    shares = {}
-    for line in (host.text(PRESSURE) or "").splitlines()[:4]:
-        kind, *words = line.split()[:8] or [""]
-        for word in words:
-            name, _, value = word.partition("=")
-            if name.startswith("avg") and re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,2})?", value):
-                shares[f"{kind} {name}"] = float(value)
-    return shares

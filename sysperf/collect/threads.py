@@ -23,7 +23,7 @@ class Threads:
 
     def __init__(self, stats: list[Stat]) -> None:
         self.tids = [stat.pid for stat in stats]
-        self.names = sorted({stat.comm for stat in stats if stat.comm.startswith(("pt_", "cuda-"))})
+        self.names = sorted({stat.comm for stat in stats if stat.comm.startswith(("pt_", "cuda-", "gloo_"))})
         main = stats[0].comm if stats else ""
         busy = [stat.cpu_ticks for stat in stats if stat.comm == main]
         self.compute = max(1, sum(1 for ticks in busy if ticks >= max(1, BUSY_SHARE * max(busy))))
@@ -55,13 +55,13 @@ def all_allowed(host: Host, pid: int, threads: Threads | None) -> CpuSet:
 def allowed_in(host: Host, path: str) -> CpuSet | None:
     """The CPUs that a status file allows; None when it cannot be read."""
     mark = len(host.sources)
-    cpus = allowed(host, path, host.pairs(path) or {})
+    cpus = cpus_of(host, path, host.pairs(path) or {})
     if cpus is None and any(source.error in GONE for source in host.sources[mark:]):
         del host.sources[mark:]
     return cpus
 
 
-def allowed(host: Host, path: str, status: dict[str, str]) -> CpuSet | None:
+def cpus_of(host: Host, path: str, status: dict[str, str]) -> CpuSet | None:
     """The CPUs in a status that was read already."""
     try:
         return CpuSet.parse(status["Cpus_allowed_list"])

@@ -13,12 +13,12 @@ A core is the set of online CPUs that are each other's siblings: core ids repeat
 One CPU of each group is read, so that the cost grows with cores and caches, not with threads.
 """
 
-import re
 from collections.abc import Mapping
 
 from sysperf.collect.cpuinfo import processors
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.pattern import lazy
 
 SYSTEM = "/sys/devices/system/cpu"
 ONLINE = f"{SYSTEM}/online"
@@ -29,11 +29,12 @@ SHARED = ("shared_cpu_list", "shared_cpu_map")
 HYBRID_PMUS = ("cpu_lowpower", "cpu_atom", "cpu_core")
 """Intel's kinds of cores, least capable first, as the kernel names their counters."""
 
+L3 = 3
 SAME_KIND = 1.2
 """Capacities and frequencies of one kind vary by favoured cores and binning: less than this factor apart, they are one kind.
 (GB10: 718 and 731, then 997 to 1024. Raptor Lake: 1.4 against 1.9 GHz.)"""
 
-_CPU = re.compile(r"cpu(\d{1,5})")
+_CPU = lazy(r"cpu(\d{1,5})")
 
 Groups = tuple[CpuSet, ...]
 
@@ -148,7 +149,7 @@ def _l3(host: Host, cpu: int) -> CpuSet | None:
     folder = f"{SYSTEM}/cpu{cpu}/cache"
     indices = [name for name in host.names(folder) or () if name.startswith("index")]
     for name in reversed(indices):
-        if host.number(f"{folder}/{name}/level") == 3:
+        if host.number(f"{folder}/{name}/level") == L3:
             return Reader(host, SHARED)(f"{folder}/{name}")
     return CpuSet() if indices else None
 

@@ -7,32 +7,24 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
-import msgspec
-
+from sysperf.collect.install import LOCKS, VERSION, Companion, Copy, Deep, Install, Package, Pin
 from sysperf.collect.mounts import mount_of
-from sysperf.collect.probe_torch import EXTENSIONS_SCRIPT, TORCH_SCRIPT
-from sysperf.collect.python import Environment, Shell, active_prefix, environment_at, environments, shell_of
+from sysperf.collect.probe_torch import ask
+from sysperf.collect.python import CXX_COMPILERS, Environment, Shell, active_prefix, discover, environment_at, shell_of
+from sysperf.collect.site import Site, conda_blas, openmp_runtimes
+from sysperf.collect.wheels import capabilities, gpu_code
 from sysperf.host import Host
-from sysperf.model.errors import Missing
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
-from sysperf.model.requirement import Requirement, canonical, fits, holds, parse_requirement
+from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
-from sysperf.model.version import Version
 
-VERSION = "/*/torch/version.py"
-SITES = "/*-packages"
-METADATA = "/*-packages/torch-*.dist-info/METADATA"
-INSTALLER = "/*-packages/*.dist-info/INSTALLER"
-TORCH_LIB = "/*/torch/lib"
-CONDA = "/*/conda-meta"
-PROBE = "probe:torch:*"
-PROBE_EXTENSIONS = "probe:torch-extensions:*"
 MAX_PROBED = 3
-MAX_REQUIREMENTS = 500
-MAX_FOLDERS = 24
-
+MAX_SOURCE = 1 << 16
+MAX_RUNNING = 16
 COMPANIONS = (
     "torchvision", "torchaudio", "torchtext", "torchcodec", "torchdata", "torchao", "xformers", "vllm", "sglang", "flash-attn",
     "torch-scatter", "torch-sparse", "torch-cluster", "pyg-lib", "torchrec", "fbgemm-gpu", "torch-tensorrt",
@@ -41,162 +33,34 @@ EXTENSIONS = (
     "flash-attn", "xformers", "apex", "transformer-engine", "deepspeed", "bitsandbytes", "vllm", "torchao", "causal-conv1d",
     "mamba-ssm", "flashinfer-python", "torch-scatter", "torch-sparse",
 )  # fmt: skip
-FAST_IMAGE_DECODERS = ("pillow-simd", "torchcodec", "nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "pyturbojpeg", "kornia-rs")
-LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock.yml")
-PROJECT_FOLDERS = ("/.venv", "/venv", "/env", "/.env")
-
-_X86, _ARM = "x86_64", "aarch64"
-_TO_HOPPER = "5.0 6.0 7.0 7.5 8.0 8.6 9.0"
-_TURING_UP = "7.5 8.0 8.6 9.0 10.0 12.0"
-# (releases from, to, CUDA, machine, native code, whether 12.0 or 9.0 also comes as PTX). From the "PyTorch CUDA Support
-# Matrix" of RELEASE.md in pytorch/pytorch at 2.8 to 2.14, as of 2026-11-20. What is not listed is unknown.
-WHEELS: tuple[tuple[str, str, tuple[str, ...], str, str, str], ...] = (
-    ("2.12", "2.14", ("12.6",), _X86, _TO_HOPPER, ""),
-    ("2.12", "2.14", ("13.0", "13.2"), _X86, _TURING_UP, "12.0"),
-    ("2.12", "2.14", ("12.6",), _ARM, "8.0 9.0", ""),
-    ("2.12", "2.14", ("13.0", "13.2"), _ARM, "8.0 9.0 10.0 11.0 12.0", "12.0"),
-    ("2.11", "2.11", ("12.6",), _X86, _TO_HOPPER, ""),
-    ("2.11", "2.11", ("12.8",), _X86, _TURING_UP, ""),
-    ("2.11", "2.11", ("13.0",), _X86, _TURING_UP, "12.0"),
-    ("2.9", "2.10", ("12.6",), _X86, _TO_HOPPER, ""),
-    ("2.8", "2.10", ("12.8",), _X86, f"7.0 {_TURING_UP}", ""),
-    ("2.9", "2.10", ("13.0",), _X86, _TURING_UP, "12.0"),
-    ("2.3", "2.8", ("11.8", "12.1", "12.4", "12.6"), _X86, _TO_HOPPER, ""),
+IMAGE_DECODERS = (
+    "pillow-simd",
+    "torchcodec",
+    "nvidia-dali-cuda110",
+    "nvidia-dali-cuda120",
+    "nvidia-dali-cuda130",
+    "pyturbojpeg",
+    "kornia-rs",
 )
+PINNED = ("nvidia-", "cuda-", "triton", "pytorch-triton")
+VENV_NAMES = ("/.venv", "/venv", "/env", "/.env")
+PROJECT_FILES = ("pyproject.toml", "requirements.txt", "pixi.toml")
 
-_ASSIGNED = re.compile(r"^(__version__|cuda|hip|xpu|debug|git_version)\b[^=\n]{0,60}=[ \t]*(None|True|False|'[^'\n]{0,200}'|\"[^\"\n]{0,200}\")", re.MULTILINE)
-_OFFICIAL = re.compile(r"cpu|cu\d{2,3}|rocm[\d.]{1,12}|xpu")
-_DIST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]{0,120})-([0-9][A-Za-z0-9.+!_]{0,120}?)(?:-py[\d.]{1,8})?\.(?:dist-info|egg-info)")
-_REQUIRES = re.compile(r"^Requires-Dist:[ \t]*(\S[^\r\n]{0,1000})", re.MULTILINE)
-_EXTRA = re.compile(r"\bextra\s*==\s*[\"']([^\"']{1,100})[\"']")
-_CONDA = re.compile(r"([a-z0-9_][a-z0-9_.-]{0,120})-([0-9][^-]{0,60})-([^-]{1,120})\.json")
-_FROM_CHANNEL = re.compile(r"^\+(\S{1,300})::(\S{1,300})$", re.MULTILINE)
-_PYTORCH_CHANNEL_BUILD = re.compile(r"py3\.\d{1,2}_(?:cpu|cuda[\d.]{1,12}_cudnn[\d.]{1,12})_\d{1,4}")
-_CUDA_MAJOR = re.compile(r"-cu(\d{2})$")
-_BUILT_FOR = re.compile(r"torch(\d\.\d{1,2})|(?:^|\.)pt(\d)(\d{1,2})cu")
-_OPENMP = re.compile(r"(libgomp|libiomp5|libomp)(?:-[0-9a-f]{4,16})?\.so(?:\.[\d.]{1,12})?")
-_EDITABLE = re.compile(r"__editable__\.torch-[^/]{1,200}\.pth|__editable___torch_[^/]{1,200}_finder\.py|torch\.egg-link")
-_EDITABLE_SOURCE = re.compile(r"['\"]torch['\"]: ?['\"](/[^'\"]{1,1000})['\"]")
-_PINNED_TORCH = re.compile(r"^torch\s*(?:\[[^\]]{0,40}\])?\s*===?\s*\d", re.MULTILINE)
-
-
-class Pin(Record):
-    """A library that torch pins, and what is installed instead."""
-
-    name: Annotated[str, fact("distribution that torch requires", METADATA)]
-    wanted: Annotated[str, fact("versions that torch asks for", METADATA)]
-    installed: Annotated[str, fact("version that is installed; empty when it is absent", SITES)]
+_ASSIGNED = lazy(
+    r"^(__version__|cuda|hip|xpu|debug|git_version)\b[^=\n]{0,60}=[ \t]*(None|True|False|'[^'\n]{0,200}'|\"[^\"\n]{0,200}\")", re.MULTILINE
+)
+_OFFICIAL = lazy(r"cpu|cu\d{2,3}|rocm[\d.]{1,12}|xpu")
+_FROM_CHANNEL = lazy(r"^\+(\S{1,300})/[a-z0-9-]{1,30}::(\S{1,300})$", re.MULTILINE)
+_PYTORCH_CHANNEL_BUILD = lazy(r"py3\.\d{1,2}_(?:cpu|cuda[\d.]{1,12}_cudnn[\d.]{1,12})_\d{1,4}")
+_CUDA_MAJOR = lazy(r"-cu(\d{2})$")
+_BUILT_FOR = lazy(r"torch(\d\.\d{1,2})|(?:^|\.)pt(\d)(\d{1,2})cu")
+_EDITABLE = lazy(r"__editable__\.torch-[^/]{1,200}\.pth|__editable___torch_[^/]{1,200}_finder\.py|torch\.egg-link")
+_EDITABLE_SOURCE = lazy(r"['\"]torch['\"]: ?['\"](/[^'\"]{1,1000})['\"]")
+_PINNED_TORCH = lazy(r"^torch[ \t]*(?:\[[^\]\n]{0,40}\])?[ \t]*===?[ \t]*\d", re.MULTILINE)
+_DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
 
-class Companion(Record):
-    """A package that is built for one version of torch."""
-
-    name: Annotated[str, fact("its distribution", SITES)]
-    version: Annotated[str, fact("its version", SITES)]
-    wants: Annotated[str, fact("the versions of torch that it asks for; empty when it does not say", "/*-packages/*.dist-info/METADATA")]
-    fits: Annotated[bool | None, fact("whether the installed torch is one of them", "/*-packages/*.dist-info/METADATA", VERSION)]
-
-
-class Package(Record):
-    """An installed distribution."""
-
-    name: Annotated[str, fact("its name", SITES)]
-    version: Annotated[str, fact("its version", SITES)]
-
-
-class Copy(Record):
-    """Another torch that the same interpreter can import."""
-
-    site_packages: Annotated[str, fact("the folder that holds it", SITES)]
-    version: Annotated[str, fact("its version; empty when its files do not say", VERSION)]
-
-
-class Broken(Record):
-    """An extension that is installed and cannot be imported."""
-
-    name: Annotated[str, fact("its module", PROBE_EXTENSIONS)]
-    error: Annotated[str, fact("what importing it says", PROBE_EXTENSIONS)]
-
-
-class Deep(Record):
-    """What torch says of itself in the user's interpreter."""
-
-    version: Annotated[str | None, fact("torch.__version__", PROBE)] = None
-    cuda: Annotated[str | None, fact("torch.version.cuda; empty without CUDA", PROBE)] = None
-    cudnn: Annotated[str | None, fact("version of the cuDNN that torch loads; empty without", PROBE)] = None
-    nccl: Annotated[str | None, fact("version of NCCL in torch; empty without", PROBE)] = None
-    arch_list: Annotated[tuple[str, ...] | None, fact("torch.cuda.get_arch_list()", PROBE)] = None
-    cuda_available: Annotated[bool | None, fact("torch.cuda.is_available()", PROBE)] = None
-    cuda_error: Annotated[str | None, fact("why CUDA cannot be used; empty when it can or is not built in", PROBE)] = None
-    devices: Annotated[int | None, fact("GPUs that torch sees", PROBE)] = None
-    threads: Annotated[int | None, fact("torch.get_num_threads()", PROBE)] = None
-    interop_threads: Annotated[int | None, fact("torch.get_num_interop_threads()", PROBE)] = None
-    cpu_capability: Annotated[str | None, fact("instruction set that torch's CPU kernels use", PROBE)] = None
-    blas: Annotated[str | None, fact("matrix library of the build: mkl, open, …", PROBE)] = None
-    parallel_info: Annotated[str | None, fact("torch.__config__.parallel_info()", PROBE)] = None
-    numpy_blas: Annotated[str | None, fact("matrix library of NumPy; empty without NumPy", PROBE)] = None
-    threadpools: Annotated[tuple[str, ...] | None, fact("thread pools of loaded libraries as threadpoolctl lists them", PROBE)] = None
-    gil_enabled: Annotated[bool | None, fact("whether the GIL is on once torch is imported", PROBE)] = None
-    dev_mode: Annotated[bool | None, fact("sys.flags.dev_mode", PROBE)] = None
-    import_seconds: Annotated[float | None, fact("how long importing torch took", PROBE)] = None
-    error: Annotated[str, fact("why torch cannot be imported; empty when it can", PROBE)] = ""
-    broken: Annotated[tuple[Broken, ...] | None, fact("installed extensions that cannot be imported", PROBE_EXTENSIONS)] = None
-
-
-class Install(Record):
-    """One PyTorch that an interpreter of this machine imports."""
-
-    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)]
-    site_packages: Annotated[str, fact("folder that holds torch", VERSION)]
-    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)]
-    python_version: Annotated[str | None, fact("version of the interpreter", "/*/pyvenv.cfg", "/*/bin/python3")]
-    active: Annotated[bool, fact("what the shell that started sysperf would import", "/proc/self/environ", "which")] = False
-    interpreter: Annotated[str | None, fact("the program to start", "/*/bin/python3")] = None
-    free_threaded: Annotated[bool | None, fact("an interpreter built to run without the GIL", "/*/bin/python3")] = None
-    py_debug: Annotated[bool | None, fact("an interpreter built with Py_DEBUG", "/*/_sysconfigdata_d*_linux_*.py")] = None
-    headers: Annotated[bool | None, fact("Python.h is there, which compiled kernels need", "/*/include/python*/Python.h")] = None
-    compiler: Annotated[bool | None, fact("a C++ compiler is on the PATH or in the environment", "which", CONDA)] = None
-    version: Annotated[str | None, fact("version of torch, with its local part", VERSION)] = None
-    local: Annotated[str | None, fact("local part of the version, such as cpu or cu130; empty without", VERSION)] = None
-    cuda: Annotated[str | None, fact("CUDA that it was built with; empty without", VERSION)] = None
-    hip: Annotated[str | None, fact("ROCm that it was built with; empty without", VERSION)] = None
-    xpu: Annotated[str | None, fact("Intel GPU runtime that it was built with; empty without", VERSION)] = None
-    debug: Annotated[bool | None, fact("a debug build of torch", VERSION)] = None
-    git: Annotated[str | None, fact("commit that it was built from", VERSION)] = None
-    official: Annotated[bool | None, fact("a release of the PyTorch project; unknown for rebuilds that look alike", VERSION, CONDA)] = None
-    editable: Annotated[bool | None, fact("installed from a source folder", SITES)] = None
-    installer: Annotated[str | None, fact("what installed torch: pip, uv, conda, …; empty when nothing says", INSTALLER, CONDA)] = None
-    conda_channel: Annotated[str | None, fact("conda channel of torch; empty when conda did not install it", "/*/conda-meta/history", CONDA)] = None
-    pin_mismatches: Annotated[tuple[Pin, ...] | None, fact("libraries that torch pins and that differ or are absent", METADATA)] = None
-    cudnn: Annotated[str | None, fact("version of cuDNN in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
-    nccl: Annotated[str | None, fact("version of NCCL in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
-    triton: Annotated[str | None, fact("version of triton; empty when it is absent", SITES, CONDA)] = None
-    cuda_majors: Annotated[tuple[str, ...] | None, fact("CUDA majors of the nvidia-*-cuNN packages in the environment", SITES)] = None
-    companions: Annotated[tuple[Companion, ...] | None, fact("packages that are built for one torch", SITES)] = None
-    extensions: Annotated[tuple[Package, ...] | None, fact("packages with compiled kernels for torch", SITES)] = None
-    jit_extensions: Annotated[bool | None, fact("extensions were compiled on this machine by torch", "/*/.cache/torch_extensions")] = None
-    arch_list: Annotated[tuple[str, ...] | None, fact("GPU code in the build, as torch names it: sm_80, compute_120", VERSION, PROBE)] = None
-    arch_source: Annotated[str | None, fact("where arch_list is from: probe, or table for what official wheels of this version hold", VERSION)] = None
-    sass: Annotated[tuple[str, ...] | None, fact("compute capabilities with native code", VERSION, PROBE)] = None
-    ptx: Annotated[tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", VERSION, PROBE)] = None
-    openmp_runtime: Annotated[str | None, fact("OpenMP runtime of torch: libgomp, libiomp5 or libomp", TORCH_LIB, CONDA)] = None
-    openmp_shipped: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes in torch's own folder", TORCH_LIB)] = None
-    other_openmp: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes that other packages of the environment bring", "/*-packages/*.libs", CONDA)] = None
-    blas: Annotated[str | None, fact("matrix library of torch on CPUs: mkl, openblas, …", TORCH_LIB, CONDA, PROBE)] = None
-    numpy: Annotated[str | None, fact("version of NumPy; empty when it is absent", SITES)] = None
-    numpy_installer: Annotated[str | None, fact("what installed NumPy; empty when nothing says", INSTALLER, CONDA)] = None
-    numpy_blas: Annotated[str | None, fact("matrix library of NumPy: openblas, mkl, reference, …", "/*/numpy.libs", CONDA, "/etc/alternatives/libblas.so.3*", PROBE)] = None
-    duplicates: Annotated[tuple[Copy, ...] | None, fact("further copies of torch that the same interpreter can import", VERSION)] = None
-    stale_dists: Annotated[tuple[str, ...] | None, fact("leftovers of other torch versions in the same folder", SITES)] = None
-    ipex: Annotated[str | None, fact("version of intel-extension-for-pytorch; empty when it is absent", SITES)] = None
-    torchvision: Annotated[str | None, fact("version of torchvision; empty when it is absent", SITES)] = None
-    pillow: Annotated[str | None, fact("version of Pillow; empty when it is absent", SITES)] = None
-    fast_decoders: Annotated[tuple[str, ...] | None, fact("faster image decoders than Pillow that are installed", SITES)] = None
-    prefix_fstype: Annotated[str | None, fact("file system that holds the environment", "/proc/self/mountinfo")] = None
-    project: Annotated[str | None, fact("folder of the project that the environment belongs to; empty when it lies in none", "/*/pyproject.toml")] = None
-    lock_file: Annotated[str | None, fact("lock file of the project; empty without", *(f"/*/{name}" for name in LOCKS))] = None
-    requirements_pinned: Annotated[bool | None, fact("requirements.txt pins torch exactly", "/*/requirements.txt")] = None
-    deep: Annotated[Deep | None, fact("what torch says of itself; only with --deep", PROBE)] = None
+_READ: "WeakKeyDictionary[Host, dict[str, Install]]" = WeakKeyDictionary()
 
 
 class Torch(Record):
@@ -208,28 +72,403 @@ class Torch(Record):
 
 def collect(host: Host) -> Torch:
     """Find the installations. Raises Missing in a capture that holds no Python environment."""
-    shell = shell_of(host)
-    found, _ = environments(host, shell)
-    if not found and host.exists("/usr/bin") is None:
-        raise Missing("no Python environment was captured")
+    shell, found, _ = discover(host)
     installs: dict[str, Install] = {}
     without = 0
     for environment in found:
-        site = _torch_site(host, environment)
-        if site is None:
-            without += 1
-        elif site not in installs:
-            deep = bool(getattr(host, "deep", False)) and len(installs) < MAX_PROBED
-            installs[site] = _install(host, environment, site, shell, deep=deep)
+        copies = _copies(host, environment)
+        without += not copies
+        for site in copies:
+            if site not in installs:
+                deep = bool(getattr(host, "deep", False)) and len(installs) < MAX_PROBED
+                installs[site] = _install(host, shell, _Place(environment, site, copies, shell), deep=deep)
+    _READ[host] = dict(installs)
     return Torch(tuple(installs.values()), without)
 
 
+def with_running(host: Host, torch: Torch, running: Iterable[tuple[str, str | None]]) -> Torch:
+    """The same with the installations that programs run from and that lie where nobody looks.
+
+    `running` are the prefix and the version of PyTorch of each program. A program in a container names a folder that may
+    be another one here: its version tells.
+    """
+    known = {install.prefix for install in torch.installs}
+    missing = dict.fromkeys((prefix, version) for prefix, version in running if prefix and prefix not in known)
+    found = [(install_at(host, prefix), version) for prefix, version in list(missing)[:MAX_RUNNING]]
+    more = {install.site_packages: install for install, version in found if install is not None and install.version == version}
+    there = {install.site_packages for install in torch.installs}
+    return Torch((*torch.installs, *(more[site] for site in more if site not in there)), torch.environments_without)
+
+
 def install_at(host: Host, where: str) -> Install | None:
-    """The installation at a prefix, or around a path in its site-packages; None when there is none."""
+    """The installation at a prefix, or around a path in its site-packages; None when there is none.
+
+    For the libraries that running processes map: what `collect` has read already is not read again.
+    """
+    known = _READ.setdefault(host, {})
+    found = next((install for site, install in known.items() if where.startswith(f"{site}/")), None)
+    if found is None and (found := _read_at(host, where)) is not None:
+        known[found.site_packages] = found
+    return found
+
+
+def _read_at(host: Host, where: str) -> Install | None:
     shell = shell_of(host)
     environment = environment_at(host, where, shell, active_prefix(host, shell))
     if environment is None:
         return None
-    site = next((folder for folder in environment.site_packages if where.startswith(f"{folder}/") or where == folder), None)
-    site = site or _torch_site(host, environment)
-    return _install(host, environment, site, shell) if site else None
+    copies = _copies(host, environment)
+    site = next((folder for folder in environment.site_packages if f"{where}/".startswith(f"{folder}/")), copies[0] if copies else "")
+    return _install(host, shell, _Place(environment, site, copies, shell)) if site in copies else None
+
+
+class _Place:
+    """Where one torch lies: the interpreter that imports it, and the other copies that it could import."""
+
+    def __init__(self, environment: Environment, site: str, copies: list[str], shell: Shell) -> None:
+        self.environment, self.site, self.copies = environment, site, copies
+        self.users = f"{shell.home}/.local" if shell.home else ""
+        self.is_users = bool(self.users) and site.startswith(f"{self.users}/")
+        self.prefix = self.users if self.is_users else environment.prefix
+        self.wins = site == copies[0]
+
+
+def _copies(host: Host, environment: Environment) -> list[str]:
+    """The folders from which this interpreter can import torch; the first wins."""
+    sites = environment.site_packages
+    return [
+        site
+        for site in sites
+        if host.exists(f"{site}/torch/version.py") or (environment.active and _editable(host, site, host.names(site)))
+    ]
+
+
+def _editable(host: Host, site: str, names: tuple[str, ...] | None) -> str:
+    """The source folder of a torch that is installed from one; empty when there is none."""
+    for name in names or ():
+        if _EDITABLE.fullmatch(name):
+            text = host.text(f"{site}/{name}", MAX_SOURCE) or ""
+            found = _EDITABLE_SOURCE.search(text)
+            source = neutral(found[1].rpartition("/")[0] if found else text.partition("\n")[0].strip(), 4096)
+            if source.startswith("/") and host.exists(f"{source}/torch/version.py"):
+                return source
+    return ""
+
+
+def _install(host: Host, shell: Shell, place: _Place, *, deep: bool = False) -> Install:
+    environment = place.environment
+    interpreter = f"{environment.prefix}/bin/python3" if host.exists(f"{environment.prefix}/bin/python3") else None
+    answers = ask(host, interpreter) if deep and interpreter and place.wins and not place.is_users else None
+    site = Site(
+        host, place.site, place.prefix, environment.python_version or "", conda=environment.manager == "conda" and not place.is_users
+    )
+    source = "" if "torch" in (site.names or ()) else _editable(host, place.site, site.names)
+    root = f"{source or place.site}/torch"
+    said = _version_file(host, root)
+    version = said.get("__version__") or site.dist("torch") or None
+    fields: dict[str, Any] = {
+        **_interpreter(host, environment, site),
+        **_build(site, said, version, editable=bool(source), alone=len(environment.site_packages) == 1),
+        **_libraries(site, host.names(f"{root}/lib"), said, answers),
+        **_packages(site, version),
+        **_surroundings(host, shell, place),
+    }
+    code, code_source = _gpu_code(site, fields, answers)
+    return Install(
+        **{
+            **fields,
+            "manager": "user" if place.is_users else environment.manager,
+            "active": environment.active and place.wins,
+            "interpreter": interpreter,
+            "compiler": _compiler(shell, site),
+            "arch_list": code,
+            "arch_source": code_source,
+            "sass": capabilities(code, "sm_"),
+            "ptx": capabilities(code, "compute_"),
+            "deep": answers,
+        }
+    )
+
+
+# ---------------------------------------------------------------------- the interpreter
+
+
+def _interpreter(host: Host, environment: Environment, site: Site) -> dict[str, Any]:
+    base, library = environment.base, environment.library
+    return {
+        "python_version": site.conda.get("python", (environment.python_version,))[0],
+        "free_threaded": environment.free_threaded,
+        "py_debug": _py_debug(host, environment, site.machine),
+        "headers": host.exists(f"{base}/include/{library}/Python.h") if base and library else None,
+    }
+
+
+def _py_debug(host: Host, environment: Environment, machine: str) -> bool | None:
+    """Debian installs the debug build's files beside the release's; only where those are alone is Python a debug build."""
+    base, library = environment.base, environment.library
+    if not base or not library or not machine:
+        return None
+    flags = "t" if environment.free_threaded else ""
+    path = f"{base}/lib/{library}/_sysconfigdata_{{}}_linux_{machine}-linux-gnu.py"
+    release = host.exists(path.format(flags))
+    return False if release else host.exists(path.format(f"{flags}d"))
+
+
+def _compiler(shell: Shell, site: Site) -> bool | None:
+    if any(name.startswith(("gxx_linux", "gxx_impl", "clangxx")) for name in site.conda):
+        return True
+    return None if shell.programs is None else any(name in shell.programs for name in CXX_COMPILERS)
+
+
+# ---------------------------------------------------------------------- the build
+
+
+def _version_file(host: Host, root: str) -> dict[str, str]:
+    """The assignments of torch/version.py as text; None is empty. Read by pattern: the file is another user's."""
+    text = host.text(f"{root}/version.py", MAX_SOURCE) or ""
+    return {name: "" if value == "None" else neutral(value.strip("'\""), 200) for name, value in _ASSIGNED.findall(text)}
+
+
+def _build(site: Site, said: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> dict[str, Any]:
+    local = None if version is None else version.partition("+")[2]
+    channel = _channel(site)
+    metadata = _metadata_folder(site, version)
+    return {
+        "version": version,
+        "release": None if version is None else version.partition("+")[0],
+        "local": local,
+        "cuda": said.get("cuda"),
+        "hip": said.get("hip", "" if said else None),
+        "xpu": said.get("xpu", "" if said else None),
+        "debug": {"True": True, "False": False}.get(said.get("debug", "")),
+        "git": said.get("git_version"),
+        "official": _official(local, channel, editable),
+        "editable": editable if site.readable else None,
+        "installer": site.installer("torch", "pytorch", metadata),
+        "conda_channel": channel,
+        "pin_mismatches": _pin_mismatches(site, metadata, alone=alone),
+        "stale_dists": _stale(site, metadata),
+    }
+
+
+def _metadata_folder(site: Site, version: str | None) -> str:
+    """The metadata folder of the torch that is there; its name may lack the local part of the version."""
+    folders = site.folders.get("torch", {})
+    names = (version or "", (version or "").partition("+")[0])
+    return next((folders[name] for name in names if name in folders), next(iter(folders.values()), ""))
+
+
+def _official(local: str | None, channel: str | None, editable: bool) -> bool | None:
+    """Whether the PyTorch project built it; a build without a local part may be anybody's."""
+    if editable or (local and not _OFFICIAL.fullmatch(local)):
+        return False
+    if channel:
+        return channel == "pytorch"
+    return True if local else None
+
+
+def _channel(site: Site) -> str | None:
+    """The channel of conda's torch, from conda's history or, where that is lost, from the shape of its build name."""
+    version, build = site.conda.get("pytorch") or site.conda.get("libtorch") or ("", "")
+    if not build:
+        return ""
+    history = site.host.text(f"{site.prefix}/conda-meta/history") or ""
+    for channel, package in reversed(_FROM_CHANNEL.findall(history)):
+        if package == f"pytorch-{version}-{build}":
+            return neutral(channel.rpartition("/")[2], 80)
+    return "pytorch" if _PYTORCH_CHANNEL_BUILD.fullmatch(build) else None
+
+
+def _pin_mismatches(site: Site, metadata: str, *, alone: bool) -> tuple[Pin, ...] | None:
+    """Libraries beside torch that differ from what its metadata asks for.
+
+    One that is absent counts only where the interpreter has no other folder that could hold it.
+    """
+    if "pytorch" in site.conda or (site.readable and not metadata.endswith(".dist-info")):
+        return ()
+    required = site.requirements("torch", metadata)
+    if required is None:
+        return None
+    pins = [one for one in required if one.name.startswith(PINNED)]
+    for one in required:
+        pins += site.requirements(one.name, extras=one.extras) or [] if one.extras and one.name.startswith(PINNED) else []
+    found = (Pin(one.name, one.spec, site.dist(one.name)) for one in pins if not fits(site.dist(one.name), one.spec))
+    return tuple(pin for pin in found if pin.installed or alone)
+
+
+def _stale(site: Site, kept: str) -> tuple[str, ...] | None:
+    """Metadata of other torch versions, and halves that an interrupted pip left behind."""
+    if not site.readable:
+        return None
+    others = [folder for folder in site.folders.get("torch", {}).values() if folder != kept]
+    return tuple(neutral(name, 200) for name in (*others, *(name for name in site.names or () if name.startswith("~orch"))))[:16]
+
+
+def _gpu_code(site: Site, fields: dict[str, Any], answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
+    """The GPU code in the build: as torch says, else as official builds of this release have it."""
+    if answers is not None and answers.arch_list is not None:
+        return answers.arch_list, "probe"
+    if fields["cuda"] == "":
+        return (), "table"
+    code = gpu_code(fields["version"] or "", fields["cuda"] or "", site.machine) if fields["official"] else ()
+    return (code, "table") if code else (None, None)
+
+
+# ---------------------------------------------------------------------- libraries
+
+
+def _libraries(site: Site, names: tuple[str, ...] | None, said: dict[str, str], answers: Deep | None) -> dict[str, Any]:
+    shipped = None if names is None else openmp_runtimes(names)
+    return {
+        "cudnn": _cuda_library(site, said, "cudnn", answers.cudnn if answers else None),
+        "nccl": _cuda_library(site, said, "nccl", answers.nccl if answers else None),
+        "triton": site.version_of("triton", "pytorch-triton", "triton-rocm"),
+        "cuda_majors": _cuda_majors(site),
+        "openmp_shipped": shipped,
+        "openmp_runtime": _openmp_runtime(site, shipped),
+        "other_openmp": _other_openmp(site),
+        "blas": (answers.blas if answers else None) or _blas(site, names, said),
+        "numpy_blas": _numpy_blas(site) or (answers.numpy_blas if answers else None),
+    }
+
+
+def _cuda_library(site: Site, said: dict[str, str], name: str, asked: str | None) -> str | None:
+    """The version of cuDNN or NCCL, from its wheel or conda package. One that is linked into torch has no name to tell."""
+    if asked is not None:
+        return asked
+    if said.get("cuda") == "":
+        return ""
+    wheel = next((site.dist(dist) for dist in site.folders if dist.startswith(f"nvidia-{name}-cu")), "")
+    return wheel or site.conda.get(name, ("", ""))[0] or None
+
+
+def _cuda_majors(site: Site) -> tuple[str, ...] | None:
+    found = {match[1] for name in site.folders if name.startswith("nvidia-") and (match := _CUDA_MAJOR.search(name))}
+    return tuple(sorted(found)) if site.readable else None
+
+
+def _openmp_runtime(site: Site, shipped: tuple[str, ...] | None) -> str | None:
+    """The runtime that torch loads: its own, else the one that conda chose for all of the environment."""
+    if shipped:
+        return shipped[0]
+    build = site.conda.get("_openmp_mutex", ("", ""))[1]
+    return "libomp" if "llvm" in build else "libgomp" if "gnu" in build else "libiomp5" if "intel-openmp" in site.conda else None
+
+
+def _other_openmp(site: Site) -> tuple[str, ...] | None:
+    """Runtimes that come beside torch's own: in the library folders of wheels, and as packages of conda or Intel."""
+    if not site.readable:
+        return None
+    found = [runtime for folder in site.library_folders() for runtime in openmp_runtimes(site.host.names(folder) or ())]
+    for package, runtime in (("intel-openmp", "libiomp5"), ("llvm-openmp", "libomp")):
+        found += [runtime] if package in site.conda or package in site.folders else []
+    return tuple(dict.fromkeys(found))
+
+
+def _blas(site: Site, names: tuple[str, ...] | None, said: dict[str, str]) -> str | None:
+    """The matrix library: official x86 builds hold MKL inside libtorch_cpu.so, others show theirs by file or package."""
+    for start, blas in (("libmkl", "mkl"), ("libnvpl_blas", "nvpl"), ("libopenblas", "openblas")):
+        if any(name.startswith(start) for name in names or ()):
+            return blas
+    if "pytorch" in site.conda:
+        return conda_blas(site.conda)
+    local = said.get("__version__", "").partition("+")[2]
+    return "mkl" if _OFFICIAL.fullmatch(local) and site.machine == "x86_64" else None
+
+
+def _numpy_blas(site: Site) -> str | None:
+    if "numpy" in site.conda:
+        return conda_blas(site.conda)
+    if "numpy.libs" in (site.names or ()):
+        names = site.host.names(f"{site.folder}/numpy.libs") or ()
+        return "openblas" if any("openblas" in name for name in names) else None
+    return _debian_blas(site) if site.folder == "/usr/lib/python3/dist-packages" and site.dist("numpy") else None
+
+
+def _debian_blas(site: Site) -> str | None:
+    """What Debian's alternatives choose as libblas.so.3."""
+    target = site.host.link(f"/etc/alternatives/libblas.so.3-{site.machine}-linux-gnu") or ""
+    return next((blas for word, blas in _DEBIAN_BLAS if word in target), None)
+
+
+# ---------------------------------------------------------------------- packages
+
+
+def _packages(site: Site, version: str | None) -> dict[str, Any]:
+    there = site.readable
+    return {
+        "companions": tuple(_companion(site, name, version) for name in COMPANIONS if name in site.folders) if there else None,
+        "extensions": tuple(Package(name, site.dist(name)) for name in EXTENSIONS if name in site.folders) if there else None,
+        "numpy": site.version_of("numpy"),
+        "numpy_installer": site.installer("numpy", "numpy"),
+        "ipex": site.version_of("intel-extension-for-pytorch"),
+        "torchvision": site.version_of("torchvision"),
+        "pillow": site.version_of("pillow", "pillow-simd"),
+        "image_decoders": tuple(name for name in IMAGE_DECODERS if name in site.folders) if there else None,
+    }
+
+
+def _companion(site: Site, name: str, torch_version: str | None) -> Companion:
+    """A package built for one torch. Builds from source repositories say which in their own version, others require it."""
+    version = site.dist(name)
+    built_for = _BUILT_FOR.search(version.partition("+")[2])
+    if built_for:
+        wants = f"=={built_for[1] or f'{built_for[2]}.{built_for[3]}'}.*"
+    else:
+        wants = next((one.spec for one in site.requirements(name) or () if one.name == "torch"), "")
+    return Companion(name, version, wants, None if torch_version is None else fits(torch_version, wants))
+
+
+# ---------------------------------------------------------------------- around it
+
+
+def _surroundings(host: Host, shell: Shell, place: _Place) -> dict[str, Any]:
+    mount = mount_of(host, place.site)
+    project = _project(host, place.prefix)
+    return {
+        "prefix": place.prefix,
+        "site_packages": place.site,
+        "duplicates": _duplicates(host, place),
+        "prefix_fstype": None if mount is None else neutral(mount.fstype, 40),
+        "jit_extensions": host.exists(f"{shell.home}/.cache/torch_extensions") if shell.home else None,
+        "project": project,
+        "lock_file": _lock_file(host, project),
+        "requirements_pinned": _requirements_pinned(host, project),
+    }
+
+
+def _duplicates(host: Host, place: _Place) -> tuple[Copy, ...]:
+    """The other copies, said once an interpreter: by the copy that is its own."""
+    own = next((site for site in place.copies if not place.users or not site.startswith(f"{place.users}/")), None)
+    others = [site for site in place.copies if site != place.site] if place.site == own else []
+    return tuple(Copy(site, _version_file(host, f"{site}/torch").get("__version__", "")) for site in others)
+
+
+def _project(host: Host, prefix: str) -> str:
+    """The folder that a venv or a pixi environment lies in, when it holds a project."""
+    folder, pixi, _ = prefix.partition("/.pixi/envs/")
+    if not pixi:
+        folder = prefix.rpartition("/")[0] if prefix.endswith(VENV_NAMES) else ""
+    return folder if folder and any(host.exists(f"{folder}/{name}") for name in PROJECT_FILES) else ""
+
+
+def _lock_file(host: Host, project: str) -> str | None:
+    if not project:
+        return None
+    found: Iterator[tuple[str, bool | None]] = ((f"{project}/{name}", host.exists(f"{project}/{name}")) for name in LOCKS)
+    sure = True
+    for path, there in found:
+        if there:
+            return path
+        sure = sure and there is False
+    return "" if sure else None
+
+
+def _requirements_pinned(host: Host, project: str) -> bool | None:
+    path = f"{project}/requirements.txt"
+    if not project:
+        return None
+    if not (there := host.exists(path)):
+        return there
+    text = host.text(path)
+    return None if text is None else _PINNED_TORCH.search(text) is not None

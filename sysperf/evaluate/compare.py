@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sysperf.evaluate.schema import fields, is_record
+from sysperf.evaluate.schema import is_record
 from sysperf.model.difference import Difference
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -61,7 +61,7 @@ def _value(flat: Mapping[str, str], fact: str, machine: Snapshot) -> str:
 
 def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if is_record(type(value)):
-        for name in fields(type(value)):
+        for name in value.__struct_fields__:
             yield from _flatten(getattr(value, name), f"{path}.{name}")
     elif isinstance(value, dict):
         for name, item in value.items():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sysperf.model.outcome import Evidence, Gap
+from sysperf.model.pattern import lazy
 from sysperf.model.record import plain
 from sysperf.model.snapshot import Snapshot, Source
 from sysperf.model.text import neutral
@@ -16,7 +18,7 @@ from sysperf.model.text import neutral
 MAX_EVIDENCE = 8
 MAX_ITEMS = 16
 MAX_MATCHES = 4_000
-_WILD = re.compile(r"[*?[]")
+_WILD = lazy(r"[*?[]")
 _ITEM_KEYS = ("pid", "index", "bus_id", "address", "name", "id", "prefix")
 
 REMEDIES = (
@@ -81,7 +83,10 @@ class Ledger:
         wild = _WILD.search(pattern)
         if not wild:
             return []
-        matches = re.compile(fnmatch.translate(pattern)).match
+        matches = _matcher(pattern)
+        folder = getattr(item, "prefix", None)
+        if isinstance(folder, str) and (inside := [path for path in self._starting(f"{folder}/") if matches(path)]):
+            return inside
         found = [path for path in self._starting(pattern[: wild.start()]) if matches(path)]
         keys = {str(getattr(item, key)) for key in _ITEM_KEYS if getattr(item, key, None) is not None}
         mine = [path for path in found if not keys.isdisjoint(path.split("/"))]
@@ -97,6 +102,11 @@ class Ledger:
                 break
             found.append(path)
         return found
+
+
+@lru_cache(maxsize=1024)
+def _matcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(fnmatch.translate(pattern)).match
 
 
 _BOUND = {"proc": "process", "procs": "process", "gpus": "gpu", "env": "torch", "envs": "torch"}

@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sysperf.evaluate import functions
 from sysperf.evaluate.functions import Unknown, unknown_of
 from sysperf.evaluate.schema import Schema, element, is_record, kind, suggest
-from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
-from sysperf.model.version import Version
+from sysperf.model.pattern import lazy
 
 MAX_LENGTH = 2_000
 MAX_STEPS = 100_000
 MAX_DEPTH = 40
-_LOOKS_LIKE_A_LOOP = re.compile(r"\(\?|\\[1-9]")
+_GROUP_OPTION = lazy(r"\(\?")
 
 
-class Touched:
+class Touched(NamedTuple):
     """A fact that was looked at: its value, and what it is read from."""
 
-    __slots__ = ("reads", "value")
-
-    def __init__(self, value: Any, reads: tuple[str, ...]) -> None:
-        self.value = value
-        self.reads = reads
+    value: Any
+    reads: tuple[str, ...]
 
 
 class Scope:
@@ -76,8 +73,12 @@ def parse(text: str) -> ast.expr:
     """The syntax tree of an expression. Raises RuleError on anything that is not one."""
     if len(text) > MAX_LENGTH:
         raise RuleError(f"the expression is longer than {MAX_LENGTH} characters")
+    if "\\" in text:
+        raise RuleError(f"`{text[:80]}` has a backslash", "in a pattern write [.] for a dot and [0-9] for a digit")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what Python only warns about is no expression of ours
+            return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RuleError(f"`{text[:80]}` is no expression: {getattr(error, 'msg', error)}") from None
 
@@ -130,19 +131,22 @@ class _Compiler:
         root, steps = unchain(node)
         if root == "p":
             return self._parameter(steps)
-        annotation, reads, path = self._schema.root(root), (), root
+        annotation, path = self._schema.root(root), root
+        reads = self._schema.reads.get(root, ())
         for step in steps:
             if isinstance(step, int):
                 annotation, path = element(annotation), f"{path}[{step}]"
                 continue
             field = self._schema.step(annotation, step, path)
             annotation, reads, path = field.type, field.reads or reads, f"{path}.{step}"
-        return _getter(root, steps, path, reads, is_text_mapping(self._schema, root, steps)), annotation
+        return _getter(
+            root, steps, path, reads, is_text_mapping(self._schema, root, steps), bool(steps) and not is_record(annotation)
+        ), annotation
 
     def _parameter(self, steps: list[str | int]) -> tuple[Node, Any]:
-        name = steps[0] if len(steps) == 1 else None
+        name = str(steps[0]) if len(steps) == 1 else ""
         if name not in self._params:
-            raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(str(name), self._params, 'p')}")
+            raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(name, self._params, 'p')}")
         value = self._params[name]
         if isinstance(value, list):
             value = tuple(value)
@@ -221,7 +225,7 @@ class _Compiler:
 
     def _compare(self, node: ast.Compare, depth: int) -> tuple[Node, Any]:
         operands = [self.visit(operand, depth) for operand in (node.left, *node.comparators)]
-        tests = [functions.COMPARISONS[type(op)] if type(op) in functions.COMPARISONS else None for op in node.ops]
+        tests = [functions.COMPARISONS.get(type(op)) for op in node.ops]
         for index, (op, test) in enumerate(zip(node.ops, tests, strict=True)):
             if test is None:
                 raise RuleError(f"`{ast.unparse(node)[:60]}`: use == and != instead of `is`")
@@ -261,9 +265,16 @@ class _Compiler:
         keep = [self._truth(test, depth) for test in loop.ifs]
         value, value_type = self.visit(node.elt, depth)
         self._schema, self._loops = outer, self._loops - 1
-        return lambda scope: functions.each(scope, source(scope), name, keep, value), tuple[value_type, ...]  # type: ignore[valid-type]
 
-    _listcomp = _generatorexp
+        def run(scope: Scope) -> Any:
+            items = source(scope)
+            return items if isinstance(items, Unknown) else functions.each(scope, items, name, keep, value)
+
+        return run, tuple[value_type, ...]  # type: ignore[valid-type]
+
+    def _listcomp(self, node: ast.ListComp, depth: int) -> tuple[Node, Any]:
+        run, annotation = self._generatorexp(node, depth)
+        return lambda scope: _listed(run(scope)), annotation
 
     def _call(self, node: ast.Call, depth: int) -> tuple[Node, Any]:
         if not isinstance(node.func, ast.Name) or node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
@@ -277,8 +288,20 @@ class _Compiler:
         if name == "matches":
             _regex(node.args[1])
         compiled = [self.visit(arg, depth) for arg in node.args]
-        arguments = [run for run, _ in compiled]
+        lazy = name in ("any", "all")
+        arguments = [
+            run if lazy or not isinstance(arg, ast.GeneratorExp) else _exhausted(run)
+            for arg, (run, _) in zip(node.args, compiled, strict=True)
+        ]
         return lambda scope: function(scope, *[argument(scope) for argument in arguments]), compiled[0][1] if result is None else result
+
+
+def _listed(values: Any) -> Any:
+    return values if isinstance(values, Unknown) else list(values)
+
+
+def _exhausted(run: Node) -> Node:
+    return lambda scope: _listed(run(scope))
 
 
 def unchain(node: ast.expr) -> tuple[str, list[str | int]]:
@@ -289,6 +312,8 @@ def unchain(node: ast.expr) -> tuple[str, list[str | int]]:
             _plain_name(node.attr)
             steps.append(node.attr)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str | int):
+            if isinstance(node.slice.value, str):
+                _plain_name(node.slice.value)
             steps.append(node.slice.value)
         else:
             raise RuleError(f"`{ast.unparse(node)[:60]}`: facts are reached by names, dots and constant subscripts only")
@@ -311,7 +336,7 @@ def _plain_name(name: str) -> None:
         raise RuleError(f"`{name}`: names that begin with _ are not part of the condition language")
 
 
-def _getter(root: str, steps: list[str | int], path: str, reads: tuple[str, ...], absent_is_empty: bool) -> Node:
+def _getter(root: str, steps: list[str | int], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
     def run(scope: Scope) -> Any:
         value = scope.names.get(root)
         for step in steps:
@@ -325,7 +350,7 @@ def _getter(root: str, steps: list[str | int], path: str, reads: tuple[str, ...]
                 value = getattr(value, step, None)
         if value is None:
             return Unknown({path: ""}, {path: reads})
-        if path not in scope.touched and steps and not hasattr(value, "__struct_fields__"):
+        if evident:
             scope.touched[path] = Touched(value, reads)
         return value
 
@@ -358,9 +383,9 @@ def _regex(node: ast.expr) -> None:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise RuleError(f"`{pattern[:60]}` is no regular expression: {error}") from None
-    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
-    if _LOOKS_LIKE_A_LOOP.search(pattern.replace("(?:", "(").replace("(?i)", "")):
-        raise RuleError(f"`{pattern[:60]}`: back references and look-around are not part of the condition language")
+    bare = re.sub(r"\[\^?\]?[^\]]*\]", "x", pattern)
+    if _GROUP_OPTION.search(pattern.replace("(?:", "(").replace("(?i)", "")):
+        raise RuleError(f"`{pattern[:60]}`: look-around and group options are not part of the condition language")
     if len(re.findall(r"[*+]|\{\d*,\d*\}", bare)) > 2 or _repeats_a_group(bare):
         raise RuleError(f"`{pattern[:60]}` could take too long: at most two repetitions, and none of a group that repeats or chooses")
 
@@ -379,6 +404,3 @@ def _repeats_a_group(bare: str) -> bool:
             if inside and risky:
                 inside[-1] = True
     return False
-
-
-__all__ = ["CpuSet", "Expression", "Scope", "Touched", "Unknown", "Version", "compile_expression", "parse", "unchain"]

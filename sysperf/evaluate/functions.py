@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -106,24 +106,23 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def each(scope: Any, source: Any, name: str, keep: list[Any], value: Any) -> Any:
-    """The values of a comprehension; an element whose filter is unknown is unknown."""
-    if isinstance(source, Unknown):
-        return source
+def each(scope: Any, source: Any, name: str, keep: list[Any], value: Any) -> Iterator[Any]:
+    """The values of a comprehension, one by one; an element whose filter is unknown is unknown.
+
+    `any` and `all` stop at the element that decides, so that the evidence is about that one.
+    """
     outer = scope.names.get(name)
-    found = []
-    for item in source:
-        scope.spend()
-        scope.names[name] = item
-        # Evidence is kept for the last element only: one example is what a person can read.
-        scope.touched = {path: touched for path, touched in scope.touched.items() if path.partition(".")[0] != name}
-        kept = _kept(scope, keep)
-        if isinstance(kept, Unknown):
-            found.append(kept)
-        elif kept:
-            found.append(value(scope))
-    scope.names[name] = outer
-    return found
+    try:
+        for item in source:
+            scope.spend()
+            scope.names[name] = item
+            kept = _kept(scope, keep)
+            if isinstance(kept, Unknown):
+                yield kept
+            elif kept:
+                yield value(scope)
+    finally:
+        scope.names[name] = outer
 
 
 def _kept(scope: Any, keep: list[Any]) -> Any:
@@ -156,22 +155,27 @@ def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _any(_scope: Any, values: Any) -> Any:
+def _decided(values: Any, decisive: bool) -> Any:
+    """Whether one of the values is `decisive`; unknown when none is seen to be and one is unknown."""
     if isinstance(values, Unknown):
         return values
-    if any(not isinstance(value, Unknown) and value for value in values):
-        return True
-    doubt = unknown_of(*values)
-    return doubt if doubt is not None else False
+    doubt: Unknown | None = None
+    for value in values:
+        if isinstance(value, Unknown):
+            doubt = value if doubt is None else doubt + value
+        elif bool(value) is decisive:
+            if isinstance(values, Generator):
+                values.close()
+            return decisive
+    return doubt if doubt is not None else not decisive
+
+
+def _any(_scope: Any, values: Any) -> Any:
+    return _decided(values, True)
 
 
 def _all(_scope: Any, values: Any) -> Any:
-    if isinstance(values, Unknown):
-        return values
-    if any(not isinstance(value, Unknown) and not value for value in values):
-        return False
-    doubt = unknown_of(*values)
-    return doubt if doubt is not None else True
+    return _decided(values, False)
 
 
 def _known(_scope: Any, value: Any) -> bool:

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
-from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.remedy import remedies
 from sysperf.evaluate.ruleset import Compiled, Ruleset
 from sysperf.evaluate.sieve import SIEVE_FROM
-from sysperf.model.outcome import Outcome, Tally
+from sysperf.model.errors import RuleError
+from sysperf.model.outcome import Outcome, State, Tally
 from sysperf.model.rule import ITEMS, SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
 
 CONFIDENCES = ("high", "medium", "low")
-JUDGED = ("host", "gpu", "python", "process", "launch")
-"""Scopes that an audit judges; traces and scripts have judges of their own."""
+JUDGED = ("host", "gpu", "python", "process")
+"""Scopes that an audit judges; launches, traces and scripts have judges of their own."""
 
 
-class Verdicts:
-    """Counts answers and keeps those that a person must see."""
+class Subject(NamedTuple):
+    """What a rule is judged about: the machine, or one item of a list."""
 
-    def __init__(self) -> None:
+    name: str = ""
+    item: Any = None
+
+
+def judge(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
+    """Evaluate every rule on the machine."""
+    court = Judge(scope_names(snapshot), ruleset.tables, ledger)
+    for rule in ruleset.rules:
+        if rule.scope in JUDGED and not court.has_none(rule.scope):
+            court.rule(ruleset.compiled(rule.id))
+    return court
+
+
+class Judge:
+    """Judges rules on one machine; counts all answers and keeps those that a person must see."""
+
+    def __init__(self, names: dict[str, Any], tables: Mapping[str, Mapping[str, Any]], ledger: Ledger) -> None:
+        self._names = names
+        self._tables = tables
+        self._ledger = ledger
         self.outcomes: list[Outcome] = []
+        self.rules = 0
         self.passed = 0
         self.not_applicable = 0
 
-    def tally(self, rules: int) -> Tally:
-        states = [outcome.state for outcome in self.outcomes]
+    def tally(self, outcomes: Sequence[Outcome] | None = None) -> Tally:
+        """The counts; `outcomes` are those kept, after waivers."""
+        states = [outcome.state for outcome in (self.outcomes if outcomes is None else outcomes)]
         return Tally(
-            rules=rules,
+            rules=self.rules,
             passed=self.passed,
             findings=states.count("finding"),
             not_applicable=self.not_applicable,
@@ -41,16 +62,117 @@ class Verdicts:
             suppressed=states.count("suppressed"),
         )
 
+    def has_none(self, scope: str) -> bool:
+        """Whether rules of this scope have no subject here (no GPU, no process): they are counted, and need no compiling."""
+        if scope not in ITEMS or self._names.get(f"{ITEMS[scope][0]}s") != ():
+            return False
+        self.rules += 1
+        self.not_applicable += 1
+        return True
 
-def judge(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Verdicts:
-    """Evaluate every rule on the machine; outcomes come ranked, what costs most first."""
-    names = scope_names(snapshot)
-    verdicts = Verdicts()
-    for rule in ruleset.rules:
-        if rule.scope in JUDGED:
-            judge_rule(ruleset.compiled(rule.id), names, ruleset, ledger, verdicts)
-    verdicts.outcomes.sort(key=rank)
-    return verdicts
+    def rule(self, rule: Compiled) -> None:
+        """One rule on all its subjects."""
+        self.rules += 1
+        if not rule.loop:
+            self.subject(rule, Subject())
+            return
+        scope = Scope(dict(self._names), self._tables)
+        items = rule.items(scope)
+        if isinstance(items, Unknown):
+            self._undecided(rule, scope, items, Subject())
+            return
+        for index, item in self._suspects(rule, items):
+            self.subject(rule, Subject(subject_name(rule.loop, item, index), item))
+
+    def _suspects(self, rule: Compiled, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The items that are not plainly fine: on long lists, compiled code passes the others quickly."""
+        if not items:
+            self.not_applicable += 1
+        if len(items) < SIEVE_FROM:
+            return iter(enumerate(items))
+        suspects, skipped = rule.sieve(items, self._names, self._tables)
+        self.not_applicable += skipped
+        self.passed += len(items) - len(suspects) - skipped
+        return iter([(index, items[index]) for index in suspects])
+
+    def subject(self, rule: Compiled, subject: Subject) -> None:
+        """One rule on one subject. A condition that runs out of its budget is an unknown, not the end of the audit."""
+        names = {**self._names, rule.loop: subject.item} if rule.loop else dict(self._names)
+        scope = Scope(names, self._tables)
+        try:
+            self._decide(rule, scope, subject)
+        except RuleError as error:
+            self._undecided(rule, scope, because(rule.rule.id, str(error)), subject)
+
+    def _decide(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+        applies = rule.applies(scope) if rule.applies else True
+        if applies is False:
+            self.not_applicable += 1
+            return
+        fires = rule.when(scope)
+        if fires is False:
+            self.passed += 1
+            return
+        guard = _guard(rule, scope) if not isinstance(fires, Unknown) else ""
+        doubt = unknown_of(applies, fires, guard)
+        if isinstance(guard, str) and guard:
+            self.outcomes.append(self._outcome(rule, "suppressed", scope, subject, guard))
+        elif doubt is not None:
+            self._undecided(rule, scope, doubt, subject)
+        elif not applies:
+            self.not_applicable += 1
+        elif fires:
+            self.outcomes.append(self._outcome(rule, "finding", scope, subject))
+        else:
+            self.passed += 1
+
+    def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, subject: Subject) -> None:
+        self.outcomes.append(
+            Outcome(
+                rule.rule.id,
+                "unknown",
+                rule.severity,
+                rule.rule.scope,
+                rule.rule.title,
+                subject.name,
+                confidence=rule.rule.confidence,
+                evidence=self._ledger.evidence(scope.touched, subject.item),
+                unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
+                fingerprint=fingerprint(rule.rule.id, subject.name),
+            )
+        )
+
+    def _outcome(self, rule: Compiled, state: State, scope: Scope, subject: Subject, guard: str = "") -> Outcome:
+        evidence = self._ledger.evidence(scope.touched, subject.item)  # before the message touches more
+        return Outcome(
+            rule.rule.id,
+            state,
+            rule.severity,
+            rule.rule.scope,
+            rule.rule.title,
+            subject.name,
+            message=rule.message().fill(scope),
+            why=rule.rule.explain.strip(),
+            because=guard,
+            confidence=rule.rule.confidence,
+            evidence=evidence,
+            fixes=remedies(rule, scope) if state == "finding" else (),
+            impact=rule.rule.impact,
+            refs=rule.rule.refs,
+            fingerprint=fingerprint(rule.rule.id, subject.name),
+        )
+
+
+def _guard(rule: Compiled, scope: Scope) -> str | Unknown:
+    """Why it is not reported; empty when nothing speaks against it; an unknown when that cannot be told."""
+    doubt: Unknown | None = None
+    for condition, reason in rule.guards():
+        answer = condition(scope)
+        if isinstance(answer, Unknown):
+            doubt = unknown_of(answer, doubt)
+        elif answer:
+            return reason
+    return "" if doubt is None else doubt
 
 
 def scope_names(snapshot: Snapshot) -> dict[str, Any]:
@@ -68,118 +190,19 @@ def rank(outcome: Outcome) -> tuple[int, int, int, str, str]:
     return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.subject)
 
 
-def judge_rule(rule: Compiled, names: dict[str, Any], ruleset: Ruleset, ledger: Ledger, verdicts: Verdicts) -> None:
-    """One rule on all its subjects."""
-    if not rule.loop:
-        judge_one(rule, Scope(dict(names), ruleset.tables), None, "", ledger, verdicts)
-        return
-    scope = Scope(dict(names), ruleset.tables)
-    items = rule.items(scope)
-    if isinstance(items, Unknown):
-        _undecided(rule, scope, items, None, "", ledger, verdicts)
-        return
-    for index, item in _suspects(rule, items, names, ruleset, verdicts):
-        scope = Scope({**names, rule.loop: item}, ruleset.tables)
-        judge_one(rule, scope, item, subject_of(rule.loop, item, index), ledger, verdicts)
-
-
-def _suspects(rule: Compiled, items: Sequence[Any], names: dict[str, Any], ruleset: Ruleset, verdicts: Verdicts) -> Iterator[tuple[int, Any]]:
-    """The items that are not plainly fine: on long lists, compiled code passes the others quickly."""
-    if not items:
-        verdicts.not_applicable += 1
-        return
-    if len(items) < SIEVE_FROM:
-        yield from enumerate(items)
-        return
-    suspects, skipped = rule.sieve(items, names)
-    verdicts.not_applicable += skipped
-    verdicts.passed += len(items) - len(suspects) - skipped
-    for index in suspects:
-        yield index, items[index]
-
-
-def judge_one(rule: Compiled, scope: Scope, item: Any, subject: str, ledger: Ledger, verdicts: Verdicts) -> None:
-    """One rule on one subject."""
-    applies = rule.applies(scope) if rule.applies else True
-    if applies is False:
-        verdicts.not_applicable += 1
-        return
-    fires = rule.when(scope)
-    if fires is False:
-        verdicts.passed += 1
-        return
-    guard = _guard(rule, scope) if not isinstance(fires, Unknown) else False
-    doubts = [value for value in (applies, fires, guard) if isinstance(value, Unknown)]
-    if isinstance(guard, str):
-        verdicts.outcomes.append(_outcome(rule, "suppressed", scope, item, subject, ledger, because=guard))
-    elif doubts:
-        _undecided(rule, scope, sum(doubts[1:], doubts[0]), item, subject, ledger, verdicts)
-    elif not applies:
-        verdicts.not_applicable += 1
-    elif fires:
-        verdicts.outcomes.append(_outcome(rule, "finding", scope, item, subject, ledger))
-    else:
-        verdicts.passed += 1
-
-
-def _guard(rule: Compiled, scope: Scope) -> str | Unknown | bool:
-    """Why it is not reported; False when nothing speaks against it; an unknown when that cannot be told."""
-    doubt: Unknown | bool = False
-    for condition, because in rule.guards():
-        answer = condition(scope)
-        if isinstance(answer, Unknown):
-            doubt = answer if isinstance(doubt, bool) else doubt + answer
-        elif answer:
-            return because
-    return doubt
-
-
-def _undecided(rule: Compiled, scope: Scope, doubt: Unknown, item: Any, subject: str, ledger: Ledger, verdicts: Verdicts) -> None:
-    gaps = ledger.gaps(doubt.facts, doubt.reads, item)
-    verdicts.outcomes.append(
-        Outcome(
-            rule.rule.id,
-            "unknown",
-            rule.severity,
-            rule.rule.scope,
-            rule.rule.title,
-            subject,
-            confidence=rule.rule.confidence,
-            evidence=ledger.evidence(scope.touched, item),
-            unknown=gaps,
-            fingerprint=fingerprint(rule.rule.id, subject),
-        )
-    )
-
-
-def _outcome(rule: Compiled, state: Any, scope: Scope, item: Any, subject: str, ledger: Ledger, because: str = "") -> Outcome:
-    touched = dict(scope.touched)
-    return Outcome(
-        rule.rule.id,
-        state,
-        rule.severity,
-        rule.rule.scope,
-        rule.rule.title,
-        subject,
-        message=rule.message().fill(scope),
-        why=rule.rule.explain.strip(),
-        because=because,
-        confidence=rule.rule.confidence,
-        evidence=ledger.evidence(touched, item),
-        fixes=remedies(rule, scope) if state == "finding" else (),
-        impact=rule.rule.impact,
-        refs=rule.rule.refs,
-        fingerprint=fingerprint(rule.rule.id, subject),
-    )
-
-
 def fingerprint(rule_id: str, subject: str) -> str:
-    """A name of a finding that stays the same from run to run: the rule and its subject, without process numbers."""
+    """A name of a finding that stays the same from run to run: the rule and its subject, without process numbers.
+
+    64-bit FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/): importing hashlib, and OpenSSL with it, would cost 3 ms.
+    """
     stable = subject.partition(" (pid ")[0]
-    return hashlib.sha256(f"{rule_id}\0{stable}".encode("utf-8", "replace")).hexdigest()[:16]
+    number = 0xCBF29CE484222325
+    for byte in f"{rule_id}\0{stable}".encode("utf-8", "replace"):
+        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{number:016x}"
 
 
-def subject_of(bound: str, item: Any, index: int) -> str:
+def subject_name(bound: str, item: Any, index: int) -> str:
     """What a finding is about: ``GPU 3 (NVIDIA H100)``, ``python (pid 4242)``, ``/opt/venv``."""
     if bound == "gpu":
         return neutral(f"GPU {getattr(item, 'index', index)} ({getattr(item, 'name', None) or 'unknown model'})", 80)
@@ -194,5 +217,5 @@ def subject_of(bound: str, item: Any, index: int) -> str:
 
 def at_least(outcomes: Iterable[Outcome], severity: str) -> bool:
     """Whether there is a finding of this severity or a worse one."""
-    worst = SEVERITIES.index(severity)  # type: ignore[arg-type]  # the command line offers these only
+    worst = SEVERITIES.index(severity)
     return any(outcome.state == "finding" and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)

@@ -8,11 +8,13 @@ from typing import Any
 
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.ruleset import Compiled
-from sysperf.model.knob import NVML_SETTINGS, SYSCTLS, SYSFS
+from sysperf.model.knob import NVML_SETTINGS, SYSFS
 from sysperf.model.outcome import Remedy
 from sysperf.model.rule import Advice, Affinity, Bind, Env, Fix, MigratePages, Nvml, Preload, Sysctl, Sysfs
+from sysperf.model.text import neutral
 
 Filler = Callable[..., str]
+MAX_COMMAND = 300
 
 
 def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
@@ -74,7 +76,9 @@ def _migrate(fix: MigratePages, fill: Filler, scope: Scope) -> Parts:
 
 def _env(fix: Env, fill: Filler, _scope: Scope) -> Parts:
     unset = [f"-u {name}" for name in fix.unset]
-    given = [f"{name}={fill(value, quote='{' in value)}" if "{" in value else f"{name}={shlex.quote(value)}" for name, value in fix.set.items()]
+    given = [
+        f"{name}={fill(value, quote='{' in value)}" if "{" in value else f"{name}={shlex.quote(value)}" for name, value in fix.set.items()
+    ]
     title = " and ".join(part for part in (fix.set and f"set {', '.join(fix.set)}", fix.unset and f"unset {', '.join(fix.unset)}") if part)
     return " ".join(("env", *unset, *given, "python …")), "start it without this prefix", title, "restart"
 
@@ -87,8 +91,11 @@ def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
     return f"env LD_PRELOAD={shlex.quote(path)} python …", "start it without this prefix", f"preload {fix.library}", "restart"
 
 
-def _bind(fix: Bind, _fill: Filler, _scope: Scope) -> Parts:
-    return "", "start it without the binding", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:
+    """`sysperf wrap` finds the place by itself; for a running process, the wrap that would have been right."""
+    argv = getattr(scope.names.get("proc"), "command", None)
+    program = neutral(shlex.join(argv), MAX_COMMAND) if argv else "python …"
+    return f"sysperf wrap -- {program}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
 
 
 def _advice(fix: Advice, fill: Filler, _scope: Scope) -> Parts:

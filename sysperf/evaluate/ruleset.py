@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.evaluate.expression import Expression, Scope, compile_expression
-from sysperf.evaluate.schema import Schema, element, strip, suggest
+from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.sieve import Sieve, compile_sieve
 from sysperf.evaluate.template import Template, compile_template
 from sysperf.model.errors import RuleError
@@ -27,7 +28,7 @@ _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 
 class Compiled:
-    """One rule, ready to be judged. Texts and fixes are compiled when they are first needed."""
+    """One rule, ready to be judged. Each part is compiled when it is first needed: most rules end at `applies`."""
 
     def __init__(self, rule: Rule, schema: Schema, override: Override | None = None) -> None:
         self.rule = rule
@@ -35,8 +36,6 @@ class Compiled:
         self._params = {**rule.params, **(override.params if override else {})}
         self.loop, self.items = self._loop(schema)
         self._schema = schema.bind(self.loop, self._item_type) if self.loop else schema
-        self.applies = self.expression(rule.applies, "applies") if rule.applies else None
-        self.when = self.expression(rule.when, "when")
         self._templates: dict[str, Template] = {}
 
     def _loop(self, schema: Schema) -> tuple[str, Callable[[Scope], Any]]:
@@ -57,6 +56,16 @@ class Compiled:
             raise self._error("for_each", error) from None
         self._item_type = element(items.type)
         return name.strip(), items.run
+
+    @cached_property
+    def applies(self) -> Expression | None:
+        """The condition under which the rule has something to say; None: always."""
+        return self.expression(self.rule.applies, "applies") if self.rule.applies else None
+
+    @cached_property
+    def when(self) -> Expression:
+        """The condition that makes a finding."""
+        return self.expression(self.rule.when, "when")
 
     def expression(self, text: str, place: str) -> Expression:
         """Compile a condition of this rule. Raises RuleError that names the file, the rule and the place."""
@@ -92,8 +101,7 @@ class Compiled:
 
     def check(self) -> None:
         """Compile everything that is otherwise compiled when needed. Raises RuleError on the first mistake."""
-        self.message()
-        self.guards()
+        _ = (self.applies, self.when, self.message(), self.guards())
         for index, fix in enumerate(self.rule.fix):
             self._check_fix(fix, f"fix[{index}]")
 
@@ -112,9 +120,7 @@ class Compiled:
 
 
 def _texts(fix: Fix) -> list[str]:
-    texts = [fix.title, fix.note]
-    for name in ("was", "item", "cpus", "nodes", "text", "command", "undo"):
-        texts.append(getattr(fix, name, ""))
+    texts = [fix.title, fix.note, *(getattr(fix, name, "") for name in ("was", "item", "cpus", "nodes", "text", "command", "undo"))]
     return [text for text in (*texts, *getattr(fix, "set", {}).values()) if text]
 
 
@@ -159,7 +165,9 @@ class Ruleset:
     def override(self, override: Override) -> None:
         """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
         if override.rule not in self._rules:
-            raise RuleError(f"override of `{override.rule}`: no such rule{suggest(override.rule, self._rules)}", "`sysperf rules list` shows all")
+            raise RuleError(
+                f"override of `{override.rule}`: no such rule{suggest(override.rule, self._rules)}", "`sysperf rules list` shows all"
+            )
         known = self._rules[override.rule].params
         for name in override.params:
             if name not in known:
@@ -190,7 +198,9 @@ class Ruleset:
         for pattern in (*select, *ignore):
             if not any(wanted(rule_id, [pattern]) for rule_id in self._rules):
                 raise RuleError(f"no rule matches `{pattern}`{suggest(pattern, self._rules)}", "`sysperf rules list` shows all")
-        self._rules = {name: rule for name, rule in self._rules.items() if (not select or wanted(name, select)) and not wanted(name, ignore)}
+        self._rules = {
+            name: rule for name, rule in self._rules.items() if (not select or wanted(name, select)) and not wanted(name, ignore)
+        }
         self.__dict__.pop("rules", None)
 
     def keep_scope(self, scope: str) -> None:
@@ -213,32 +223,47 @@ class Ruleset:
 # ---------------------------------------------------------------------- reading
 
 
-def make_schema(records: dict[str, type]) -> Schema:
-    """The names of conditions for the areas' record types."""
+def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]] | None = None) -> Schema:
+    """The names of conditions for the areas' record types; those of `later` are made when they are first named."""
     roots: dict[str, Any] = dict(records)
-    for bound, area, field in ITEMS.values():
+    reads: dict[str, tuple[str, ...]] = {}
+    for bound, area, name in ITEMS.values():
         if area in records:
-            roots[f"{bound}s"] = strip(Schema(roots).step(records[area], field, area).type)
-    return Schema(roots)
+            field = fields(records[area])[name]
+            roots[f"{bound}s"], reads[f"{bound}s"] = field.type, field.reads
+    return Schema({**roots, **(later or {})}, reads)
 
 
-def load(paths: Iterable[Path], schema: Schema, *, site: Iterable[Path] = (), cache: Path | None = None) -> Ruleset:
+def load(
+    paths: Iterable[Path], schema: Schema, *, site: Iterable[Path] = (), cache: Path | None = None, scope: str | None = None
+) -> Ruleset:
     """Read our own rule files and a site's. A site's are checked completely, ours by our tests.
 
+    With `scope`, only the rules of that scope and what changes them are kept, so that no other rule costs time.
     Raises RuleError with file, rule and place of the first mistake.
     """
-    ours = tuple(paths)
-    files = _cached(ours, cache) if cache else None
-    if files is None:
-        files = [read_file(path) for path in ours]
-        if cache:
-            _store(ours, cache, files)
     own = [read_file(path) for path in site]
-    ruleset = Ruleset([*files, *own], schema)
-    for file in own:
-        for rule in file.rule:
+    files = [*_decoded(tuple(paths), cache), *own]
+    ruleset = Ruleset(_of_scope(files, scope) if scope else files, schema)
+    for rule in (rule for file in own for rule in file.rule):
+        if scope in (None, rule.scope):
             ruleset.compiled(rule.id).check()
     return ruleset
+
+
+def _decoded(paths: Sequence[Path], cache: Path | None) -> list[RuleFile]:
+    files = _cached(paths, cache) if cache else None
+    if files is None:
+        files = [read_file(path) for path in paths]
+        if cache:
+            _store(paths, cache, files)
+    return files
+
+
+def _of_scope(files: Sequence[RuleFile], scope: str) -> list[RuleFile]:
+    kept = [msgspec.structs.replace(file, rule=tuple(rule for rule in file.rule if rule.scope == scope)) for file in files]
+    known = {rule.id for file in kept for rule in file.rule}
+    return [msgspec.structs.replace(file, override=tuple(one for one in file.override if one.rule in known)) for file in kept]
 
 
 def read_file(path: Path) -> RuleFile:
@@ -276,7 +301,7 @@ def _readable(message: str, data: dict[str, Any]) -> str:
 
 
 def _named(file: RuleFile, path: Path) -> RuleFile:
-    import re  # noqa: PLC0415 - as above
+    import re  # noqa: PLC0415 - errors only
 
     seen: set[str] = set()
     for rule in file.rule:
@@ -344,4 +369,5 @@ def _store(paths: Sequence[Path], cache: Path, files: list[RuleFile]) -> None:
             file.write(to_json(_Cache(_key(paths), __version__, bare)))
         os.replace(temporary, cache)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()

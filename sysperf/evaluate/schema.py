@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -21,13 +21,13 @@ class Field(msgspec.Struct, frozen=True):
     reads: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=None)
-def fields(record: type) -> dict[str, Field]:
+@cache
+def fields(record: Any) -> dict[str, Field]:
     """The fields of a record type by name."""
     found: dict[str, Field] = {}
     for base in reversed(record.__mro__):
         for name, annotation in getattr(base, "__annotations__", {}).items():
-            if name in record.__struct_fields__:  # type: ignore[attr-defined]  # only Structs come here
+            if name in record.__struct_fields__:
                 found[name] = _field(annotation)
     return found
 
@@ -85,17 +85,21 @@ def kind(annotation: Any) -> str:
 class Schema:
     """The names that a condition may use, with their types."""
 
-    def __init__(self, roots: dict[str, Any]) -> None:
+    def __init__(self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None) -> None:
         self.roots = roots
+        self.reads = reads or {}
+        """What names that stand for a list of an area (`gpus`) are read from."""
 
     def bind(self, name: str, annotation: Any) -> Schema:
         """The same schema with one more name."""
-        return Schema({**self.roots, name: annotation})
+        return Schema({**self.roots, name: annotation}, self.reads)
 
     def root(self, name: str) -> Any:
         """The type of a name. Raises RuleError with a suggestion."""
         if name not in self.roots:
             raise RuleError(f"`{name}` is no area or name here{suggest(name, self.roots)}", "`sysperf facts --describe` lists the areas")
+        if isinstance(self.roots[name], types.FunctionType):
+            self.roots[name] = self.roots[name]()
         return self.roots[name]
 
     def step(self, annotation: Any, name: str, path: str) -> Field:
@@ -105,7 +109,8 @@ class Schema:
             if name not in found:
                 area = path.partition(".")[0]
                 raise RuleError(
-                    f"`{path}.{name}` is no fact{suggest(name, found, path)}", f"`sysperf facts --describe {area}` lists the facts of this area"
+                    f"`{path}.{name}` is no fact{suggest(name, found, path)}",
+                    f"`sysperf facts --describe {area}` lists the facts of this area",
                 )
             return found[name]
         if get_origin(annotation) is dict or annotation is Any:

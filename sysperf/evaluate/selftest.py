@@ -10,7 +10,7 @@ import msgspec
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.judge import Verdicts, judge_one, subject_of
+from sysperf.evaluate.judge import Judge, Subject, subject_name
 from sysperf.evaluate.ruleset import Compiled, Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
 from sysperf.model.errors import RuleError
@@ -74,25 +74,22 @@ def _fixes(outcome: Outcome) -> str:
 
 def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Outcome | None]]:
     names = machine(test.given, compiled.rule.scope, schema)
-    ledger = Ledger(Snapshot(taken_at="", areas={}))
-    if not compiled.loop:
-        yield _answer(compiled, names, None, "", ruleset, ledger)
-        return
-    items = compiled.items(Scope(dict(names), ruleset.tables))
-    if isinstance(items, Unknown):
-        yield "unknown", None
-        return
-    for index, item in enumerate(items):
-        yield _answer(compiled, {**names, compiled.loop: item}, item, subject_of(compiled.loop, item, index), ruleset, ledger)
+    for subject in _subjects(compiled, names, ruleset):
+        court = Judge(names, ruleset.tables, Ledger(Snapshot(taken_at="", areas={})))
+        court.subject(compiled, subject) if subject else court.rule(compiled)
+        if court.outcomes:
+            (outcome,) = court.outcomes
+            yield {"finding": "fire", "suppressed": "skip", "unknown": "unknown"}[outcome.state], outcome
+        else:
+            yield ("pass" if court.passed else "skip"), None
 
 
-def _answer(compiled: Compiled, names: dict[str, Any], item: Any, subject: str, ruleset: Ruleset, ledger: Ledger) -> tuple[str, Outcome | None]:
-    verdicts = Verdicts()
-    judge_one(compiled, Scope(dict(names), ruleset.tables), item, subject, ledger, verdicts)
-    if verdicts.outcomes:
-        (outcome,) = verdicts.outcomes
-        return {"finding": "fire", "suppressed": "skip", "unknown": "unknown"}[outcome.state], outcome
-    return ("pass" if verdicts.passed else "skip"), None
+def _subjects(compiled: Compiled, names: dict[str, Any], ruleset: Ruleset) -> list[Subject | None]:
+    """The items to judge one by one; None where the rule itself must say what it makes of the whole."""
+    items = compiled.items(Scope(dict(names), ruleset.tables)) if compiled.loop else None
+    if items is None or isinstance(items, Unknown):
+        return [None]
+    return [Subject(subject_name(compiled.loop, item, index), item) for index, item in enumerate(items)]
 
 
 def machine(given: dict[str, Any], scope: str, schema: Schema) -> dict[str, Any]:
@@ -116,7 +113,9 @@ def partial(annotation: Any, value: Any, path: str) -> Any:
         for name in value:
             if name not in known:
                 raise RuleError(f"given.{path}.{name} is no fact{suggest(name, known, path)}")
-        return annotation(**{name: partial(field.type, value[name], f"{path}.{name}") if name in value else None for name, field in known.items()})
+        return annotation(
+            **{name: partial(field.type, value[name], f"{path}.{name}") if name in value else None for name, field in known.items()}
+        )
     if get_origin(annotation) in (tuple, list) and isinstance(value, list):
         return tuple(partial(get_args(annotation)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
     try:

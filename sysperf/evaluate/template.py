@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sysperf.evaluate.expression import Expression, Scope, Unknown, compile_expression
+from sysperf.evaluate.expression import Expression, Scope, compile_expression
+from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.schema import Schema
 from sysperf.model.errors import RuleError
+from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral, size
 
 MAX_FILLED = 2_000
-_BLANK = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
-_FILTER = re.compile(r"\|\s*([a-z]+)\s*$")
+_BLANK = lazy(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
+_FILTER = lazy(r"\|\s*([a-z]+)\s*$")
 
 
 def _number(value: Any) -> str:

@@ -13,7 +13,6 @@ from sysperf.evaluate.judge import fingerprint
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record, fact
-from sysperf.model.rule import Severity
 
 
 class Waiver(Record):
@@ -73,8 +72,6 @@ def _waived(outcome: Outcome, waivers: Sequence[Waiver], today: datetime.date, u
 def _stale(waiver: Waiver) -> Outcome:
     return _about(
         "waiver.stale",
-        "info",
-        "A waiver suppresses nothing",
         waiver.rule,
         f"The waiver of `{waiver.rule}` ({waiver.reason}) matches no finding here.",
         "A waiver that nothing needs hides the next finding that happens to match it. Remove it from the configuration file.",
@@ -96,8 +93,6 @@ def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) ->
         kept.append(
             _about(
                 "baseline.stale",
-                "info",
-                "The baseline lists findings that are gone",
                 "",
                 f"{len(gone)} of {len(baseline.accepted)} entries are no longer found: {names}.",
                 "A baseline only shrinks: `sysperf baseline` drops what is fixed, so that it cannot come back unseen.",
@@ -106,8 +101,23 @@ def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) ->
     return kept
 
 
-def _about(rule: str, severity: Severity, title: str, subject: str, message: str, why: str) -> Outcome:
-    return Outcome(rule, "finding", severity, "host", title, subject, message, why, confidence="high", fingerprint=fingerprint(rule, subject))
+_TITLES = {"waiver.stale": "A waiver suppresses nothing", "baseline.stale": "The baseline lists findings that are gone"}
+
+
+def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
+    """A finding about our own lists."""
+    return Outcome(
+        rule,
+        "finding",
+        "info",
+        "host",
+        _TITLES[rule],
+        subject,
+        message,
+        why,
+        confidence="high",
+        fingerprint=fingerprint(rule, subject),
+    )
 
 
 def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> tuple[Baseline, list[Outcome]]:

@@ -1,6 +1,6 @@
-"""The only door to the machine: everything read through it is redacted, escaped and recorded.
+"""The only door to the machine: everything read through it is redacted, escaped and noted.
 
-The record is three things: the evidence under a finding, the content of `sysperf capture`, and the replay of
+The notes are three things: the evidence under a finding, the content of `sysperf capture`, and the replay of
 `--root CAPTURE`, which answers what was recorded and nothing else.
 """
 
@@ -8,31 +8,53 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-import json
 import os
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from sysperf.host import redact
-from sysperf.host.tree import Tree, open_tree
+from sysperf.host.tree import TOO_LARGE, Tree, open_tree
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import CaptureError
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record, convert, from_json
 from sysperf.model.snapshot import Source
-from sysperf.model.text import natural
+from sysperf.model.text import escaped, natural
+
+T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 65_536
+MAX_WORD = 4_096
+MAX_LIST = 65_536
+"""The longest CPU list: 8,192 CPUs, every second one."""
 MANIFEST = "/sysperf/capture.json"
 NOT_CAPTURED = "not in this capture"
 
-_PRINTED = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\n\t\0"
-_CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_CLEANERS: tuple[tuple[re.Pattern[str], Callable[[bytes], bytes]], ...] = (
-    (re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?environ"), redact.environment),
-    (re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?cmdline"), redact.arguments),
-    (re.compile(r"/proc/(?:cmdline|mounts|[^/]+/mountinfo|[^/]+/mounts)"), redact.words),
-)
+_UNESCAPED = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\n\t\0"
+_WILD = frozenset("*?[")
+_NUMBER = lazy(r"[+-]?[0-9]{1,20}")
+_MANIFEST_BYTES = 64 << 20
+
+
+class Answers(Record):
+    """What a machine answered, by question: PATH for a file, ``names:PATH``, ``link:PATH``, ``exists:PATH``, or a call's key."""
+
+    answers: dict[str, Any] = msgspec.field(default_factory=dict)
+    errors: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Manifest(Answers, kw_only=True):
+    """All answers in a capture but the bytes of files, which are files there."""
+
+    schema: int = 1
+    sysperf: str = ""
+    taken_at: str = ""
+    moved: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where a file lies whose path is no name for a member of a tar (``/a/../b``)."""
 
 
 class Host:
@@ -49,14 +71,16 @@ class Host:
         record: bool = False,
         deep: bool = False,
         pythons: tuple[str, ...] = (),
+        answers: Answers | None = None,
     ) -> None:
         self.root = str(root)
         self.deep = deep
         self.pythons = pythons
         self.sources: list[Source] = []
+        self.recording = record
         self._tree = tree if tree is not None else open_tree(Path(root))
-        self._replay: dict[str, Any] = {} if self._tree.live else self._manifest()
-        self.recording: dict[str, Any] | None = {"files": {}, "errors": {}, "names": {}, "links": {}, "calls": {}} if record else None
+        self._manifest = None if self._tree.live or answers is not None else _manifest(self._tree, self.root)
+        self.answers = answers or self._manifest or (Answers() if record else None)
         self._nvml: Any = None
 
     @property
@@ -67,29 +91,32 @@ class Host:
     # ------------------------------------------------------------------ files
 
     def data(self, path: str, limit: int = MAX_BYTES) -> bytes | None:
-        """The bytes of a file, at most `limit` of them, without secrets."""
-        try:
-            raw = self._read(path, limit)
-        except OSError as error:
-            return self._failed(path, error)
-        self.sources.append(Source(path))
-        if self.recording is not None:
-            self.recording["files"][path] = raw
-        return raw
+        """The bytes of a file without secrets; unknown when there are more than `limit`."""
+        raw: bytes | None = self._ask("", path, lambda: self._read(path, limit), bytes)
+        if raw is None or len(raw) <= limit:
+            return raw
+        self.refuse(path, TOO_LARGE)
+        return None
 
     def text(self, path: str, limit: int = MAX_BYTES) -> str | None:
         """The text of a file; control characters other than newline, tab and NUL are escaped."""
         raw = self.data(path, limit)
-        return None if raw is None else printable(raw)
+        if raw is None:
+            return None
+        text = raw.decode("utf-8", "replace")
+        return escaped(text) if raw.translate(None, _UNESCAPED) or not raw.isascii() else text
 
-    def word(self, path: str, limit: int = 4096) -> str | None:
+    def word(self, path: str, limit: int = MAX_WORD) -> str | None:
         """The text of a one-line file without surrounding white space."""
-        text = self.text(path, limit)
-        return None if text is None else text.strip(" \t\n\0")
+        text = self.text(path)
+        if text is None or len(text) <= limit:
+            return text and text.strip(" \t\n\0")
+        self.refuse(path, TOO_LARGE)
+        return None
 
     def number(self, path: str) -> int | None:
         """The whole number in a file; ``max`` and other words are unknown."""
-        return self._parsed(path, int)
+        return self._parsed(path, _whole)
 
     def cpus(self, path: str) -> CpuSet | None:
         """The CPU or node list in a file (``0-3,8``)."""
@@ -109,100 +136,72 @@ class Host:
 
     def names(self, path: str, limit: int = MAX_ENTRIES) -> tuple[str, ...] | None:
         """The names in a folder in natural order (``node9`` before ``node10``); None when it cannot be listed."""
-        try:
-            found = self._names(path, limit)
-        except OSError as error:
-            return self._failed(path, error)
-        if self.recording is not None:
-            self.recording["names"][path] = found
-        self.sources.append(Source(path))
-        return tuple(sorted((printable(name.encode("utf-8", "surrogateescape")) for name in found), key=natural))
+        names: tuple[str, ...] | None = self._ask("names:", path, lambda: self._names(path, limit), tuple[str, ...])
+        return names
 
     def glob(self, pattern: str) -> list[str]:
         """The paths that match shell wildcards, in natural order; nothing when there is none."""
         paths = [""]
-        for part in pattern.strip("/").split("/"):
-            if not any(char in part for char in "*?["):
+        *folders, last = pattern.strip("/").split("/")
+        for part in (*folders, last):
+            if _WILD.isdisjoint(part):
                 paths = [f"{path}/{part}" for path in paths]
-                continue
-            matches = re.compile(fnmatch.translate(part)).match
-            paths = [f"{path}/{name}" for path in paths for name in self.names(path or "/") or () if matches(name)]
-            if not paths:
-                break
-        if "*" in pattern.rpartition("/")[2] or not paths:
-            return paths
-        return [path for path in paths if self.exists(path)]
+            else:
+                paths = [f"{path}/{name}" for path in paths for name in fnmatch.filter(self.names(path or "/") or (), part)]
+            if len(paths) > MAX_ENTRIES:
+                self.refuse(pattern, f"more than {MAX_ENTRIES} paths match")
+                del paths[MAX_ENTRIES:]
+        return paths if not _WILD.isdisjoint(last) else [path for path in paths if self.exists(path)]
 
     def link(self, path: str) -> str | None:
         """The text of a symbolic link."""
-        try:
-            target = self._link(path)
-        except OSError as error:
-            return self._failed(path, error)
-        self.sources.append(Source(path))
-        if self.recording is not None:
-            self.recording["links"][path] = target
-        return printable(target.encode("utf-8", "surrogateescape"))
+        target: str | None = self._ask("link:", path, lambda: self._link(path), str)
+        return target
 
     def exists(self, path: str) -> bool | None:
         """Whether there is such a file. None in a capture that does not say."""
-        known = self._known(path)
-        if known is not None:
-            return known
-        try:
-            found = self._tree.exists(path)
-        except OSError as error:
-            return self._failed(path, error)
-        if not self._tree.complete and not found:
-            return self._failed(path, OSError(errno.ENODATA, NOT_CAPTURED))
-        if self.recording is not None:
-            self.recording["calls"][f"exists:{path}"] = found
-        self.sources.append(Source(path) if found else Source(path, error="No such file or directory"))
+        found: bool | None = self._ask("exists:", path, lambda: self._exists(path), bool)
+        if found is False:
+            self.refuse(path, os.strerror(errno.ENOENT))
         return found
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, key: str, ask: Callable[[], Any]) -> Any:
+    def call(self, key: str, ask: Callable[[], Any], as_type: Any = Any) -> Any:
         """The answer of a system call, command or library call, as JSON-like data; recorded under `key`.
 
         `ask` runs on the live machine only. OSError becomes an unknown with its reason.
         """
-        try:
-            answer = ask() if self.live else self._replayed("calls", key)
-        except OSError as error:
-            return self._failed(key, error, kind="calls")
-        self.sources.append(Source(key))
-        if self.recording is not None:
-            self.recording["calls"][key] = answer
-        return answer
+        return self._ask("", key, lambda: _harmless(ask()) if self.live else _not_captured(), as_type)
 
     def uname(self) -> tuple[str, str] | None:
         """(kernel release, machine architecture)."""
-        answer = self.call("uname", lambda: [os.uname().release, os.uname().machine])
-        return (str(answer[0]), str(answer[1])) if answer else None
+        answer: tuple[str, str] | None = self.call("uname", lambda: (os.uname().release, os.uname().machine), tuple[str, str])
+        return answer
 
     def space(self, path: str) -> dict[str, int] | None:
         """Sizes of the file system that holds `path`: {total_bytes, free_bytes, files, files_free, read_only}."""
-        answer: dict[str, int] | None = self.call(f"space:{path}", lambda: _space(path))
+        answer: dict[str, int] | None = self.call(f"space:{path}", lambda: _space(path), dict[str, int])
         return answer
 
     def owner(self, path: str) -> dict[str, int] | None:
         """Who owns a file and how large it is: {uid, mode, size_bytes}."""
-        answer: dict[str, int] | None = self.call(f"owner:{path}", lambda: _owner(path))
+        answer: dict[str, int] | None = self.call(f"owner:{path}", lambda: _owner(path), dict[str, int])
         return answer
 
     def run(self, command: str) -> str | None:
         """The output of a command of the allow-list (`sysperf.host.commands`), by its name there."""
         from sysperf.host import commands  # noqa: PLC0415 - subprocess costs 10 ms; few audits need it
 
-        answer = self.call(f"run:{command}", lambda: redact.text_lines(commands.run(command)))
-        return None if answer is None else printable(str(answer).encode("utf-8", "replace"))
+        output: str | None = self.call(f"run:{command}", lambda: redact.text(commands.run(command).decode("utf-8", "replace")), str)
+        return output
 
     def probe(self, python: str, name: str, script: str) -> Any:
         """What `script` prints as JSON in the user's interpreter `python`. Only `--deep` asks."""
-        from sysperf.host import commands  # noqa: PLC0415 - as above
+        from sysperf.host import commands  # noqa: PLC0415 - subprocess costs 10 ms; few audits need it
 
-        return self.call(f"probe:{name}:{python}", lambda: _json(commands.probe(python, script)))
+        trusted = any(python == one or python.startswith(f"{one}/") for one in self.pythons)
+        return self.call(f"probe:{name}:{python}", lambda: _json(commands.probe(python, script, trusted=trusted)))
 
     def nvml(self, name: str, *args: int | str) -> Any:
         """The answer of an NVML call: ``nvml("DeviceGetName", 0)`` asks about the GPU with index 0.
@@ -210,23 +209,46 @@ class Host:
         A first argument of a call named ``Device…`` is the GPU's index. Structures become dicts, bytes become text.
         None when NVML, the driver, the permission or the feature is absent; the source says which.
         """
-        key = f"nvml:{name}({','.join(map(str, args))})"
-        if not self.live:
-            return self.call(key, lambda: None)
-        if self._nvml is None:
-            from sysperf.host.nvml import Nvml  # noqa: PLC0415 - pynvml costs 20 ms; only machines with a driver pay
-
-            self._nvml = Nvml()
-        return self.call(key, lambda: self._nvml.ask(name, args))
+        return self.call(f"nvml:{name}({','.join(map(str, args))})", lambda: self._nvml_door().ask(name, args))
 
     # ------------------------------------------------------------------ inside
 
     def refuse(self, path: str, reason: str) -> None:
-        """Note that what was read from `path` makes no sense, so that the unknown has a reason."""
+        """Note why what `path` says is unknown."""
         self.sources.append(Source(path, error=reason))
 
-    def _parsed(self, path: str, parse: Callable[[str], Any]) -> Any:
-        word = self.word(path)
+    def _ask(self, kind: str, path: str, ask: Callable[[], Any], as_type: Any) -> Any:
+        """One question: answered from what was recorded, else asked; noted as a source; kept while recording."""
+        try:
+            answer = ask() if self.answers is None else self._recorded(self.answers, kind + path, ask, as_type)
+        except (OSError, ValueError, RecursionError) as error:
+            self.refuse(path, self._reason(error))
+            return None
+        self.sources.append(Source(path))
+        return answer
+
+    def _recorded(self, known: Answers, key: str, ask: Callable[[], Any], as_type: Any) -> Any:
+        if key in known.errors:
+            raise OSError(known.errors[key])
+        if key in known.answers:
+            return _harmless(convert(known.answers[key], as_type))
+        try:
+            answer = ask()
+        except (OSError, ValueError) as error:
+            if self.recording:
+                known.errors[key] = self._reason(error)
+            raise
+        if self.recording:
+            known.answers[key] = answer
+        return answer
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR) and not self._tree.complete:
+            return NOT_CAPTURED
+        return (isinstance(error, OSError) and error.strerror) or str(error)[:200]
+
+    def _parsed(self, path: str, parse: Callable[[str], T]) -> T | None:
+        word = self.word(path, MAX_LIST)
         if word is None:
             return None
         try:
@@ -236,66 +258,32 @@ class Host:
             return None
 
     def _read(self, path: str, limit: int) -> bytes:
-        if self._known(path) is False:
-            raise OSError(errno.ENOENT, self._replay["errors"].get(path, os.strerror(errno.ENOENT)), path)
-        raw = self._tree.read(path, limit)
-        for pattern, clean in _CLEANERS:
-            if pattern.fullmatch(path):
-                return clean(raw)
-        return raw
+        moved = self._manifest.moved if self._manifest else {}
+        return redact.clean(path, self._tree.read(moved.get(path, path), limit))
 
-    def _names(self, path: str, limit: int) -> list[str]:
-        recorded = self._replay.get("names", {}).get(path)
-        if recorded is not None:
-            return [str(name) for name in recorded][:limit]
-        return self._tree.names(path, limit)
+    def _names(self, path: str, limit: int) -> tuple[str, ...]:
+        self._unsealed()
+        return tuple(sorted((escaped(_utf8(name)) for name in self._tree.names(path, limit)), key=natural))
 
     def _link(self, path: str) -> str:
-        recorded = self._replay.get("links", {}).get(path)
-        return str(recorded) if recorded is not None else self._tree.link(path)
+        self._unsealed()
+        return escaped(_utf8(self._tree.link(path)))
 
-    def _known(self, path: str) -> bool | None:
-        """What a capture of ours says of the existence of a path; None when it says nothing."""
-        if not self._replay:
-            return None
-        if path in self._replay["errors"]:
-            return False
-        answer = self._replay["calls"].get(f"exists:{path}")
-        return answer if isinstance(answer, bool) else None
+    def _exists(self, path: str) -> bool:
+        found = self._tree.exists(path)
+        return found if found or self._tree.complete else _not_captured()
 
-    def _replayed(self, table: str, key: str) -> Any:
-        errors = self._replay.get("errors", {})
-        if key in errors:
-            raise OSError(str(errors[key]))
-        answers = self._replay.get(table, {})
-        if key not in answers:
-            raise OSError(NOT_CAPTURED)
-        return answers[key]
+    def _unsealed(self) -> None:
+        """In a capture of ours, files are there because they were read: its folders and links say nothing else."""
+        if self._manifest:
+            _not_captured()
 
-    def _failed(self, path: str, error: OSError, kind: str = "files") -> None:
-        absent = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        reason = error.strerror or str(error)
-        if absent and not self._tree.complete and path not in self._replay.get("errors", {}):
-            reason = NOT_CAPTURED
-        self.sources.append(Source(path, error=reason))
-        if self.recording is not None:
-            self.recording["errors"][path] = reason
+    def _nvml_door(self) -> Any:
+        if self._nvml is None:
+            from sysperf.host.nvml import Nvml  # noqa: PLC0415 - pynvml costs 20 ms; only machines with a driver pay
 
-    def _manifest(self) -> dict[str, Any]:
-        try:
-            raw = json.loads(self._tree.read(MANIFEST, 64 << 20))
-        except (OSError, ValueError):
-            return {}
-        tables = ("errors", "names", "links", "calls")
-        return {table: raw[table] if isinstance(raw.get(table), dict) else {} for table in tables} if isinstance(raw, dict) else {}
-
-
-def printable(raw: bytes) -> str:
-    """Text whose control and direction characters are spelled out, except newline, tab and NUL."""
-    text = raw.decode("utf-8", "replace")
-    if not raw.translate(None, _PRINTED) and text.isascii():
-        return text
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+            self._nvml = Nvml()
+        return self._nvml
 
 
 def failures(sources: Iterable[Source], limit: int = 200) -> tuple[Source, ...]:
@@ -307,6 +295,51 @@ def failures(sources: Iterable[Source], limit: int = 200) -> tuple[Source, ...]:
             if len(found) >= limit:
                 break
     return tuple(found.values())
+
+
+def _manifest(tree: Tree, root: str) -> Manifest | None:
+    """What a capture of ours says was asked; None in a root that others made."""
+    try:
+        raw = tree.read(MANIFEST, _MANIFEST_BYTES)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise CaptureError(f"{root}{MANIFEST}: {error.strerror}", "make the capture again with `sysperf capture`") from None
+    try:
+        found: Manifest = from_json(raw, Manifest)
+    except ValueError as error:
+        raise CaptureError(f"{root}{MANIFEST}: {error}", "it is damaged, or a newer sysperf made it: update this one") from None
+    if any(key.startswith("/") for key in found.answers):
+        raise CaptureError(f"{root}{MANIFEST}: holds what belongs into files", "make the capture again with `sysperf capture`")
+    if found.schema != Manifest().schema:
+        raise CaptureError(f"{root}: a newer sysperf ({found.sysperf[:20]}) made this capture", "update this one")
+    return found
+
+
+def _whole(word: str) -> int:
+    # int() alone would also take "1_0", other scripts' digits, and thousands of them.
+    if not _NUMBER.fullmatch(word):
+        raise ValueError(f"not a number: {word[:40]!r}")
+    return int(word)
+
+
+def _not_captured() -> Any:
+    raise OSError(NOT_CAPTURED)
+
+
+def _harmless(answer: Any) -> Any:
+    """Plain data whose texts are escaped."""
+    if isinstance(answer, str):
+        return escaped(answer)
+    if isinstance(answer, list | tuple):
+        return type(answer)(map(_harmless, answer))
+    if isinstance(answer, dict):
+        return {_harmless(key): _harmless(value) for key, value in answer.items()}
+    return answer
+
+
+def _utf8(name: str) -> str:
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _space(path: str) -> dict[str, int]:
@@ -326,8 +359,9 @@ def _owner(path: str) -> dict[str, int]:
 
 
 def _json(raw: bytes) -> Any:
-    lines = raw.decode("utf-8", "replace").strip().splitlines()
+    """The JSON in the last line: what the imports of the user's packages print comes before it."""
+    lines = raw.strip().splitlines()
     try:
-        return json.loads(lines[-1]) if lines else {}
+        return from_json(lines[-1], Any) if lines else {}
     except ValueError:
         raise OSError("the probe's answer is no JSON") from None

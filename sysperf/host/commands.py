@@ -1,13 +1,22 @@
-"""The commands that sysperf may run: fixed arguments, fixed folders, a time limit, no shell."""
+"""The commands that sysperf may run: fixed arguments, fixed folders, bounded time and output, no shell."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import pwd
+import selectors
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 SECONDS = 10.0
+PROBE_SECONDS = 60.0
 MAX_OUTPUT_BYTES = 8 << 20
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -19,63 +28,95 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 def run(name: str) -> bytes:
     """The standard output of an allowed command. Raises OSError when it is absent, fails or takes too long."""
-    argv = ALLOWED[name]
-    program = argv[0] if argv[0].startswith("/") else _find(argv[0])
-    try:
-        done = subprocess.run(
-            (program, *argv[1:]),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=SECONDS,
-            env={"PATH": ":".join(FOLDERS), "LC_ALL": "C"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"`{argv[0]}` took longer than {SECONDS:.0f} s") from None
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise OSError(f"`{argv[0]}` failed: {reason[-1][:200] if reason else f'exit {done.returncode}'}")
-    if len(done.stdout) > MAX_OUTPUT_BYTES:
-        raise OSError(f"`{argv[0]}` printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
-    return done.stdout
+    program, *arguments = ALLOWED[name]
+    return output((_found(program), *arguments), f"`{program}`", SECONDS)
 
 
-def _find(program: str) -> str:
-    for folder in FOLDERS:
-        path = f"{folder}/{program}"
-        if os.access(path, os.X_OK):
-            return path
-    raise FileNotFoundError(f"`{program}` is not installed")
-
-
-PROBE_SECONDS = 60.0
-
-
-def probe(python: str, script: str) -> bytes:
+def probe(python: str, script: str, *, trusted: bool = False) -> bytes:
     """The standard output of `script` in the user's own interpreter, isolated from the current folder.
 
-    When root asks, the interpreter runs as the user who owns it: root executes nobody else's files.
+    The packages of an environment run code when its interpreter starts. So root runs it as the user to whom it belongs,
+    and others run nobody else's unless it was named on the command line (`trusted`).
     """
-    owner = os.stat(python)
-    as_owner = {}
-    if os.geteuid() == 0 and owner.st_uid != 0:
-        as_owner = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+    me = os.geteuid()
+    owners = _owners(python) - {0, me}
+    if len(owners) > 1 or (owners and me != 0 and not trusted):
+        raise OSError(errno.EPERM, f"belongs to another user (uid {min(owners)}): name it with --python if you trust it")
+    return output((python, "-E", "-c", script), "the probe", PROBE_SECONDS, owners.pop() if owners and me == 0 else me)
+
+
+def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = None) -> bytes:
+    """The standard output of a command that runs in a session of its own, of which nothing outlives this call.
+
+    Raises OSError when it fails, takes longer than `seconds` or prints more than `MAX_OUTPUT_BYTES`.
+    """
+    gid, home = _account(os.geteuid() if uid is None else uid)
+    become = {} if uid in (None, os.geteuid()) else {"user": uid, "group": gid, "extra_groups": []}
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": ":".join(FOLDERS), "LC_ALL": "C.UTF-8", "HOME": home},
+        cwd="/",
+        start_new_session=True,
+        **become,  # type: ignore[call-overload]  # its overloads take no dict
+    )
+    with process:
+        try:
+            deadline = time.monotonic() + seconds
+            printed, complaint = _printed(process, what, deadline)
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise OSError(f"{what} took too long") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        reason = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise OSError(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}")
+    return printed
+
+
+def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tuple[bytes, bytes]:
+    """What a process prints to its standard output and error until it closes them."""
+    found = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as open_streams:
+        for stream in found:
+            open_streams.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # both are pipes
+        while open_streams.get_map():
+            ready = open_streams.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise OSError(f"{what} took too long")
+            for key, _ in ready:
+                part = os.read(key.fd, 65_536)
+                found[key.fileobj] += part  # type: ignore[index]  # one of the two
+                if not part:
+                    open_streams.unregister(key.fileobj)
+                if len(found[key.fileobj]) > MAX_OUTPUT_BYTES:  # type: ignore[index]
+                    raise OSError(f"{what} printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
+    return tuple(map(bytes, found.values()))  # type: ignore[return-value]  # two of them
+
+
+def _found(program: str) -> str:
+    for path in (program,) if program.startswith("/") else (f"{folder}/{program}" for folder in FOLDERS):
+        if os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError(errno.ENOENT, f"`{program}` is not installed")
+
+
+def _owners(python: str) -> set[int]:
+    """Whose files an interpreter runs: its own, its environment's and its packages'."""
+    program = Path(python)
+    prefix = program.parent.parent
+    files = (program, program.resolve(), program.parent, prefix, *prefix.glob("lib/python3*/*-packages"))
+    return {file.lstat().st_uid for file in files}
+
+
+def _account(uid: int) -> tuple[int, str]:
+    """Main group and home of a user; a user without an account has its own number and no home."""
     try:
-        done = subprocess.run(
-            (python, "-I", "-c", script),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=PROBE_SECONDS,
-            env={"PATH": ":".join(FOLDERS), "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
-            cwd="/",
-            check=False,
-            **as_owner,  # type: ignore[call-overload]  # the overloads of run() do not take a dict
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"the probe took longer than {PROBE_SECONDS:.0f} s") from None
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise OSError(f"the probe failed: {reason[-1][:200] if reason else f'exit {done.returncode}'}")
-    return done.stdout[:MAX_OUTPUT_BYTES]
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return uid, "/nonexistent"
+    return entry.pw_gid, entry.pw_dir

@@ -87,15 +87,20 @@ def _serve(tasks: SimpleQueue[tuple[str, Arguments] | None], answers: SimpleQueu
     answers.put(problem)
     handles: dict[int, Any] = {}
     while not problem and (task := tasks.get()) is not None:
-        try:
-            answers.put(_call(library, handles, *task))
-        except library.NVMLError as error:
-            answers.put(OSError(_said(error)))
-        except (TypeError, ValueError, ctypes.ArgumentError, AttributeError, IndexError) as error:
-            answers.put(OSError(f"{type(error).__name__}: {error}"[:200]))
+        answers.put(_answer(library, handles, *task))
     if not problem:
         with contextlib.suppress(library.NVMLError):
             library.nvmlShutdown()
+
+
+def _answer(library: Any, handles: dict[int, Any], name: str, args: Arguments) -> Any:
+    """The answer, or the reason why there is none as an OSError."""
+    try:
+        return _call(library, handles, name, args)
+    except library.NVMLError as error:
+        return OSError(_said(error))
+    except (TypeError, ValueError, ctypes.ArgumentError, AttributeError, IndexError) as error:
+        return OSError(f"{type(error).__name__}: {error}"[:200])
 
 
 def _opened() -> tuple[Any, str | None]:
@@ -139,9 +144,7 @@ def _said(error: Exception) -> str:
 
 def plain(value: Any) -> Any:
     """NVML's structures, objects, arrays and bytes as dicts, lists and text; its "not available" as None."""
-    if value is None or isinstance(value, bool | float | str):
-        return value
-    if isinstance(value, int):
+    if value is None or isinstance(value, bool | int | float | str):
         return None if value == _NOT_AVAILABLE else value
     if isinstance(value, bytes):
         return value.split(b"\0")[0].decode("utf-8", "replace")
@@ -149,9 +152,7 @@ def plain(value: Any) -> Any:
         return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array | list | tuple):
         return [plain(item) for item in value]
-    if hasattr(value, "value"):
-        return plain(value.value)
-    return {name: plain(inner) for name, inner in vars(value).items()} if hasattr(value, "__dict__") else str(value)
+    return plain(value.value) if hasattr(value, "value") else {name: plain(inner) for name, inner in vars(value).items()}
 
 
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

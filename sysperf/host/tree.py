@@ -1,28 +1,31 @@
-"""The files of a machine: this one, an unpacked capture, or a packed one. All three answer alike.
+"""The files of a machine: this one, or a captured one that lies in a folder or an archive. All answer alike.
 
-A capture is foreign input: symbolic links are followed by this module and never leave the capture, sizes and counts
-are bounded, and only plain files are opened.
+A capture is foreign input: its symbolic links are followed here, not by the kernel, and never lead out of it; sizes
+and counts are bounded; and only plain files are opened.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from sysperf.model.errors import CaptureError
+from sysperf.model.pattern import lazy
 
 MAX_LINKS = 40
-MAX_MEMBER_BYTES = 32 << 20
-MAX_TOTAL_BYTES = 512 << 20
-MAX_MEMBERS = 500_000
+MAX_PATH = 4_096
 ESCAPES = "leads out of the captured root"
-_TOP = ("proc", "sys", "etc", "usr", "sysperf")
+TOO_LARGE = "larger than sysperf reads of such a file"
+NOT_PLAIN = "not a plain file"
+KERNEL_FOLDERS = frozenset(("proc", "sys", "etc", "usr", "sysperf"))
+"""What a root holds; a single folder of another name is taken for a wrapper around the root, as hwloc packs it."""
+
+# Below these the kernel itself answers. The links of a process (root, cwd, fd) can lead to any file of its user.
+_OF_KERNEL = lazy(r"/(?:sys|proc)/(?!.*/(?:root|cwd|fd|map_files)/)")
+_FOLDERS_KEPT = 100_000
 
 
 class Tree(Protocol):
@@ -48,7 +51,7 @@ class Live:
     complete = True
 
     def read(self, path: str, limit: int) -> bytes:
-        return _read(path, limit)
+        return _read(path, limit) if _OF_KERNEL.match(path) else _read_plain(path, limit)
 
     def names(self, path: str, limit: int) -> list[str]:
         return _names(path, limit)
@@ -64,14 +67,14 @@ class Live:
         return True
 
 
-class _Captured:
-    """Links resolved inside the root, as a kernel would under chroot, except that leaving it is an error."""
+class Captured:
+    """Resolves links inside a root as the kernel would under chroot, except that leaving the root is an error."""
 
     live = False
     complete = False
 
     def __init__(self) -> None:
-        self._folders: dict[str, str] = {"": ""}
+        self._folders = {"": ""}
 
     def _target(self, path: str) -> str | None:
         """The text of the link at this resolved path, or None when it is no link."""
@@ -79,15 +82,25 @@ class _Captured:
 
     def resolve(self, path: str) -> str:
         """The path inside the root ("" is the root itself) without any link in it."""
+        folder, name = self._split(path)
+        return self._walk(folder, name)
+
+    def _beside(self, path: str) -> str:
+        """The path inside the root of the last name itself, be it a link or not."""
+        folder, name = self._split(path)
+        return self._walk(folder, name) if name in ("", ".", "..") else f"{folder}/{name}".lstrip("/")
+
+    def _split(self, path: str) -> tuple[str, str]:
         parent, _, name = path.strip("/").rpartition("/")
-        if parent not in self._folders:
-            if len(self._folders) > 100_000:
+        folder = self._folders.get(parent)
+        if folder is None:
+            if len(self._folders) >= _FOLDERS_KEPT:
                 self._folders = {"": ""}
-            self._folders[parent] = self._walk("", parent)
-        return self._walk(self._folders[parent], name)
+            folder = self._folders[parent] = self._walk("", parent)
+        return folder, name
 
     def _walk(self, start: str, path: str) -> str:
-        done = start.split("/") if start else []
+        here = start
         todo = path.split("/")[::-1]
         links = 0
         while todo:
@@ -95,30 +108,33 @@ class _Captured:
             if part in ("", "."):
                 continue
             if part == "..":
-                if not done:
-                    raise OSError(errno.EXDEV, ESCAPES, path)
-                done.pop()
+                here = _parent(here, path)
                 continue
-            here = "/".join((*done, part))
-            target = self._target(here)
+            inside = f"{here}/{part}" if here else part
+            if len(inside) > MAX_PATH:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+            target = self._target(inside)
             if target is None:
-                done.append(part)
+                here = inside
                 continue
             links += 1
             if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             if target.startswith("/"):
-                done = []
-            todo.extend(target.split("/")[::-1])
-        return "/".join(done)
+                here = ""
+            todo.extend(target[: MAX_PATH + 1].split("/")[::-1])
+        return here
 
 
-class Folder(_Captured):
+class Folder(Captured):
     """An unpacked capture."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
-        self._root = str(_top_folder(root))
+        try:
+            self._root = str(_unwrapped(root))
+        except OSError as error:
+            raise CaptureError(f"{root}: cannot be listed ({error.strerror})", "a capture must be readable by you") from None
 
     def _full(self, inside: str) -> str:
         return f"{self._root}/{inside}" if inside else self._root
@@ -132,177 +148,92 @@ class Folder(_Captured):
             raise
 
     def read(self, path: str, limit: int) -> bytes:
-        return _read(self._full(self.resolve(path)), limit, plain=True)
+        return _read_plain(self._full(self.resolve(path)), limit, os.O_NOFOLLOW)
 
     def names(self, path: str, limit: int) -> list[str]:
         return _names(self._full(self.resolve(path)), limit)
 
     def link(self, path: str) -> str:
-        parent, _, name = path.strip("/").rpartition("/")
-        return os.readlink(self._full(f"{self.resolve(parent)}/{name}".strip("/")))
+        return os.readlink(self._full(self._beside(path)))
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._full(self.resolve(path)))
 
 
-class Archive(_Captured):
-    """A packed capture, held in memory: tar, plain or compressed by gzip, bzip2, xz or zstd."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._files: dict[str, bytes] = {}
-        self._links: dict[str, str] = {}
-        self._too_large: set[str] = set()
-        try:
-            with _open_tar(path) as tar:
-                self._load(tar)
-        except (tarfile.TarError, EOFError, ValueError, OSError, ImportError) as error:
-            if isinstance(error, CaptureError):
-                raise
-            raise CaptureError(
-                f"{path}: not a readable capture ({error})", "a capture is a folder or a tar made by `sysperf capture OUT.tar.zst`"
-            ) from None
-        self._strip_top()
-        self._children: dict[str, set[str]] = {"": set()}
-        for name in (*self._files, *self._links, *self._too_large):
-            self._enter(name)
-
-    def _load(self, tar: tarfile.TarFile) -> None:
-        total = 0
-        for count, member in enumerate(tar):
-            name = "/".join(part for part in member.name.split("/") if part not in ("", "."))
-            if count >= MAX_MEMBERS or total > MAX_TOTAL_BYTES:
-                raise ValueError(f"more than {MAX_MEMBERS} files or {MAX_TOTAL_BYTES >> 20} MiB")
-            if ".." in name.split("/"):
-                raise ValueError(f"member {member.name[:80]!r} {ESCAPES}")
-            if member.issym():
-                self._links[name] = member.linkname
-            elif member.islnk():
-                linked = "/".join(part for part in member.linkname.split("/") if part not in ("", "."))
-                self._files[name] = self._files.get(linked, b"")
-            elif member.isreg() and member.size > MAX_MEMBER_BYTES:
-                self._too_large.add(name)
-            elif member.isreg():
-                content = tar.extractfile(member)
-                self._files[name] = content.read() if content else b""
-                total += member.size
-
-    def _strip_top(self) -> None:
-        names = (*self._files, *self._links, *self._too_large)
-        tops = {name.partition("/")[0] for name in names}
-        if len(tops) != 1 or not tops.isdisjoint(_TOP):
-            return
-        cut = len(tops.pop()) + 1
-        self._files = {name[cut:]: data for name, data in self._files.items()}
-        self._links = {name[cut:]: target for name, target in self._links.items()}
-        self._too_large = {name[cut:] for name in self._too_large}
-
-    def _enter(self, name: str) -> None:
-        while name:
-            parent, _, last = name.rpartition("/")
-            siblings = self._children.setdefault(parent, set())
-            if last in siblings:
-                return
-            siblings.add(last)
-            name = parent
-
-    def _target(self, path: str) -> str | None:
-        return self._links.get(path)
-
-    def read(self, path: str, limit: int) -> bytes:
-        inside = self.resolve(path)
-        data = self._files.get(inside)
-        if data is None:
-            if inside in self._children:
-                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-            code = errno.EFBIG if inside in self._too_large else errno.ENOENT
-            raise OSError(code, os.strerror(code), path)
-        if len(data) > limit:
-            raise OSError(errno.EFBIG, f"larger than {limit} bytes", path)
-        return data
-
-    def names(self, path: str, limit: int) -> list[str]:
-        inside = self.resolve(path)
-        if inside not in self._children:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return list(self._children[inside])[:limit]
-
-    def link(self, path: str) -> str:
-        parent, _, name = path.strip("/").rpartition("/")
-        target = self._links.get(f"{self.resolve(parent)}/{name}".strip("/"))
-        if target is None:
-            raise OSError(errno.EINVAL, "not a link", path)
-        return target
-
-    def exists(self, path: str) -> bool:
-        inside = self.resolve(path)
-        return inside in self._files or inside in self._children or inside in self._links
-
-
 def open_tree(root: Path) -> Tree:
     """The tree at `root`: ``/``, a folder or an archive. Raises CaptureError when there is none."""
-    if root == Path("/"):
+    if str(root) == "/":
         return Live()
-    if root.is_dir():
-        return Folder(root)
-    if root.is_file():
+    try:
+        mode = root.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{root}: no such capture ({getattr(error, 'strerror', error)})", HINT) from None
+    if stat.S_ISDIR(mode):
+        return Live() if root.samefile("/") else Folder(root)
+    if stat.S_ISREG(mode):
+        from sysperf.host.archive import Archive  # noqa: PLC0415 - four decompressors, which live audits do not need
+
         return Archive(root)
-    raise CaptureError(f"{root}: no such capture", "give a folder or a tar made by `sysperf capture OUT.tar.zst`")
+    raise CaptureError(f"{root}: {NOT_PLAIN}", HINT)
 
 
-def _top_folder(root: Path) -> Path:
+HINT = "a capture is a folder or a tar made by `sysperf capture OUT.tar.zst`"
+
+
+def _parent(inside: str, path: str) -> str:
+    if not inside:
+        raise OSError(errno.EXDEV, ESCAPES, path)
+    return inside.rpartition("/")[0]
+
+
+def _unwrapped(root: Path) -> Path:
     """The folder that holds proc or sys: `root`, or the only folder in it."""
-    inside = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
-    if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() and inside[0].name not in _TOP:
-        return inside[0]
-    return root
+    inside: list[os.DirEntry[str]] = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                inside.append(entry)
+            if len(inside) > 1:
+                return root
+    if not inside:
+        raise CaptureError(f"{root}: holds no files", HINT)
+    wrapper = inside[0]
+    return Path(wrapper.path) if wrapper.is_dir(follow_symlinks=False) and wrapper.name not in KERNEL_FOLDERS else root
 
 
-def _read(path: str, limit: int, *, plain: bool = False) -> bytes:
-    # O_NONBLOCK: a FIFO or a device in a captured tree must not make us wait.
+def _read(path: str, limit: int) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        if plain and not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", path)
         parts: list[bytes] = []
         while part := os.read(handle, 65_536):  # files of /proc come in pages: only an empty read is the end
             parts.append(part)
             limit -= len(part)
             if limit < 0:
-                raise OSError(errno.EFBIG, "larger than sysperf reads of such a file", path)
+                raise OSError(errno.EFBIG, TOO_LARGE, path)
         return b"".join(parts)
     finally:
         os.close(handle)
 
 
+def _read_plain(path: str, limit: int, flags: int = 0) -> bytes:
+    # Looked at before it is opened: to open a device can act (a watchdog starts, a tape winds), a FIFO can block.
+    peek = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+    try:
+        mode = os.fstat(peek).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, NOT_PLAIN, path)
+        return _read(f"/proc/self/fd/{peek}", limit)
+    finally:
+        os.close(peek)
+
+
 def _names(path: str, limit: int) -> list[str]:
-    names = []
+    names: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:
             if len(names) >= limit:
                 raise OSError(errno.EOVERFLOW, f"more than {limit} entries", path)
             names.append(entry.name)
     return names
-
-
-@contextlib.contextmanager
-def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    with path.open("rb") as raw:
-        magic = raw.read(4)
-        raw.seek(0)
-        if magic == b"\x28\xb5\x2f\xfd":
-            with zstd().ZstdFile(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-                yield tar
-        else:
-            with tarfile.open(fileobj=raw, mode="r|*") as tar:
-                yield tar
-
-
-def zstd():  # type: ignore[no-untyped-def]  # a module, whose home depends on the Python
-    """The zstd module: in the standard library from Python 3.14, else its backport."""
-    try:
-        from compression import zstd as module  # noqa: PLC0415 - only captures need it
-    except ImportError:
-        from backports import zstd as module  # noqa: PLC0415
-    return module
-

@@ -5,10 +5,12 @@ Kernel  https://docs.kernel.org/core-api/printk-formats.html#bitmap-and-its-deri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
-_MASK = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
+from sysperf.model.pattern import lazy
+
+_NUMBER = lazy(r"[0-9]{1,6}")
+_MASK = lazy(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
 
 LARGEST = 65_535
 """The largest number accepted: eight times the 8,192 CPUs that Linux can be built for. Bounds memory."""
@@ -125,8 +127,8 @@ def _bounded(number: int) -> int:
 
 
 def _number(text: str) -> int:
-    # int() would also take "+1", "1_0" and other scripts' digits, which the kernel never writes.
-    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+    # int() alone would also take "+1", "1_0" and other scripts' digits, which the kernel never writes.
+    if not _NUMBER.fullmatch(text):
         raise ValueError(f"not a CPU number: {text[:20]!r}")
     return _bounded(int(text))
 
@@ -148,6 +150,8 @@ def _groups(stride: str, width: int) -> int:
     used, group = _number(used_text), _number(group_text)
     if not 1 <= used <= group:
         raise ValueError(f"bad stride {stride[:40]!r}")
-    count = -(-width // group)
-    every_group = ((1 << group * count) - 1) // ((1 << group) - 1)
-    return every_group * ((1 << used) - 1)
+    bits = (1 << used) - 1
+    while group < width:
+        bits |= bits << group
+        group *= 2
+    return bits

@@ -1,7 +1,5 @@
 """What differs between machines."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from sysperf.model.record import Record, fact

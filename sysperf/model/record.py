@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.version import Version
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[type], type]:
+        """Tell type checkers that subclasses are frozen too; Python 3.10 has no such decorator, and needs none."""
+        return lambda cls: cls
+
 
 _FROM_TEXT: dict[type, Callable[[str], Any]] = {CpuSet: CpuSet.parse, Version: Version}
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A noun with named fields. Lists are tuples, units are in names, None means unknown."""
 

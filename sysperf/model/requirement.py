@@ -10,15 +10,16 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
+from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
 from sysperf.model.version import Version
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 20
-_LINE = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?)\s*(?:\[([^\]]{0,500})\])?\s*\(?([^;()@]*)\)?\s*(?:;(.*))?")
-_CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*([0-9A-Za-z.+!_*-]{1,100})\s*")
-_TOKEN = re.compile(r"\s*(?:(\()|(\))|(and|or)\b|(not\s+in|in|===|==|~=|!=|<=|>=|<|>)|'([^']*)'|\"([^\"]*)\"|([a-z_]+))")
-_SEPARATORS = re.compile(r"[-_.]+")
+_LINE = lazy(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?)\s*(?:\[([^\]]{0,500})\])?\s*\(?([^;()@]*)\)?\s*(?:;(.*))?")
+_CLAUSE = lazy(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*([0-9A-Za-z.+!_*-]{1,100})\s*")
+_TOKEN = lazy(r"\s*(?:(\()|(\))|(and|or)\b|(not\s+in|in|===|==|~=|!=|<=|>=|<|>)|'([^']*)'|\"([^\"]*)\"|([a-z_]+))")
+_SEPARATORS = lazy(r"[-_.]+")
 
 Ordered = Callable[[Version, Version], bool]
 _ORDERS: dict[str, Ordered] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

@@ -111,15 +111,23 @@ class Preload(Fix, tag="preload", tag_field="kind", kw_only=True):
 class Bind(Fix, tag="bind", tag_field="kind", kw_only=True):
     """Start the program with CPUs and memory near something."""
 
-    to: Literal["gpu-node", "node", "physical-cores", "performance-cores", "allowed"]
+    to: Literal[
+        "gpu-node",
+        "node",
+        "rank-share",
+        "memory-preferred",
+        "memory-strict",
+        "memory-interleave",
+        "physical-cores",
+        "performance-cores",
+        "allowed",
+    ]
 
 
 class Advice(Fix, tag="advice", tag_field="kind", kw_only=True):
     """Something that a person does. `command` is printed for them, never run; values in it are quoted for a shell."""
 
-    by: Literal[
-        "code", "command", "package", "driver", "container", "scheduler", "service", "boot", "bios", "hardware", "environment"
-    ]
+    by: Literal["code", "command", "package", "driver", "container", "scheduler", "service", "boot", "bios", "hardware", "environment"]
     text: str = ""
     command: str = ""
     undo: str = ""

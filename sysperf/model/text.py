@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-_PLAIN = re.compile(r"[ -~]*")
-_ACTIVE = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
-_SIZE = re.compile(r"\s*([0-9]{1,18})\s*([kKMGTP]?)i?[bB]?\s*")
+from sysperf.model.pattern import lazy
+
+_PLAIN = lazy(r"[ -~]*")
+_ACTIVE = lazy(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+_SIZE = lazy(r"\s*([0-9]{1,18})\s*([kKmMgGtTpP]?)i?[bB]?\s*")
+_NEXT_UNIT = 1023.95  # from here on, one decimal prints 1024.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_NUMBER = re.compile(r"([0-9]{1,18})")
+_NUMBER = lazy(r"([0-9]{1,18})")
 
 
 def neutral(text: str, limit: int = 400) -> str:
@@ -34,14 +36,13 @@ def _visible(char: str) -> str:
 
 
 def _spelled(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x1_0000 else f"\\U{code:08x}"
+    return f"\\x{ord(char):02x}" if char < "\u0100" else char.encode("unicode_escape").decode()
 
 
 def size(count: float) -> str:
     """A number of bytes for people: ``64 MiB``, ``381.5 MiB``, ``1.5 TiB``."""
     unit = 0
-    while abs(count) >= 1023.95 and unit < len(_UNITS) - 1:  # what would print as 1024.0 belongs to the next unit
+    while abs(count) >= _NEXT_UNIT and unit < len(_UNITS) - 1:
         count /= 1024
         unit += 1
     return f"{f'{count:.1f}'.removesuffix('.0')} {_UNITS[unit]}"

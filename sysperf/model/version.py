@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import re
 
-_RELEASE = re.compile(r"\s*[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})")
-_STAGE = re.compile(r"[-_.]?(dev|alpha|a|beta|b|preview|pre|rc|c|post)[-_.]?([0-9]{0,9})(?![A-Za-z])", re.IGNORECASE)
+from sysperf.model.pattern import lazy
+
+_RELEASE = lazy(r"\s*[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})")
+_STAGE = lazy(r"[-_.]?(dev|alpha|a|beta|b|preview|pre|rc|c|post)[-_.]?([0-9]{0,9})(?![A-Za-z])", re.IGNORECASE)
+_LONGEST = 200
 _RANKS = {"dev": -4, "alpha": -3, "a": -3, "beta": -2, "b": -2, "preview": -1, "pre": -1, "rc": -1, "c": -1, "post": 1}
 
 
@@ -22,7 +25,7 @@ class Version:
 
     def __init__(self, text: str) -> None:
         release = _RELEASE.match(text)
-        if not release or len(text) > 200:
+        if not release or len(text) > _LONGEST:
             raise ValueError(f"not a version: {text[:40]!r}")
         self.text = text.strip()
         self.numbers = tuple(int(number) for number in release[1].split("."))

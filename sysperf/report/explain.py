@@ -2,64 +2,94 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from sysperf.model.knob import SYSCTLS, SYSFS
 from sysperf.model.rule import AnyFix, Rule, Sysctl, Sysfs
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page
+from sysperf.report.words import LONGEST_TEXT, NEEDS, SAFETY, command, paragraphs
+
+_TITLES = {
+    "env": "start the program with other environment variables",
+    "preload": "preload an allocator",
+    "bind": "start the program bound to the right CPUs",
+    "nvml": "change a GPU setting",
+    "affinity": "let the process use more CPUs",
+    "migrate-pages": "move its memory",
+}
 
 
 def render(rule: Rule, *, color: bool, width: int) -> str:
     """What the rule looks at, why it matters, what to do, and who says so."""
-    bold, end = ("\x1b[1m", "\x1b[0m") if color else ("", "")
-    lines = [f"{bold}{rule.id}{end}  {rule.title}", f"{rule.severity}, confidence {rule.confidence}, scope {rule.scope}, {rule.file}", ""]
-    for paragraph in rule.explain.strip().split("\n\n"):
-        lines += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
-    for title, section in (("When", _when(rule)), ("Fix", _fixes(rule)), ("Gain", _gain(rule)), ("Sources", iter(rule.refs))):
-        wrapped = [line for text in section for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)]
-        lines += [f"{bold}{title}{end}", *wrapped, ""] if wrapped else []
-    return "\n".join(lines).rstrip()
-
-
-def _when(rule: Rule) -> Iterator[str]:
-    if rule.for_each:
-        yield f"for each {rule.for_each}"
-    if rule.applies:
-        yield f"applies where  {rule.applies}"
-    yield f"reported when  {rule.when}"
-    for guard in rule.unless:
-        yield f"not when  {guard.when}  ({guard.because})"
-    for name, value in rule.params.items():
-        yield f"p.{name} = {value}  (a site can override it)"
-
-
-def _fixes(rule: Rule) -> Iterator[str]:
+    page = Page(Ink(color), width)
+    page.paragraph(neutral(rule.id), "strong")
+    page.paragraph(neutral(rule.title))
+    page.paragraph(f"{rule.severity}, {rule.confidence} confidence, scope {rule.scope}, {neutral(rule.file)}".removesuffix(", "), "dim")
+    for paragraph in paragraphs(rule.explain):
+        page.line()
+        page.paragraph(paragraph)
+    for section in (_when(rule), _gain(rule)):
+        page.line()
+        for label, text in section:
+            page.labelled(label, neutral(text, LONGEST_TEXT))
     for fix in rule.fix:
-        parts = [fix.title or _what(fix), getattr(fix, "text", ""), getattr(fix, "command", ""), fix.note]
-        needs = f", needs {fix.needs}" if fix.needs else ""
-        numerics = ", may change results" if fix.numerics else ""
-        yield f"{fix.safety}{needs}{numerics}: {'; '.join(part for part in parts if part)}"
+        page.line()
+        _fix(page, fix)
+    page.line()
+    for number, ref in enumerate(rule.refs):
+        page.verbatim("" if number else "sources", neutral(ref))
+    return str(page)
+
+
+def _when(rule: Rule) -> Iterator[tuple[str, str]]:
+    if rule.for_each:
+        yield "for each", rule.for_each
+    if rule.applies:
+        yield "applies", rule.applies
+    yield "reported", rule.when
+    for guard in rule.unless:
+        yield "not when", f"{guard.when} ({guard.because})"
+    for name, value in rule.params.items():
+        yield "limit", f"p.{name} = {value} (a site can override it)"
+
+
+def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
+    if rule.impact:
+        claim = f": {rule.impact.claim}" if rule.impact.claim else ""
+        cite = f" ({rule.impact.cite})" if rule.impact.cite else ""
+        yield (
+            "gain",
+            f"{rule.impact.metric}, {rule.impact.basis.replace('-', ' ')}{claim}{cite}; unmeasured on this machine until you measure it",
+        )
+    if rule.measure:
+        least = f"below {rule.measure.min_effect:.0%} it is called no gain"
+        yield "measure", f"can be tested by the experiment {rule.measure.experiment}; {least}"
+
+
+def _fix(page: Page, fix: AnyFix) -> None:
+    parts = (SAFETY[fix.safety], NEEDS.get(fix.needs, ""), "results may change" if fix.numerics else "")
+    title = fix.title or getattr(fix, "text", "") or _what(fix)
+    page.labelled("fix", f"{neutral(title, LONGEST_TEXT)} ({', '.join(part for part in parts if part)})")
+    for label, text in (("", getattr(fix, "command", "")), ("undo", getattr(fix, "undo", ""))):
+        for number, line in enumerate(command(text)):
+            page.verbatim("" if number else label, line, "command")
+    source = _source(fix)
+    if source:
+        page.verbatim("source", source)
+    page.labelled("note", neutral(fix.note, LONGEST_TEXT))
 
 
 def _what(fix: AnyFix) -> str:
     if isinstance(fix, Sysctl):
-        return f"set {fix.key} to {fix.value} ({SYSCTLS[fix.key].source})"
+        return f"set {fix.key} to {fix.value}"
     if isinstance(fix, Sysfs):
         return f"set {fix.knob} to {fix.value} in {SYSFS[fix.knob].path}"
-    return {
-        "env": "start the program with other environment variables",
-        "preload": "preload an allocator",
-        "bind": "start the program bound to the right CPUs",
-        "nvml": "change a GPU setting",
-        "affinity": "let the process use more CPUs",
-        "migrate-pages": "move its memory",
-    }.get(str(type(fix).__struct_config__.tag), "")
+    return _TITLES.get(str(type(fix).__struct_config__.tag), "")
 
 
-def _gain(rule: Rule) -> Iterator[str]:
-    if rule.impact:
-        claim = f": {rule.impact.claim}" if rule.impact.claim else ""
-        cite = f" ({rule.impact.cite})" if rule.impact.cite else ""
-        yield f"{rule.impact.metric}, {rule.impact.basis}{claim}{cite}; unmeasured on this machine until you measure it"
-    if rule.measure:
-        yield f"can be tested by the experiment {rule.measure.experiment}; below {rule.measure.min_effect:.0%} it is called no gain"
+def _source(fix: AnyFix) -> str:
+    """Who documents the setting."""
+    if isinstance(fix, Sysctl):
+        return SYSCTLS[fix.key].source
+    return SYSFS[fix.knob].source if isinstance(fix, Sysfs) else ""

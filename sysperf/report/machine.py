@@ -53,10 +53,15 @@ def _kernel(snapshot: Snapshot) -> str:
     kind = _text(look(container, "kind"))
     where = (
         "WSL" if look(kernel, "wsl") else "",
-        _joined(_text(look(kernel, "hypervisor")), "virtual machine", by=" ") if look(kernel, "virtual") else "",
+        _joined(_hypervisor(look(kernel, "hypervisor")), "virtual machine", by=" ") if look(kernel, "virtual") else "",
         _joined(kind, "container", by=" ") if look(container, "inside") else "",
     )
     return _joined(f"Linux {release}" if release else _unknown(snapshot, "kernel"), *where)
+
+
+def _hypervisor(name: Any) -> str:
+    """Its name as its makers write it."""
+    return {"kvm": "KVM", "vmware": "VMware", "xen": "Xen", "microsoft": "Hyper-V", "oracle": "VirtualBox"}.get(name, _text(name))
 
 
 def _cpu(snapshot: Snapshot) -> str:
@@ -124,7 +129,8 @@ def _torch(snapshot: Snapshot) -> str:
     installs = look(facts(snapshot, "torch"), "installs")
     if installs is None:
         return _unknown(snapshot, "torch")
-    return some((_install(install) for install in installs), MOST_INSTALLS) if installs else "no installation found"
+    known_first = sorted(installs, key=lambda install: look(install, "version") is None)
+    return some((_install(install) for install in known_first), MOST_INSTALLS) if installs else "no installation found"
 
 
 def _install(install: Any) -> str:

@@ -46,12 +46,19 @@ def _cells(char: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """The text in at most `width` columns, its end replaced by an ellipsis where it is longer; between words if one ends near there."""
+    """The text in at most `width` columns, its end replaced by an ellipsis where it is longer."""
     if cells(text) <= width:
         return text
-    head = _head(text, width - 1)
-    blank = head.rfind(" ", max(len(head) - LONGEST_TAIL, 1))
-    return (head[:blank].rstrip(" ,;:.") if blank > 0 else head) + "…" if width > 0 else ""
+    return _head(text, width - 1) + "…" if width > 0 else ""
+
+
+def shorten(text: str, width: int) -> str:
+    """The same for sentences: a cut in the middle of a word is avoided where a word ends near."""
+    clipped = clip(text, width)
+    if clipped == text:
+        return text
+    blank = clipped.rfind(" ", max(len(clipped) - LONGEST_TAIL, 1))
+    return f"{clipped[:blank].rstrip(' ,;:.')}…" if blank > 0 else clipped
 
 
 def pad(text: str, width: int) -> str:

@@ -7,7 +7,7 @@ from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
 from sysperf.report.machine import identity
-from sysperf.report.terminal import Ink, Page, cells, clip, pad, wrap
+from sysperf.report.terminal import Ink, Page, cells, clip, pad, shorten, wrap
 
 HEADS: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
@@ -38,14 +38,17 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
 def _head(page: Page, report: Report) -> None:
     ink = page.ink
     when = ", ".join(part for part in (words.machine_of(report), words.taken_at(report)) if part)
-    page.line(f"{ink('strong', f'sysperf {neutral(report.sysperf, 40)}')}  {ink('dim', when)}")
+    name = f"sysperf {neutral(report.sysperf, 40)}"
+    if cells(name) + cells(when) + 2 <= page.width:
+        page.line(f"{ink('strong', name)}  {ink('dim', when)}")
+    else:
+        page.paragraph(name, "strong")
+        page.paragraph(when, "dim")
     page.line()
     for label, which in identity(report.snapshot):
         page.labelled(label, which)
     page.line()
-    grave = [severity for severity in ("error", "warning") if severity in words.by_severity(report.findings())]
-    style = grave[0] if grave else "good" if report.tally.passed else "unknown"
-    page.paragraph(words.verdict(report), style)
+    page.paragraph(words.verdict(report), words.mood(report))
 
 
 def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
@@ -73,14 +76,18 @@ def _finding(page: Page, outcome: Outcome, *, verbose: bool) -> None:
     ink = page.ink
     page.line()
     doubt = ink("dim", "  low confidence") if outcome.confidence == "low" else ""
-    subject = f"  {neutral(outcome.subject)}" if outcome.subject else ""
-    page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', neutral(outcome.rule))}{subject}{doubt}")
+    name, subject = neutral(outcome.rule), neutral(outcome.subject)
+    beside = cells(name) + cells(subject) + 4 <= page.width
+    shown = f"  {subject}" if subject and beside else ""
+    page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', name)}{shown}{doubt}")
+    if not beside:
+        page.paragraph(subject, indent="  ")
     page.paragraph(words.message(outcome), indent="  ")
     _evidence(page, outcome, verbose)
     for number, paragraph in enumerate(words.paragraphs(outcome.why) if verbose else [words.short(outcome.why)]):
         page.labelled("" if number else "why", paragraph)
     for number, fix in enumerate(outcome.fixes):
-        _fix(page, "or" if number else "fix", fix)
+        fix_lines(page, "or" if number else "fix", fix)
     page.labelled("gain", words.gain(outcome), "good" if outcome.gain.state == "measured" else "plain")
     for number, ref in enumerate(outcome.refs if verbose else ()):
         page.verbatim("" if number else "read", neutral(ref), "dim")
@@ -107,7 +114,8 @@ def _evidence(page: Page, outcome: Outcome, verbose: bool) -> None:
         page.labelled("", f"and {words.count(len(outcome.evidence) - most, 'more fact')}", "dim")
 
 
-def _fix(page: Page, label: str, fix: Remedy) -> None:
+def fix_lines(page: Page, label: str, fix: Remedy) -> None:
+    """What to do, the commands whole, and how to take it back."""
     title = neutral(fix.title)
     page.labelled(label, f"{title[:1].upper()}{title[1:]} ({words.terms(fix)})" if title else words.terms(fix))
     for line in words.command(fix.command):
@@ -123,7 +131,7 @@ def _brief(page: Page, outcomes: list[Outcome]) -> None:
     for outcome in outcomes[:MOST_BRIEF]:
         mark = page.ink(outcome.severity, MARKS[outcome.severity])
         name = pad(clip(neutral(outcome.rule), column), column)
-        page.line(f"{mark} {page.ink('strong', name)}  {clip(_about(outcome), page.width - column - 4)}")
+        page.line(f"{mark} {page.ink('strong', name)}  {shorten(_about(outcome), page.width - column - 4)}")
     if len(outcomes) > MOST_BRIEF:
         page.line(page.ink("dim", f"  and {len(outcomes) - MOST_BRIEF} more; --verbose shows all"))
 
@@ -142,7 +150,8 @@ def _unread(page: Page, report: Report, verbose: bool) -> None:
 
 def _reason(page: Page, group: words.Unread, verbose: bool) -> None:
     facts = words.some(group.facts, len(group.facts) if verbose else 3)
-    told = f"{group.reason} ({words.count(group.checks, 'check')}): {facts}"
+    where = f" from {group.origins[0]}" if len(group.origins) == 1 and not verbose else ""
+    told = f"{group.reason} ({words.count(group.checks, 'check')}): {facts}{where}"
     first, *rest = wrap(told, page.width - 2)
     page.line(f"{page.ink('unknown', '?')} {first}")
     for line in rest:

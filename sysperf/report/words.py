@@ -18,10 +18,12 @@ LONGEST_TEXT = 4_000
 SHORT_REASON = 180
 """Characters that fit about two lines of a terminal: the first two lines of `explain` say why it matters."""
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])")
-_ORIGIN = re.compile(r"(/\S*|[A-Za-z_]+\([^)]*\)): (.+)", re.DOTALL)
-_SAFETY = {"safe": "safe", "caution": "with care", "manual": "by hand"}
-_NEEDS = {"root": "needs root", "restart": "restart the program", "reboot": "needs a reboot", "reset": "needs a GPU reset"}
+_SENTENCE = r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])"
+_ORIGIN = r"(/\S*|[A-Za-z_]+\([^)]*\)): (.+)"
+_LINK = r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~%/?#&=+,;:@!*$-]*)?"
+_SILENT = "it was read and does not say"
+SAFETY = {"safe": "safe", "caution": "with care", "manual": "by hand"}
+NEEDS = {"root": "needs root", "restart": "restart the program", "reboot": "needs a reboot", "reset": "needs a GPU reset"}
 
 
 class Unread(Record):
@@ -79,12 +81,21 @@ def verdict(report: Report) -> str:
     return _clean(report)
 
 
+def mood(report: Report) -> str:
+    """The verdict in a word: error, warning, unknown (more is unknown than was seen) or good."""
+    found = by_severity(report.findings())
+    grave = [severity for severity in ("error", "warning") if severity in found]
+    return grave[0] if grave else "good" if report.tally.passed >= max(report.tally.unknown, 1) else "unknown"
+
+
 def _clean(report: Report) -> str:
     passed, unknown = report.tally.passed, report.tally.unknown
     if not passed:
         return f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
     if not unknown:
         return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
+    if unknown > passed:
+        return f"Cannot tell much: only {passed} of {passed + unknown} checks could be made; those passed."
     return f"Nothing found that slows PyTorch down: {count(passed, 'check')} passed.{_unseen(report)}"
 
 
@@ -138,7 +149,7 @@ def short(text: str) -> str:
     """The first whole sentences of a text, about two lines of a terminal."""
     first = (paragraphs(text) or [""])[0]
     told = ""
-    for sentence in _SENTENCE.split(first):
+    for sentence in re.split(_SENTENCE, first):
         if told and len(told) + 1 + len(sentence) > SHORT_REASON:
             break
         told = f"{told} {sentence}".strip()
@@ -157,22 +168,18 @@ def value(data: Any, name: str = "") -> str:
         return neutral(data) if data.strip() else '""'
     if isinstance(data, list | tuple) and all(not isinstance(item, list | tuple | dict) for item in data):
         return ", ".join(value(item, name) for item in data) or "none"
-    return neutral(_scrubbed(msgspec.json.encode(_valid(data))))
+    return neutral(msgspec.json.encode(encodable(data)).decode())
 
 
-def _scrubbed(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
-def _valid(data: Any) -> Any:
-    """The data with lone surrogates spelled out, so that it can be encoded."""
+def encodable(data: Any) -> Any:
+    """Records as plain data with lone surrogates spelled out, so that it can be encoded."""
     if isinstance(data, str):
         return data.encode("utf-8", "backslashreplace").decode()
     if isinstance(data, list | tuple):
-        return [_valid(item) for item in data]
+        return [encodable(item) for item in data]
     if isinstance(data, dict):
-        return {str(_valid(str(key))): _valid(item) for key, item in data.items()}
-    return plain(data)
+        return {encodable(str(key)): encodable(item) for key, item in data.items()}
+    return data if data is None or isinstance(data, bool | int | float) else encodable(plain(data))
 
 
 def observed(evidence: Evidence) -> str:
@@ -187,6 +194,11 @@ def origin(evidence: Evidence) -> str:
     return neutral(names[kind] + rest if kind in names and rest else evidence.source)
 
 
+def seen(evidence: Evidence) -> str:
+    """``numa.balancing = 1 from /proc/sys/kernel/numa_balancing``."""
+    return f"{observed(evidence)} from {origin(evidence)}" if evidence.source else observed(evidence)
+
+
 def gain(outcome: Outcome) -> str:
     """What acting wins: measured here, or the word *unmeasured* and what others say, with who says it."""
     text = neutral(outcome.gain.text)
@@ -198,9 +210,14 @@ def gain(outcome: Outcome) -> str:
     return f"{text}; acts on {neutral(impact.metric)} ({neutral(claim)}{neutral(cite)})"
 
 
+def is_link(ref: str) -> bool:
+    """Whether a reference is a web address that needs no escaping anywhere; others are shown as text."""
+    return bool(re.fullmatch(_LINK, ref))
+
+
 def terms(fix: Remedy) -> str:
     """What a fix takes: ``with care, needs root``."""
-    parts = (_SAFETY[fix.safety], _NEEDS.get(fix.needs, neutral(fix.needs)), "results may change" if fix.numerics else "")
+    parts = (SAFETY[fix.safety], NEEDS.get(fix.needs, neutral(fix.needs)), "results may change" if fix.numerics else "")
     return ", ".join(part for part in parts if part)
 
 
@@ -217,8 +234,9 @@ def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
     groups: dict[tuple[str, str], list[tuple[str, str, str, str]]] = {}
     for outcome in outcomes:
         for gap in outcome.unknown:
-            match = _ORIGIN.fullmatch(gap.reason)
+            match = re.fullmatch(_ORIGIN, gap.reason, re.DOTALL)
             where, why = match.groups() if match else ("", gap.reason)
+            why = _SILENT if why == "does not say" else why
             entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.subject)
             groups.setdefault((neutral(why), neutral(gap.remedy)), []).append(entry)
     found = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]

@@ -86,7 +86,9 @@ def narrow_link(index: int) -> Outcome:
         ),
         fixes=(
             Remedy("advice", "reseat the card and look at the slot", "manual", needs="reboot", note="A riser cable is the usual culprit."),
-            Remedy("advice", "see what the bus says of it", "safe", command=f"sudo lspci -vvs 0000:{index + 0x60:02x}:00.0\nnvidia-smi topo -m"),
+            Remedy(
+                "advice", "see what the bus says of it", "safe", command=f"sudo lspci -vvs 0000:{index + 0x60:02x}:00.0\nnvidia-smi topo -m"
+            ),
         ),
         gain=Gain("measured", "+31 % steps per second (95 %: 28 to 34)"),
         fingerprint=f"0000000000000{index:03x}",
@@ -106,13 +108,22 @@ def unknown(rule: str, *gaps: Gap, subject: str = "") -> Outcome:
 ROOT = "run it as root: `sudo sysperf audit`"
 
 UNKNOWNS = (
-    unknown("power.rapl-capped", Gap("power.rapl_limit_watts", "/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw: Permission denied", ROOT)),
+    unknown(
+        "power.rapl-capped",
+        Gap("power.rapl_limit_watts", "/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw: Permission denied", ROOT),
+    ),
     unknown("memory.slab-grows", Gap("memory.slab_bytes", "/proc/slabinfo: Permission denied", ROOT)),
     unknown("torch.cudnn-old", Gap("torch.cudnn", "only read with --deep", "add `--deep`"), subject="/opt/conda/envs/train"),
 )
 
 SUPPRESSED = balancing(
-    rule="memory.swap-on", state="suppressed", title="Swap is on", subject="", because="the machine is shared; agreed until 2027", fixes=(), fingerprint="s1"
+    rule="memory.swap-on",
+    state="suppressed",
+    title="Swap is on",
+    subject="",
+    because="the machine is shared; agreed until 2027",
+    fixes=(),
+    fingerprint="s1",
 )
 
 
@@ -156,7 +167,11 @@ def sick() -> Report:
     return report(
         *(narrow_link(index) for index in (0, 1, 5)),
         balancing(),
-        brief("memory.thp-never", "info", "Transparent huge pages are never used; large embedding tables walk more page-table levels than needed."),
+        brief(
+            "memory.thp-never",
+            "info",
+            "Transparent huge pages are never used; large embedding tables walk more page-table levels than needed.",
+        ),
         brief("process.workers-few", "info", "2 DataLoader workers for 48 CPUs beside the GPU.", "python (pid 4242)"),
         brief("openmp.threads-default", "hint", "OMP_NUM_THREADS is not set."),
         *UNKNOWNS,
@@ -179,8 +194,8 @@ HOSTILE = (
 """What a process name, a path or a driver's answer could hold."""
 
 
-def hostile(text: str = HOSTILE) -> Report:
-    """Every free text of the report is `text`."""
+def hostile(text: str = HOSTILE, refs: tuple[str, ...] | None = None) -> Report:
+    """Every free text of the report is `text`; the references too, unless others are given."""
     finding = Outcome(
         text,
         "finding",
@@ -196,14 +211,21 @@ def hostile(text: str = HOSTILE) -> Report:
         fixes=(Remedy(text, text, "caution", command=text, undo=text, needs=text, note=text),),
         gain=Gain("measured", text),
         impact=Impact(text, "documented", text, text),
-        refs=(text,),
+        refs=(text,) if refs is None else refs,
         fingerprint=text,
     )
     states: tuple[Any, ...] = ("finding", "unknown", "suppressed")
     outcomes = [finding] + [_changed(finding, state=state, severity="hint") for state in states]
     area = Area(problem=text, failures=(Source(text, error=text),))
-    odd = {"devices": [{"name": text, "memory_total_bytes": text}], "installs": [{"version": text, "prefix": text}], "release": text, "cores": text}
-    machine = Snapshot(taken_at=text, root=text, areas={text: area, "kernel": Area(odd), "gpu": Area(odd), "torch": Area(odd), "cpu": Area(odd)})
+    odd = {
+        "devices": [{"name": text, "memory_total_bytes": text}],
+        "installs": [{"version": text, "prefix": text}],
+        "release": text,
+        "cores": text,
+    }
+    machine = Snapshot(
+        taken_at=text, root=text, areas={text: area, "kernel": Area(odd), "gpu": Area(odd), "torch": Area(odd), "cpu": Area(odd)}
+    )
     return report(*outcomes, machine=machine, sysperf=text)
 
 

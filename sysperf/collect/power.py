@@ -1,0 +1,226 @@
+"""power: what governs the CPU's speed: governor, energy preference, boost, caps, sleep states, heat and the battery.
+
+Reads   /sys/devices/system/cpu/cpufreq/policy*/{scaling_driver,scaling_governor,energy_performance_preference}
+        /sys/devices/system/cpu/cpufreq/policy*/{scaling_max_freq,cpuinfo_max_freq,scaling_available_governors}
+        /sys/devices/system/cpu/cpu*/cpufreq (older kernels)  /sys/devices/system/cpu/cpufreq/boost
+        /sys/devices/system/cpu/intel_pstate/no_turbo  /sys/devices/system/cpu/cpu*/cpuidle/state*/{name,latency,disable}
+        /sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_{count,total_time_ms}
+        /sys/firmware/acpi/platform_profile{,_choices}  /sys/class/power_supply/*/{type,online,status,scope}
+Kernel  https://docs.kernel.org/admin-guide/pm/cpufreq.html
+        https://docs.kernel.org/admin-guide/pm/intel_pstate.html
+        https://docs.kernel.org/admin-guide/pm/cpuidle.html
+        https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-power
+"""
+
+from collections import Counter
+from typing import Annotated, Any
+
+from sysperf.collect.topology import SYSTEM, online_cpus, packages
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+
+CPUFREQ = f"{SYSTEM}/cpufreq"
+POLICIES = f"{CPUFREQ}/policy*"
+OLDER = f"{SYSTEM}/cpu*/cpufreq"
+BOOST = f"{CPUFREQ}/boost"
+NO_TURBO = f"{SYSTEM}/intel_pstate/no_turbo"
+IDLE = f"{SYSTEM}/cpu*/cpuidle"
+THROTTLE = f"{SYSTEM}/cpu*/thermal_throttle"
+PROFILE = "/sys/firmware/acpi/platform_profile"
+PROFILES = "/sys/firmware/acpi/platform_profile_choices"
+SUPPLIES = "/sys/class/power_supply"
+
+MAX_VALUES = 64
+
+_POLICY = lazy(r"policy\d{1,5}")
+
+
+class Count(Record):
+    """A setting and how many CPUs (policies) have it."""
+
+    value: Annotated[str, fact("the setting", POLICIES)]
+    policies: Annotated[int, fact("policies that have it; a policy is a CPU or CPUs that change speed together", POLICIES)]
+
+
+class Power(Record):
+    """What governs the CPU's speed. Settings are summed up over all CPUs."""
+
+    driver: Annotated[
+        str | None,
+        fact(
+            "driver that changes the CPU's speed; empty where none does, as in most virtual machines", f"{POLICIES}/scaling_driver", CPUFREQ
+        ),
+    ] = None
+    policies: Annotated[int | None, fact("CPUs, or groups of CPUs, that change speed by themselves", CPUFREQ)] = None
+    governors: Annotated[
+        tuple[str, ...] | None, fact("governors in use, the most used first", f"{POLICIES}/scaling_governor", f"{OLDER}/scaling_governor")
+    ] = None
+    governor_counts: Annotated[tuple[Count, ...] | None, fact("CPUs of each governor", f"{POLICIES}/scaling_governor")] = None
+    available_governors: Annotated[tuple[str, ...] | None, fact("governors to choose from", f"{POLICIES}/scaling_available_governors")] = (
+        None
+    )
+    epp: Annotated[
+        tuple[str, ...] | None,
+        fact(
+            "energy performance preferences in use, the most used first; empty without such a control",
+            f"{POLICIES}/energy_performance_preference",
+        ),
+    ] = None
+    boost: Annotated[bool | None, fact("speeds above the nominal one are allowed", BOOST, NO_TURBO)] = None
+    boost_control: Annotated[bool | None, fact("there is a switch for them", BOOST, NO_TURBO)] = None
+    boost_path: Annotated[str | None, fact("the switch; Intel's says the opposite: 1 is off", BOOST, NO_TURBO)] = None
+    max_freq_share: Annotated[
+        float | None,
+        fact(
+            "highest speed allowed over highest speed possible, of the CPU with the lowest share",
+            f"{POLICIES}/scaling_max_freq",
+            f"{POLICIES}/cpuinfo_max_freq",
+        ),
+    ] = None
+    capped_policies: Annotated[int | None, fact("policies that may not reach their highest speed", f"{POLICIES}/scaling_max_freq")] = None
+    platform_profile: Annotated[str | None, fact("the firmware's profile; empty where there is none", PROFILE)] = None
+    platform_profiles: Annotated[tuple[str, ...] | None, fact("profiles to choose from", PROFILES)] = None
+    cstate: Annotated[str | None, fact("deepest sleep state that is on, on the first CPU", f"{IDLE}/state*/name")] = None
+    cstate_latency_us: Annotated[
+        int | None, fact("time to wake from it, in microseconds; 0 without sleep states", f"{IDLE}/state*/latency", IDLE)
+    ] = None
+    throttle_count: Annotated[
+        int | None,
+        fact("times since the start that a package was slowed by heat, of the worst package", f"{THROTTLE}/package_throttle_count"),
+    ] = None
+    throttle_time_ms: Annotated[
+        int | None, fact("time since the start that it was slowed by heat", f"{THROTTLE}/package_throttle_total_time_ms")
+    ] = None
+    has_battery: Annotated[bool | None, fact("the machine itself has a battery", SUPPLIES, f"{SUPPLIES}/*/type")] = None
+    on_battery: Annotated[bool | None, fact("it runs from its battery now", SUPPLIES, f"{SUPPLIES}/*/online", f"{SUPPLIES}/*/status")] = (
+        None
+    )
+
+
+def collect(host: Host) -> Power:
+    """Read what governs the CPU's speed."""
+    return Power(**_frequency(host), **_boost(host), **_profile(host), **_idle(host), **_throttling(host), **_battery(host))
+
+
+def _policies(host: Host) -> list[str]:
+    """The folder of each policy; older kernels have one in each CPU's folder."""
+    names = host.names(CPUFREQ) or ()
+    found = [f"{CPUFREQ}/{name}" for name in names if _POLICY.fullmatch(name)]
+    if found or host.exists(f"{CPUFREQ}/policy0") is False:
+        return found
+    older = [f"{SYSTEM}/cpu{cpu}/cpufreq" for cpu in online_cpus(host) or ()]
+    return older if older and host.word(f"{older[0]}/scaling_driver") else []
+
+
+def _frequency(host: Host) -> dict[str, Any]:
+    """The driver and the settings of every policy; nothing where the machine does not say."""
+    folders = _policies(host)
+    if not folders:
+        none = host.exists(f"{CPUFREQ}/policy0") is False and host.exists(f"{SYSTEM}/cpu0/cpufreq") is False
+        return {"driver": "", "policies": 0, "governors": (), "governor_counts": (), "available_governors": (), "epp": ()} if none else {}
+    governors = _counts(host, folders, "scaling_governor")
+    shares = [share for share in (_share(host, folder) for folder in folders) if share is not None]
+    available = host.word(f"{folders[0]}/scaling_available_governors")
+    return {
+        "driver": _text(host.word(f"{folders[0]}/scaling_driver")),
+        "policies": len(folders),
+        "governors": None if governors is None else tuple(one.value for one in governors),
+        "governor_counts": governors,
+        "available_governors": None if available is None else tuple(neutral(available).split()),
+        "epp": _preferences(host, folders),
+        "max_freq_share": round(min(shares), 4) if shares else None,
+        "capped_policies": sum(1 for share in shares if share < 1) if shares else None,
+    }
+
+
+def _counts(host: Host, folders: list[str], name: str) -> tuple[Count, ...] | None:
+    """How many policies have each value, the most frequent first; None when none can be read."""
+    words = [word for folder in folders if (word := host.word(f"{folder}/{name}"))]
+    return tuple(Count(neutral(word, 60), count) for word, count in Counter(words).most_common(MAX_VALUES)) or None
+
+
+def _preferences(host: Host, folders: list[str]) -> tuple[str, ...] | None:
+    name = "energy_performance_preference"
+    if host.exists(f"{folders[0]}/{name}") is False:
+        return ()
+    if host.word(f"{folders[0]}/{name}") is None:
+        return None
+    counts = _counts(host, folders, name)
+    return None if counts is None else tuple(one.value for one in counts)
+
+
+def _share(host: Host, folder: str) -> float | None:
+    allowed, possible = host.number(f"{folder}/scaling_max_freq"), host.number(f"{folder}/cpuinfo_max_freq")
+    return allowed / possible if allowed is not None and possible and 0 < allowed <= possible else None
+
+
+def _boost(host: Host) -> dict[str, Any]:
+    """The switch of all CPUs. Intel's says the opposite: no_turbo."""
+    for path, on in ((NO_TURBO, 0), (BOOST, 1)):
+        if host.exists(path):
+            value = host.number(path)
+            return {"boost": None if value is None else value == on, "boost_control": True, "boost_path": path}
+    absent = host.exists(NO_TURBO) is False and host.exists(BOOST) is False
+    return {"boost_control": False} if absent else {}
+
+
+def _profile(host: Host) -> dict[str, Any]:
+    if host.exists(PROFILE) is False:
+        return {"platform_profile": "", "platform_profiles": ()}
+    choices = host.word(PROFILES)
+    return {
+        "platform_profile": _text(host.word(PROFILE)),
+        "platform_profiles": None if choices is None else tuple(neutral(choices).split()),
+    }
+
+
+def _idle(host: Host) -> dict[str, Any]:
+    """The deepest sleep state that is not switched off, of the first online CPU."""
+    first = (online_cpus(host) or CpuSet((0,))).first()
+    folder = f"{SYSTEM}/cpu{first}/cpuidle"
+    states = [name for name in host.names(folder) or () if name.startswith("state")][:MAX_VALUES]
+    if not states:
+        return {"cstate": "", "cstate_latency_us": 0} if host.exists(folder) is False else {}
+    for name in reversed(states):
+        if host.number(f"{folder}/{name}/disable") == 0:
+            return {"cstate": _text(host.word(f"{folder}/{name}/name")), "cstate_latency_us": host.number(f"{folder}/{name}/latency")}
+    return {}
+
+
+def _throttling(host: Host) -> dict[str, Any]:
+    """Of the package that was slowed most, asked of one CPU in each. Only Intel's CPUs count."""
+    online = online_cpus(host) or CpuSet()
+    if not host.names(THROTTLE.replace("*", str(online.first()))):
+        return {}
+    firsts = [group.first() for group in packages(host, online) or (online,)]
+    return {
+        "throttle_count": _largest(host, firsts, "package_throttle_count"),
+        "throttle_time_ms": _largest(host, firsts, "package_throttle_total_time_ms"),
+    }
+
+
+def _largest(host: Host, cpus: list[int | None], name: str) -> int | None:
+    found = (host.number(f"{THROTTLE.replace('*', str(cpu))}/{name}") for cpu in cpus)
+    return max((number for number in found if number is not None), default=None)
+
+
+def _battery(host: Host) -> dict[str, Any]:
+    """Supplies of the machine itself: a mouse's battery has the scope ``Device``."""
+    names = host.names(SUPPLIES)
+    if names is None:
+        return {"has_battery": False, "on_battery": False} if host.exists(SUPPLIES) is False else {}
+    folders = [f"{SUPPLIES}/{name}" for name in names[:MAX_VALUES]]
+    supplies = [(folder, host.word(f"{folder}/type")) for folder in folders if host.word(f"{folder}/scope") != "Device"]
+    batteries = [folder for folder, kind in supplies if kind == "Battery"]
+    plugged = [host.number(f"{folder}/online") for folder, kind in supplies if kind in ("Mains", "USB", "Wireless")]
+    if not batteries or 1 in plugged:
+        return {"has_battery": bool(batteries), "on_battery": False}
+    draining = [host.word(f"{folder}/status") == "Discharging" for folder in batteries]
+    return {"has_battery": True, "on_battery": any(draining) or 0 in plugged}
+
+
+def _text(word: str | None) -> str | None:
+    return neutral(word, 60) if word else None

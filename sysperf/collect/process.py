@@ -1,0 +1,533 @@
+"""process: every running PyTorch program, found by the libraries it maps. Nothing is attached to, stopped or imported.
+
+A process is PyTorch's when it maps libtorch or libc10. Its DataLoader workers, forked pools and compile workers are
+told by name, command line and ancestry, and counted with it. Processes that may not be looked at are counted as
+`unreadable`: they are unknown, not absent.
+
+Reads   /proc/[pid]/{statm,stat,status,cmdline,maps,environ,schedstat,cgroup,limits,numa_maps}  /proc/[pid]/{fd,task}/*
+        version.py beside the mapped libtorch; NVML's list of compute processes where a process uses CUDA
+Kernel  https://docs.kernel.org/filesystems/proc.html
+"""
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+from sysperf.collect import knobs, ranks, software
+from sysperf.collect.cgroup import Cgroup, Groups
+from sysperf.collect.counts import whole
+from sysperf.collect.family import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, read_argv
+from sysperf.collect.maps import MAPS, OPENMP, Library, holds_data
+from sysperf.collect.mounts import mount_of
+from sysperf.collect.threads import all_allowed, allowed_in, cpus_of, read_threads
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral, parse_size
+from sysperf.model.version import Version
+
+STAT = "/proc/[0-9]*/stat"
+STATUS = "/proc/[0-9]*/status"
+ENVIRON = "/proc/[0-9]*/environ"
+CMDLINE = "/proc/[0-9]*/cmdline"
+TASKS = "/proc/[0-9]*/task"
+NUMA_MAPS = "/proc/[0-9]*/numa_maps"
+NODES = "/sys/devices/system/node/node[0-9]*"
+GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
+
+MAX_VARIABLES = 512
+MAX_FDS = 20_000
+MAX_LINKS = 256
+MAX_GPUS = 64
+MAX_PACKAGES = 64
+MAX_NUMA_RSS_BYTES = 4 << 30
+"""The kernel walks all pages to answer numa_maps, while the process cannot map memory: larger ones only with `--deep`."""
+FAULT_S = 2e-6
+"""CPU time of a minor fault: 1.7 to 2.3 µs, measured with glibc's malloc against one that keeps its pages."""
+
+_NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_PAGES = lazy(r"N(\d{1,4})=(\d{1,15})")
+_PAGE_KB = lazy(r"kernelpagesize_kB=(\d{1,9})")
+_BUS_ID = lazy(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+_OPEN_FILES = lazy(r"^Max open files\s+(\d{1,18}|unlimited)", re.MULTILINE)
+_BINDING = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
+
+
+class NodePages(Record):
+    """Memory of a process on one NUMA node."""
+
+    node: Annotated[int, fact("number of the node", NUMA_MAPS)]
+    bytes: Annotated[int, fact("memory of the process there", NUMA_MAPS)]
+
+
+class DataMount(Record):
+    """A file system on which a process has data files open."""
+
+    point: Annotated[str, fact("where it is mounted", "/proc/self/mountinfo")]
+    fstype: Annotated[str, fact("its type: ext4, nfs4, overlay, fuse.gcsfuse", "/proc/self/mountinfo")]
+    files: Annotated[int, fact("open or mapped files there, without programs and libraries", "/proc/[0-9]*/fd/*", MAPS)]
+
+
+class Process(Record, kw_only=True):
+    """One PyTorch program, with the helpers that it started."""
+
+    pid: Annotated[int, fact("process number", STAT)]
+    ppid: Annotated[int, fact("process number of its parent", STAT)]
+    name: Annotated[str, fact("name of its main thread", STAT)]
+    user: Annotated[int | None, fact("user number of its owner", STATUS)] = None
+    command: Annotated[str | None, fact("command line without secrets", CMDLINE)] = None
+    age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
+
+    torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
+    torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
+    torch_replaced: Annotated[bool, fact("the files of that PyTorch were replaced on disk since it started", MAPS)] = False
+    cuda_used: Annotated[bool, fact("it has a CUDA device open", MAPS)] = False
+    gpu_bus_ids: Annotated[tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, "/proc/self/ns/pid")] = None
+    libraries: Annotated[tuple[Library, ...], fact("CUDA, OpenMP and allocator libraries that it maps", MAPS)] = ()
+    foreign_libraries: Annotated[tuple[str, ...], fact("CUDA libraries from elsewhere although the environment has its own", MAPS)] = ()
+    cudnn_folders: Annotated[tuple[str, ...], fact("folders from which cuDNN is mapped", MAPS)] = ()
+    openmp: Annotated[tuple[Library, ...], fact("OpenMP runtimes that it maps", MAPS)] = ()
+    allocator: Annotated[str, fact("what serves malloc: glibc, jemalloc, tcmalloc or mimalloc", MAPS)] = "glibc"
+    allocators: Annotated[tuple[str, ...], fact("replacement allocators that it maps", MAPS)] = ()
+    sanitizers: Annotated[tuple[str, ...], fact("memory checkers that it maps: asan, tsan, valgrind", MAPS)] = ()
+    profilers: Annotated[tuple[str, ...], fact("libraries of an injected profiler", MAPS)] = ()
+    packages: Annotated[tuple[str, ...], fact("Python packages with compiled code that it has loaded", MAPS)] = ()
+    maps_count: Annotated[int, fact("mapped regions, limited by vm.max_map_count", MAPS)] = 0
+
+    env: Annotated[dict[str, str] | None, fact("performance variables at its start", ENVIRON)] = None
+    preload: Annotated[tuple[str, ...] | None, fact("entries of LD_PRELOAD", ENVIRON)] = None
+    preload_missing: Annotated[
+        tuple[str, ...] | None, fact("entries of LD_PRELOAD that were not loaded and are no file", ENVIRON, MAPS)
+    ] = None
+    variables_searched: Annotated[
+        bool, fact("its NCCL and PyTorch variables were looked for in its libraries, which only --deep does", ENVIRON)
+    ] = False
+    unread_variables: Annotated[
+        tuple[str, ...] | None, fact("NCCL and PyTorch variables whose names nothing in this PyTorch contains (only --deep)", "knobs:*")
+    ] = None
+
+    launcher: Annotated[
+        str, fact("what it starts ranks as: torchrun, accelerate, deepspeed; empty for a program that computes", CMDLINE, TASKS)
+    ] = ""
+    rank: Annotated[int | None, fact("its rank; -1 when it was started as none", ENVIRON)] = None
+    local_rank: Annotated[int | None, fact("its rank on this machine; -1 when it was started as none", ENVIRON)] = None
+    world_size: Annotated[int | None, fact("number of ranks; 1 when it was started as none", ENVIRON)] = None
+    job: Annotated[int, fact("process number of what started it and its sibling ranks; its own when it is alone", STAT)] = 0
+    leads_job: Annotated[bool, fact("the first computing process of its job, for rules about a job as a whole", STAT)] = True
+
+    workers: Annotated[int, fact("DataLoader workers", STAT)] = 0
+    worker_start: Annotated[
+        str, fact("how they are started: fork, spawn, forkserver; empty without workers or when they ended meanwhile", CMDLINE)
+    ] = ""
+    worker_cpus: Annotated[CpuSet | None, fact("CPUs that any worker may use", STATUS)] = None
+    worker_threads: Annotated[int | None, fact("most threads in one worker", STAT)] = None
+    worker_rss_bytes: Annotated[int | None, fact("resident memory of the workers, pages they share counted once a worker", STATUS)] = None
+    forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
+    compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
+
+    threads: Annotated[int, fact("threads", STAT)] = 1
+    compute_threads: Annotated[
+        int | None,
+        fact("threads with the main thread's name that used at least 1/20 of the busiest one's CPU time: the OpenMP team in use", TASKS),
+    ] = None
+    thread_names: Annotated[tuple[str, ...] | None, fact("names of the threads that PyTorch and CUDA named", TASKS)] = None
+    pins_memory: Annotated[bool | None, fact("a DataLoader copies batches to pinned memory (torch 2.5 and later tell)", TASKS)] = None
+    ran_backward: Annotated[bool | None, fact("autograd has threads for devices: it trains (torch 2.4 and later tell)", TASKS)] = None
+    nccl_group: Annotated[bool | None, fact("it has an NCCL process group (torch 2.5 and later tell)", TASKS)] = None
+    gloo_group: Annotated[bool | None, fact("it has a gloo process group (torch 2.11 and later tell)", TASKS)] = None
+
+    allowed: Annotated[CpuSet | None, fact("CPUs that its main thread may use", STATUS)] = None
+    allowed_at_start: Annotated[
+        CpuSet | None,
+        fact("CPUs before OpenMP bound threads: those of all its threads, and of its parent when variables ask for binding", STATUS),
+    ] = None
+    cpu_s: Annotated[float, fact("CPU seconds used", STAT)] = 0.0
+    minor_faults: Annotated[int, fact("page faults without I/O since its start", STAT)] = 0
+    major_faults: Annotated[int, fact("page faults with I/O since its start", STAT)] = 0
+    refault_share: Annotated[
+        float | None, fact("share of its CPU time spent on page faults beyond the first touch of its memory, at 2 µs a fault", STAT, STATUS)
+    ] = None
+    rss_bytes: Annotated[int | None, fact("resident memory", STATUS)] = None
+    peak_rss_bytes: Annotated[int | None, fact("most resident memory so far", STATUS)] = None
+    swap_bytes: Annotated[int | None, fact("memory of it that is in swap", STATUS)] = None
+    nice: Annotated[int, fact("niceness", STAT)] = 0
+    policy: Annotated[str, fact("scheduling policy: other, batch, idle, fifo, rr, deadline; empty when unknown", STAT)] = ""
+    main_run_s: Annotated[float | None, fact("seconds that its main thread ran", "/proc/[0-9]*/schedstat")] = None
+    main_wait_s: Annotated[float | None, fact("seconds that its main thread was ready but had no CPU", "/proc/[0-9]*/schedstat")] = None
+
+    cgroup: Annotated[Cgroup | None, fact("the control group that limits it", "/proc/[0-9]*/cgroup")] = None
+    open_files: Annotated[int | None, fact("open files", "/proc/[0-9]*/fd")] = None
+    open_files_limit: Annotated[int | None, fact("soft limit of open files; 0 is no limit", "/proc/[0-9]*/limits")] = None
+    data_mounts: Annotated[
+        tuple[DataMount, ...] | None, fact("file systems of its open data files", "/proc/[0-9]*/fd/*", "/proc/[0-9]*/ns/mnt")
+    ] = None
+    numa_policy: Annotated[str | None, fact("memory policy of most of its memory: default, bind:0, interleave:0-1", NUMA_MAPS)] = None
+    numa_pages: Annotated[tuple[NodePages, ...] | None, fact("its memory by NUMA node", NUMA_MAPS)] = None
+
+
+class Processes(Record, kw_only=True):
+    """The PyTorch programs of this machine."""
+
+    processes: Annotated[tuple[Process, ...], fact("running PyTorch programs, oldest first", MAPS)]
+    scanned: Annotated[int, fact("processes whose size was read", "/proc/[0-9]*/statm")] = 0
+    unreadable: Annotated[int, fact("large processes of other users that could not be examined: PyTorch or not, nobody knows", MAPS)] = 0
+    orphan_workers: Annotated[int, fact("DataLoader workers whose program is gone", STAT)] = 0
+    numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None
+
+
+def collect(host: Host) -> Processes:
+    """Find the programs and describe each. Raises Missing when no process is listed."""
+    found = find(host)
+    machine = _Machine(host, found)
+    described = [one for family in found.families.values() if (one := _describe(machine, family)) is not None]
+    return Processes(
+        processes=_with_leaders(described),
+        scanned=found.scanned,
+        unreadable=len(found.unreadable),
+        orphan_workers=len(found.orphans),
+        numactl=host.exists("/usr/bin/numactl"),
+    )
+
+
+def _with_leaders(processes: list[Process]) -> tuple[Process, ...]:
+    """The same with the first computing process of each job marked."""
+    leaders: dict[int, int] = {}
+    for one in processes:
+        if not one.launcher:
+            leaders.setdefault(one.job, one.pid)
+    return tuple(msgspec.structs.replace(one, leads_job=leaders.get(one.job) == one.pid) for one in processes)
+
+
+class _Machine:
+    """What all processes share, read once, and only when there is a process that needs it."""
+
+    def __init__(self, host: Host, found: Found) -> None:
+        self.host = host
+        self.families = found.families
+        self.groups = Groups(host)
+        self.software = software.Software(host)
+        self.uptime_s = _seconds(host.word("/proc/uptime")) if found.families else None
+        self.has_nodes = bool(found.families) and len(host.glob(NODES)) > 1
+        on_gpus = {pid for pid, family in found.families.items() if family.mapped.cuda}
+        self.gpus = _gpus_by_process(host, on_gpus) if on_gpus else {}
+
+
+class _Subject:
+    """One process while it is described."""
+
+    def __init__(self, machine: _Machine, family: Family) -> None:
+        host, self.stat, self.mapped = machine.host, family.stat, family.mapped
+        self.host, self.machine, self.family, self.pid = host, machine, family, family.stat.pid
+        self.status_path = f"/proc/{self.pid}/status"
+        self.status = host.pairs(self.status_path) or {}
+        self.env = _environment(host, self.pid, family.argv)
+        self.threads = read_threads(host, self.pid)
+        self.root = software.root_of(host, self.pid)
+        self.version = machine.software.version(self.mapped.torch, self.root)
+        self.workers = family.workers
+        if self.is_older("2.5") and not self.workers:
+            self.workers, family.forks = family.forks, []  # before 2.5 workers have no name of their own
+
+    def is_older(self, version: str) -> bool:
+        """Whether its PyTorch is known and older than this."""
+        try:
+            return self.version is not None and Version(self.version) < Version(version)
+        except ValueError:
+            return False
+
+    def has_thread(self, *names: str, since: str) -> bool | None:
+        """Whether it has a thread of these names; None where its PyTorch did not name threads yet."""
+        found = self.threads is not None and self.threads.any(*names)
+        return True if found else None if self.threads is None or self.version is None or self.is_older(since) else False
+
+
+def _describe(machine: _Machine, family: Family) -> Process | None:
+    """The facts of one process; None when it ended meanwhile."""
+    mark = len(machine.host.sources)
+    subject = _Subject(machine, family)
+    facts: dict[str, Any] = {}
+    for part in (_identity, _software, _variables, _helpers, _threads, _cpus, _usage, _memory, _files):
+        facts.update(part(subject))
+    return None if forget_if_gone(machine.host, subject.pid, mark) else Process(**facts)
+
+
+def _identity(subject: _Subject) -> dict[str, Any]:
+    stat, argv, uptime_s = subject.stat, subject.family.argv, subject.machine.uptime_s
+    return {
+        "pid": stat.pid,
+        "ppid": stat.ppid,
+        "name": neutral(stat.comm, 40),
+        "user": whole(subject.status.get("Uid", "").partition("\t")[0]),
+        "command": None if argv is None else neutral(" ".join(argv), 800),
+        "age_s": None if uptime_s is None else round(max(0.0, uptime_s - stat.start_ticks / TICKS_PER_S), 1),
+    }
+
+
+def _software(subject: _Subject) -> dict[str, Any]:
+    mapped, gpus = subject.mapped, subject.machine.gpus
+    return {
+        "torch_version": subject.version,
+        "torch_prefix": software.prefix_of(mapped.torch),
+        "torch_replaced": mapped.stale,
+        "cuda_used": mapped.cuda,
+        "gpu_bus_ids": () if not mapped.cuda else None if gpus is None else tuple(gpus.get(subject.pid, ())),
+        "libraries": tuple(mapped.libraries),
+        "foreign_libraries": subject.machine.software.foreign(mapped, subject.root),
+        "cudnn_folders": tuple(neutral(folder) for folder in mapped.cudnn),
+        "openmp": mapped.named(*OPENMP),
+        "allocator": mapped.allocators[0] if mapped.allocators else "glibc",
+        "allocators": mapped.allocators,
+        "sanitizers": tuple(dict.fromkeys(mapped.sanitizers)),
+        "profilers": tuple(mapped.profilers),
+        "packages": tuple(sorted(mapped.packages))[:MAX_PACKAGES],
+        "maps_count": mapped.count,
+    }
+
+
+def _variables(subject: _Subject) -> dict[str, Any]:
+    host, env, mapped, stat = subject.host, subject.env, subject.mapped, subject.stat
+    launcher = ranks.launcher(subject.family.argv, subject.threads)
+    given = ranks.given(host, env, stat.ppid)
+    is_child = stat.ppid in subject.machine.families or (not launcher and (given["rank"] or 0) >= 0 and env is not None)
+    preload = None if env is None else tuple(env.get("LD_PRELOAD", "").replace(":", " ").split())
+    return {
+        "env": env,
+        "preload": preload,
+        "preload_missing": None if preload is None else software.not_loaded(host, preload, mapped, subject.root),
+        "variables_searched": env is not None and host.deep,
+        "unread_variables": knobs.unread(host, env, mapped, subject.root) if env is not None and host.deep else None,
+        "launcher": launcher,
+        **given,
+        "job": stat.ppid if is_child else stat.pid,
+    }
+
+
+def _helpers(subject: _Subject) -> dict[str, Any]:
+    workers, family = subject.workers, subject.family
+    statuses = [_worker_status(subject.host, stat.pid) for stat in workers]
+    masks = [
+        cpus for stat, status in zip(workers, statuses, strict=True) if (cpus := cpus_of(subject.host, f"/proc/{stat.pid}/status", status))
+    ]
+    sizes = [size for status in statuses if (size := _bytes(status, "VmRSS")) is not None]
+    return {
+        "workers": len(workers),
+        "worker_start": _start_method(subject.host, family, workers),
+        "worker_cpus": CpuSet.union(masks) if masks or not workers else None,
+        "worker_threads": max((stat.threads for stat in workers), default=0),
+        "worker_rss_bytes": sum(sizes) if sizes or not workers else None,
+        "forks": len(family.forks),
+        "compile_workers": len(family.compilers),
+    }
+
+
+def _worker_status(host: Host, pid: int) -> dict[str, str]:
+    mark = len(host.sources)
+    status = host.pairs(f"/proc/{pid}/status")
+    if status is None:
+        forget_if_gone(host, pid, mark)  # workers end with every epoch
+    return status or {}
+
+
+def _threads(subject: _Subject) -> dict[str, Any]:
+    threads = subject.threads
+    return {
+        "threads": subject.stat.threads,
+        "compute_threads": None if threads is None else threads.compute,
+        "thread_names": None if threads is None else tuple(neutral(name, 40) for name in threads.names),
+        "pins_memory": subject.has_thread("pt_data_pin", since="2.5"),
+        "ran_backward": subject.has_thread("pt_autograd", since="2.4"),
+        "nccl_group": subject.has_thread("pt_nccl", since="2.5"),
+        "gloo_group": subject.has_thread("pt_gloo", "gloo_", since="2.11"),
+    }
+
+
+def _cpus(subject: _Subject) -> dict[str, Any]:
+    now = cpus_of(subject.host, subject.status_path, subject.status)
+    return {"allowed": now, "allowed_at_start": _allowed_at_start(subject, now)}
+
+
+def _allowed_at_start(subject: _Subject, now: CpuSet | None) -> CpuSet | None:
+    """The CPUs before OpenMP bound the main thread; read closer only where a variable asks for that."""
+    if now is None or not subject.env or not any(subject.env.get(name) for name in _BINDING):
+        return now
+    parent = allowed_in(subject.host, f"/proc/{subject.stat.ppid}/status") or CpuSet()
+    workers = [allowed_in(subject.host, f"/proc/{stat.pid}/status") or CpuSet() for stat in subject.workers]
+    return CpuSet.union((now, parent, all_allowed(subject.host, subject.pid, subject.threads), *workers))
+
+
+def _usage(subject: _Subject) -> dict[str, Any]:
+    stat = subject.stat
+    schedstat = (subject.host.word(f"/proc/{subject.pid}/schedstat") or "").split()
+    return {
+        "cpu_s": stat.cpu_ticks / TICKS_PER_S,
+        "minor_faults": stat.minor_faults,
+        "major_faults": stat.major_faults,
+        "refault_share": _refault_share(stat, _bytes(subject.status, "VmHWM")),
+        "nice": stat.nice,
+        "policy": _POLICIES.get(stat.policy, ""),
+        "main_run_s": _nanoseconds(schedstat, 0),
+        "main_wait_s": _nanoseconds(schedstat, 1),
+        "cgroup": subject.machine.groups.of(subject.pid),
+    }
+
+
+def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:
+    """Every page is touched a first time; what faults beyond that was given back to the kernel and fetched again."""
+    if peak_bytes is None or not stat.cpu_ticks:
+        return None
+    again = max(0, stat.minor_faults - peak_bytes // 4096)
+    return round(min(1.0, again * FAULT_S / (stat.cpu_ticks / TICKS_PER_S)), 4)
+
+
+def _memory(subject: _Subject) -> dict[str, Any]:
+    rss = _bytes(subject.status, "VmRSS")
+    policy, pages = _numa_memory(subject, rss)
+    return {
+        "rss_bytes": rss,
+        "peak_rss_bytes": _bytes(subject.status, "VmHWM"),
+        "swap_bytes": _bytes(subject.status, "VmSwap"),
+        "numa_policy": policy,
+        "numa_pages": pages,
+    }
+
+
+def _numa_memory(subject: _Subject, rss_bytes: int | None) -> tuple[str | None, tuple[NodePages, ...] | None]:
+    host, path = subject.host, f"/proc/{subject.pid}/numa_maps"
+    if not subject.machine.has_nodes:
+        return None, None
+    if not host.deep and (rss_bytes or 0) > MAX_NUMA_RSS_BYTES:
+        host.refuse(path, f"only read with --deep: it would stop a process of {rss_bytes} bytes for a while")
+        return None, None
+    text = host.text(path, 16 << 20)
+    return (None, None) if text is None else numa_pages(text)
+
+
+def numa_pages(text: str) -> tuple[str, tuple[NodePages, ...]]:
+    """(the policy of most of the memory, bytes by node) out of the text of numa_maps."""
+    nodes: dict[int, int] = {}
+    policies: dict[str, int] = {}
+    for line in text.splitlines():
+        words = line.split(" ", 2)
+        size = _PAGE_KB.search(line)
+        page_bytes = int(size[1]) << 10 if size else 4096
+        for node, pages in _PAGES.findall(line):
+            nodes[int(node)] = nodes.get(int(node), 0) + int(pages) * page_bytes
+            policies[words[1]] = policies.get(words[1], 0) + int(pages) * page_bytes
+    most = max(policies, key=lambda name: policies[name], default="default")
+    return neutral(most, 80), tuple(NodePages(node, nodes[node]) for node in sorted(nodes))
+
+
+def _files(subject: _Subject) -> dict[str, Any]:
+    names = subject.host.names(f"/proc/{subject.pid}/fd", MAX_FDS)
+    limits = _OPEN_FILES.search(subject.host.text(f"/proc/{subject.pid}/limits", 64 << 10) or "")
+    return {
+        "open_files": None if names is None else len(names),
+        "open_files_limit": None if limits is None else 0 if limits[1] == "unlimited" else int(limits[1]),
+        "data_mounts": None if names is None else _data_mounts(subject, names),
+    }
+
+
+def _data_mounts(subject: _Subject, names: tuple[str, ...]) -> tuple[DataMount, ...] | None:
+    """Where data files of the program and of its first worker lie; None when its mounts are not ours."""
+    if subject.root:
+        subject.host.refuse(f"/proc/{subject.pid}/ns/mnt", "the process has mounts of its own (a container)")
+        return None
+    links = [f"/proc/{subject.pid}/fd/{name}" for name in names]
+    for worker in subject.workers[:1]:
+        links += [f"/proc/{worker.pid}/fd/{name}" for name in subject.host.names(f"/proc/{worker.pid}/fd", MAX_FDS) or ()]
+    mark = len(subject.host.sources)
+    targets = {target for link in links[-MAX_LINKS:] if (target := subject.host.link(link))}
+    del subject.host.sources[mark:]  # a file may be closed at any time, and 256 links are no evidence anybody reads
+    counts: dict[tuple[str, str], int] = {}
+    for path in {*subject.mapped.data, *targets}:
+        mount = mount_of(subject.host, path) if holds_data(path) else None
+        if mount is not None:
+            counts[mount.point, mount.fstype] = counts.get((mount.point, mount.fstype), 0) + 1
+    return tuple(DataMount(neutral(point, 200), neutral(fstype, 40), files) for (point, fstype), files in sorted(counts.items()))
+
+
+# ---------------------------------------------------------------------- values
+
+
+def _environment(host: Host, pid: int, argv: tuple[str, ...] | None) -> dict[str, str] | None:
+    """The performance variables at the start of the process; None when they cannot be read."""
+    path = f"/proc/{pid}/environ"
+    text = host.text(path, 4 << 20)
+    if text is None:
+        return None
+    found: dict[str, str] = {}
+    for entry in text.split("\0")[:MAX_VARIABLES]:
+        name, equals, value = entry.partition("=")
+        if equals and _NAME.fullmatch(name):
+            found.setdefault(name, neutral(value, 2000))
+    if not found and argv is not None and len(argv) == 1 and not _names_program(host, pid, argv[0]):
+        host.refuse(path, "the program wrote its title over it, as setproctitle does")
+        return None
+    return found
+
+
+def _names_program(host: Host, pid: int, title: str) -> bool:
+    """Whether a one-word command line is the program's, not a title that it gave itself."""
+    program = (host.link(f"/proc/{pid}/exe") or "").removesuffix(" (deleted)").rpartition("/")[2]
+    return not program or title.rpartition("/")[2].startswith(program[:6])
+
+
+def _start_method(host: Host, family: Family, workers: list[Stat]) -> str:
+    if not workers:
+        return ""
+    argv = read_argv(host, workers[0].pid)
+    if argv is None:
+        return ""
+    if argv == family.argv:
+        return "fork"
+    command = " ".join(argv[:8])
+    return "forkserver" if "multiprocessing.forkserver" in command else "spawn" if "multiprocessing.spawn" in command else "fork"
+
+
+def _bytes(status: dict[str, str], name: str) -> int | None:
+    try:
+        return parse_size(status[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    seconds = whole((text or "").partition(".")[0])
+    return None if seconds is None else float(seconds)
+
+
+def _nanoseconds(words: list[str], index: int) -> float | None:
+    nanoseconds = whole(words[index] if len(words) > index else None)
+    return None if nanoseconds is None else round(nanoseconds / 1e9, 3)
+
+
+def _gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | None:
+    """PCI addresses of the GPUs on which each process computes; None when the driver does not know our process numbers.
+
+    Inside a container only newer drivers say its own numbers; then all that they list are programs that we see on a GPU.
+    """
+    found = _listed_by_driver(host)
+    if found is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(found):
+        return found
+    host.refuse(GPU_PROCESSES, "the driver counts processes as the host does, not as this container does")
+    return None
+
+
+def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
+    count = host.nvml("DeviceGetCount")
+    if not isinstance(count, int):
+        return None
+    found: dict[int, list[str]] = {}
+    for index in range(min(count, MAX_GPUS)):
+        info, running = host.nvml("DeviceGetPciInfo", index), host.nvml("DeviceGetComputeRunningProcesses_v3", index)
+        bus_id = _BUS_ID.fullmatch(str(info.get("busId", ""))) if isinstance(info, dict) else None
+        if bus_id is None or not isinstance(running, list):
+            return None
+        for one in running[:MAX_VARIABLES]:
+            if isinstance(one, dict) and isinstance(one.get("pid"), int) and one["pid"]:
+                found.setdefault(one["pid"], []).append(f"{int(bus_id[1], 16):04x}:{bus_id[2]}".lower())
+    return found

@@ -1,0 +1,35 @@
+"""shell: the performance variables of the shell that started sysperf. They act on what is started from it next.
+
+Reads   /proc/self/environ
+"""
+
+import os
+
+from sysperf.collect.counts import whole
+from sysperf.host import Host
+from sysperf.model.pattern import lazy
+from sysperf.model.text import neutral
+
+ENVIRON = "/proc/self/environ"
+MAX_VARIABLES = 512
+_NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def shell_variables(host: Host, prefixes: tuple[str, ...]) -> dict[str, str] | None:
+    """The variables whose names begin so; None when they cannot be read, and behind sudo, which drops them."""
+    text = host.text(ENVIRON, 4 << 20)
+    if text is None:
+        return None
+    if host.call("sudo", lambda: "SUDO_UID" in os.environ):
+        host.refuse(ENVIRON, "sudo dropped the variables of the shell: run sysperf without it to see them")
+        return None
+    pairs = (entry.partition("=") for entry in text.split("\0")[:MAX_VARIABLES] if entry.startswith(prefixes))
+    return {name: neutral(value, 2000) for name, equals, value in pairs if equals and _NAME.fullmatch(name)}
+
+
+def number_in(variables: dict[str, str] | None, name: str) -> int | None:
+    """The number in a variable: 0 when it is not set, None when it is unknown or no plain number."""
+    if variables is None:
+        return None
+    text = variables.get(name, "").strip()
+    return whole(text) if text else 0

@@ -1,0 +1,158 @@
+"""One web page that needs nothing else: no script, no font, no picture from elsewhere; light, dark and on paper."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterator
+from pathlib import Path
+
+from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
+from sysperf.model.rule import SEVERITIES, Severity
+from sysperf.model.text import neutral
+from sysperf.report import words
+from sysperf.report.machine import identity
+
+NAMES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
+MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
+CSS = Path(__file__).with_name("page.css")
+_OPEN = ("error", "warning")
+
+
+def render(report: Report) -> str:
+    """The whole report. A page that carries foreign text forbids everything but its own style sheet."""
+    style = CSS.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    lines = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
+        f"<title>{_text(f'sysperf: {words.verdict(report)}')}</title><style>{style}</style></head><body>",
+        *_filters(report),
+        *_head(report),
+        "<main>",
+        *_findings(report),
+        *_unread(report),
+        *_suppressed(report),
+        "</main>",
+        f"<footer><p>{_text(words.tally(report))}</p></footer></body></html>",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _text(text: str) -> str:
+    return html.escape(neutral(text, words.LONGEST_COMMAND))
+
+
+def _filters(report: Report) -> Iterator[str]:
+    """Boxes that show and hide severities; the style sheet does it, the labels are in the head."""
+    for severity in words.by_severity(report.findings()):
+        yield f'<input type="checkbox" class="filter" id="show-{severity}" checked aria-label="{NAMES[severity]}">'
+
+
+def _head(report: Report) -> Iterator[str]:
+    groups = words.by_severity(report.findings())
+    when = ", ".join(part for part in (words.machine_of(report), words.taken_at(report)) if part)
+    yield f'<header class="{words.mood(report)}"><p class="name"><b>sysperf</b> {_text(report.sysperf)}<span>{_text(when)}</span></p>'
+    yield f"<h1>{_text(words.verdict(report))}</h1>"
+    yield from _bar(report)
+    yield '<nav aria-label="severities">'
+    yield from (f'<label for="show-{name}" class="{name}">{NAMES[name]} <b>{len(group)}</b></label>' for name, group in groups.items())
+    yield "</nav><dl>"
+    yield from (f"<dt>{_text(label)}</dt><dd>{_text(which)}</dd>" for label, which in identity(report.snapshot))
+    yield "</dl></header>"
+
+
+def _bar(report: Report) -> Iterator[str]:
+    """The answers as shares of one bar."""
+    groups = words.by_severity(report.findings())
+    shares = [(name, len(groups.get(name, ()))) for name in SEVERITIES] + [("unknown", report.tally.unknown), ("good", report.tally.passed)]
+    total, start = sum(number for _, number in shares), 0.0
+    if not total:
+        return
+    yield '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+    for name, number in shares:
+        width = 100 * number / total
+        yield f'<rect class="{name}" x="{start:.3f}" y="0" width="{width:.3f}" height="1"/>' if number else ""
+        start += width
+    yield "</svg>"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    for severity, outcomes in words.by_severity(report.findings()).items():
+        yield f'<section class="{severity}"><h2>{NAMES[severity]} <span>{len(outcomes)}</span></h2>'
+        told: set[str] = set()
+        for outcome in outcomes:
+            yield from _finding(outcome, opened=severity in _OPEN and outcome.rule not in told)
+            told.add(outcome.rule)
+        yield "</section>"
+
+
+def _finding(outcome: Outcome, *, opened: bool) -> Iterator[str]:
+    subject = f' <span class="subject">{_text(outcome.subject)}</span>' if outcome.subject else ""
+    yield f"<details{' open' if opened else ''}><summary>"
+    yield f'<i aria-label="{outcome.severity}">{MARKS[outcome.severity]}</i><code>{_text(outcome.rule)}</code>{subject}'
+    yield f"<p>{_text(words.message(outcome))}</p></summary>"
+    if outcome.evidence:
+        yield "<h3>Observed</h3><table>"
+        yield from map(_evidence, outcome.evidence)
+        yield "</table>"
+    if outcome.why:
+        yield "<h3>Why it matters</h3>"
+        yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(outcome.why))
+    for fix in outcome.fixes:
+        yield from _fix(fix)
+    gain = f"gain {words.gain(outcome)}" if outcome.gain.state == "unmeasured" else words.gain(outcome)
+    yield f'<p class="gain {outcome.gain.state}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
+    if outcome.refs:
+        yield f'<p class="refs">{" ".join(map(_link, outcome.refs))}</p>'
+    yield "</details>"
+
+
+def _evidence(evidence: Evidence) -> str:
+    name, value = _text(evidence.fact), _text(words.value(evidence.value, evidence.fact))
+    return f"<tr><td><code>{name}</code></td><td>{value}</td><td><code>{_text(words.origin(evidence))}</code></td></tr>"
+
+
+def _fix(fix: Remedy) -> Iterator[str]:
+    yield f'<h3>Fix <span class="terms {fix.safety}">{_text(words.terms(fix))}</span></h3>'
+    yield f"<p>{_text(fix.title[:1].upper() + fix.title[1:])}</p>" if fix.title else ""
+    yield _command(fix.command)
+    yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(fix.note))
+    if fix.undo:
+        yield f'<h3 class="undo">Undo</h3>{_command(fix.undo)}'
+
+
+def _command(text: str) -> str:
+    lines = "\n".join(_text(line) for line in words.command(text))
+    return f"<pre>{lines}</pre>" if lines else ""
+
+
+def _link(ref: str) -> str:
+    return f'<a href="{_text(ref)}" rel="noreferrer noopener">{_text(ref)}</a>' if words.is_link(ref) else f"<span>{_text(ref)}</span>"
+
+
+def _unread(report: Report) -> Iterator[str]:
+    groups = words.unread(words.of_state(report, "unknown"))
+    if not groups:
+        return
+    yield f'<section class="unknown"><h2>Could not be read <span>{report.tally.unknown}</span></h2>'
+    for group in groups:
+        yield f'<details><summary><i>?</i>{_text(group.reason)} <span class="subject">{words.count(group.checks, "check")}</span>'
+        yield f"<p>→ {_text(group.remedy)}</p></summary>" if group.remedy else "</summary>"
+        yield f"<p>{', '.join(f'<code>{_text(fact)}</code>' for fact in group.facts)}</p>"
+        yield f'<p class="refs">{" ".join(f"<span>{_text(where)}</span>" for where in group.origins)}</p>' if group.origins else ""
+        yield "</details>"
+    yield "</section>"
+
+
+def _suppressed(report: Report) -> Iterator[str]:
+    outcomes = words.of_state(report, "suppressed")
+    if not outcomes:
+        return
+    yield f'<section class="suppressed"><h2>Suppressed <span>{len(outcomes)}</span></h2><ul>'
+    for one in outcomes:
+        yield f"<li><code>{_text(one.rule)}</code> {_text(one.subject)} <span>{_text(one.because)}</span></li>"
+    yield "</ul></section>"

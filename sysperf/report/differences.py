@@ -1,0 +1,93 @@
+"""What differs between machines: one table for two or three of them, values with their machines for more."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from sysperf.model.difference import Difference
+from sysperf.model.text import neutral
+from sysperf.report.markdown import code, escape
+from sysperf.report.terminal import Ink, Page, cells, pad, wrap
+from sysperf.report.words import count, some
+
+MOST_COLUMNS = 3
+MOST_NAMES = 6
+
+
+def render(found: Sequence[Difference], machines: Sequence[str], format: str = "text", *, color: bool = False, width: int = 100) -> str:  # noqa: A002 - the option's name
+    """The differences as given, what matters most first, as ``text`` or ``markdown``."""
+    names = _names(machines)
+    return _markdown(found, names) if format == "markdown" else _text(found, names, Page(Ink(color), width))
+
+
+def _names(machines: Sequence[str]) -> list[str]:
+    """What to call each machine: the file's name where that tells them apart."""
+    short = [posixpath.basename(name.rstrip("/")).partition(".")[0] or name for name in machines]
+    names = [neutral("this machine" if name == "." else part, 60) for name, part in zip(machines, short, strict=True)]
+    return names if len(set(names)) == len(names) else [neutral(name) for name in machines]
+
+
+def _verdict(found: Sequence[Difference], names: Sequence[str]) -> str:
+    if not found:
+        return f"No difference between {some(names, MOST_NAMES)} that matters for speed."
+    return f"{count(len(found), 'difference')} between {some(names, MOST_NAMES)}, what matters most first:"
+
+
+def _text(found: Sequence[Difference], names: Sequence[str], page: Page) -> str:
+    page.paragraph(_verdict(found, names), "strong" if found else "good")
+    page.line()
+    columns = _columns(found, names)
+    if found and len(names) <= MOST_COLUMNS and sum(columns) + 2 * len(names) <= page.width:
+        _beside(page, found, names, columns)
+    else:
+        _below(page, found, names)
+    return str(page)
+
+
+def _columns(found: Sequence[Difference], names: Sequence[str]) -> list[int]:
+    rows = [("", *names), *(_row(one) for one in found)]
+    return [max(cells(row[column]) for row in rows) for column in range(len(names) + 1)]
+
+
+def _row(one: Difference) -> list[str]:
+    return [neutral(one.fact), *(neutral(value) for value in one.values)]
+
+
+def _beside(page: Page, found: Sequence[Difference], names: Sequence[str], columns: list[int]) -> None:
+    heads = "  ".join(pad(name, width) for name, width in zip(("fact", *names), columns, strict=True))
+    page.line(page.ink("dim", heads.rstrip()))
+    for one in found:
+        fact, *values = (pad(text, width) for text, width in zip(_row(one), columns, strict=True))
+        page.line("  ".join([page.ink("strong", fact), *values]).rstrip())
+        page.paragraph(neutral(one.matters), "dim", indent="    ")
+
+
+def _below(page: Page, found: Sequence[Difference], names: Sequence[str]) -> None:
+    for one in found:
+        page.line(page.ink("strong", neutral(one.fact)))
+        for value, holders in _holders(one, names):
+            before = f"    {value}  "
+            for part in wrap(some(holders, MOST_NAMES), max(page.width - cells(before), 20)):
+                page.line(before + page.ink("dim", part))
+                before = " " * cells(before)
+        page.paragraph(neutral(one.matters), "dim", indent="    ")
+        page.line()
+
+
+def _holders(one: Difference, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Each value with the machines that have it, the rarest last: that is the odd one out."""
+    holders: dict[str, list[str]] = {}
+    for name, value in zip(names, one.values, strict=True):
+        holders.setdefault(neutral(value), []).append(name)
+    return sorted(holders.items(), key=lambda item: -len(item[1]))
+
+
+def _markdown(found: Sequence[Difference], names: Sequence[str]) -> str:
+    lines = [f"## {escape(_verdict(found, names))}"]
+    if found:
+        lines += ["", f"| Fact | {' | '.join(map(escape, names))} | Why it matters |", "|---" * (len(names) + 2) + "|"]
+    for one in found:
+        values = " | ".join(code(value, cell=True) for value in one.values)
+        lines.append(f"| {code(one.fact, cell=True)} | {values} | {escape(one.matters)} |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,62 @@
+"""GitHub workflow commands: findings become annotations of the job.
+
+Format  https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sysperf.model.outcome import Outcome, Report
+from sysperf.model.rule import Severity
+from sysperf.model.text import neutral
+from sysperf.report import words
+
+COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice", "hint": "notice"}
+
+
+def render(report: Report) -> str:
+    """One annotation a finding, what costs most first (GitHub shows ten of each kind a step), then the verdict.
+
+    Every line is a command: a line of foreign text could be taken for one.
+    """
+    lines = [_finding(outcome) for outcome in report.findings()]
+    lines += _unread(report)
+    lines.append(_command("notice", "sysperf", f"{words.verdict(report)}\n{words.tally(report)}"))
+    return "\n".join([*lines, ""])
+
+
+def _command(name: str, title: str, text: str) -> str:
+    return f"::{name} title={_property(title)}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _finding(outcome: Outcome) -> str:
+    subject = f" ({neutral(outcome.subject)})" if outcome.subject else ""
+    return _command(COMMANDS[outcome.severity], f"{neutral(outcome.rule)}{subject}", "\n".join(_lines(outcome)))
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    yield words.message(outcome)
+    for evidence in outcome.evidence:
+        yield f"observed: {words.seen(evidence)}"
+    if outcome.why:
+        yield f"why: {words.short(outcome.why)}"
+    for fix in outcome.fixes:
+        yield f"fix: {neutral(fix.title)} ({words.terms(fix)})"
+        yield from words.command(fix.command)
+    yield f"gain: {words.gain(outcome)}"
+
+
+def _unread(report: Report) -> Iterator[str]:
+    groups = words.unread(words.of_state(report, "unknown"))
+    if groups:
+        told = (f"{group.reason}: {words.some(group.facts, 5)}" + (f" → {group.remedy}" if group.remedy else "") for group in groups)
+        yield _command("notice", f"sysperf could not read everything ({report.tally.unknown})", "\n".join(told))

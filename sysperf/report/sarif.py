@@ -1,0 +1,146 @@
+"""SARIF 2.1.0 for code scanning and for viewers of static analysis results.
+
+Specification  https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from sysperf.model.outcome import Gap, Outcome, Report
+from sysperf.model.pattern import lazy
+from sysperf.model.record import plain
+from sysperf.model.rule import Severity
+from sysperf.model.text import neutral
+from sysperf.report import words
+from sysperf.report.as_json import dump
+from sysperf.report.markdown import line, link
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note", "hint": "none"}
+PRIORITIES: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "recommendation", "hint": "recommendation"}
+_TIME = lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+def render(report: Report) -> str:
+    """One run: findings are results, waived ones are suppressed results, unknown checks are notifications."""
+    rules = _rules(report)
+    places = {rule["id"]: index for index, rule in enumerate(rules)}
+    driver: dict[str, Any] = {"name": "sysperf", "version": neutral(report.sysperf), "rules": rules}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": "sysperf/"},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(report, places)],
+        "results": [_result(outcome, places) for outcome in report.outcomes if outcome.state != "unknown"],
+        "properties": {"tally": plain(report.tally), "tookMs": report.took_ms, "verdict": words.verdict(report)},
+    }
+    return dump({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def text(plain_text: str) -> str:
+    """A text as a SARIF message: braces are doubled (§3.11.5), and nothing in it is a link (§3.11.6)."""
+    return plain_text.replace("{", "{{").replace("}", "}}").replace("](", "\\](")
+
+
+def _rules(report: Report) -> list[dict[str, Any]]:
+    """The rules that said something, in the order in which they did, each once."""
+    first: dict[str, Outcome] = {}
+    for outcome in report.outcomes:
+        known = first.get(outcome.rule)
+        if known is None or (not known.why and outcome.why):  # an unknown outcome has no explanation
+            first[outcome.rule] = outcome
+    return [_rule(outcome) for outcome in first.values()]
+
+
+def _rule(outcome: Outcome) -> dict[str, Any]:
+    title = neutral(outcome.title)
+    why = words.paragraphs(outcome.why) or [title]
+    rule: dict[str, Any] = {
+        "id": neutral(outcome.rule),
+        "shortDescription": {"text": text(title)},
+        "fullDescription": {"text": text(words.short(outcome.why) or title)},
+        "help": {"text": text("\n\n".join([*why, *map(neutral, outcome.refs)])), "markdown": text(_help(why, outcome.refs))},
+        "defaultConfiguration": {"level": LEVELS[outcome.severity]},
+        "properties": {
+            "tags": ["performance", outcome.scope],
+            "precision": outcome.confidence,
+            "problem.severity": PRIORITIES[outcome.severity],
+        },
+    }
+    links = [ref for ref in outcome.refs if words.is_link(ref)]
+    return {**rule, "helpUri": links[0]} if links else rule
+
+
+def _help(why: list[str], refs: tuple[str, ...]) -> str:
+    """What holds for every finding of a rule; commands are a finding's own, and stand in its message."""
+    return "\n\n".join([*map(line, why), "\n".join(f"- {link(ref)}" for ref in refs)]).rstrip()
+
+
+def _result(outcome: Outcome, places: dict[str, int]) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": neutral(outcome.rule),
+        "ruleIndex": places[neutral(outcome.rule)],
+        "level": LEVELS[outcome.severity],
+        "message": {"text": text(_message(outcome))},
+        "locations": [_location(outcome)],
+        "partialFingerprints": _fingerprints(outcome),
+        "properties": _properties(outcome),
+    }
+    if outcome.severity == "hint":  # §3.27.10: the level is none where the kind is not fail
+        result["kind"] = "informational"
+    if outcome.state == "suppressed":
+        result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": neutral(outcome.because)}]
+    return result
+
+
+def _message(outcome: Outcome) -> str:
+    subject = f"{neutral(outcome.subject)}: " if outcome.subject else ""
+    commands = [f"Fix: {line}" for fix in outcome.fixes for line in words.command(fix.command)]
+    return "\n".join([subject + words.message(outcome), *commands])
+
+
+def _fingerprints(outcome: Outcome) -> dict[str, str]:
+    """GitHub tells findings apart by ``primaryLocationLineHash``; ours does not depend on a line of a file."""
+    name = neutral(outcome.fingerprint) or neutral(f"{outcome.rule} {outcome.subject}")
+    return {"primaryLocationLineHash": f"{name}:1", "sysperf/v1": name}
+
+
+def _location(outcome: Outcome) -> dict[str, Any]:
+    """The first file that shows it. Code scanning wants a relative path and a line for every result."""
+    files = [evidence.source for evidence in outcome.evidence if evidence.source.startswith("/")]
+    path = neutral(files[0]) if files else f"/sysperf/{neutral(outcome.rule)}"
+    physical = {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": {"startLine": 1}}
+    subject = neutral(outcome.subject) or "machine"
+    logical = {"name": subject, "fullyQualifiedName": f"{outcome.scope}/{subject}", "kind": "resource"}
+    return {"physicalLocation": physical, "logicalLocations": [logical]}
+
+
+def _properties(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "severity": outcome.severity,
+        "confidence": outcome.confidence,
+        "gain": words.gain(outcome),
+        "evidence": [words.seen(evidence) for evidence in outcome.evidence],
+        "fixes": [plain(fix) for fix in outcome.fixes],
+    }
+
+
+def _invocation(report: Report, places: dict[str, int]) -> dict[str, Any]:
+    notes = [_notification(outcome, gap, places) for outcome in words.of_state(report, "unknown") for gap in outcome.unknown]
+    invocation: dict[str, Any] = {"executionSuccessful": True, "toolExecutionNotifications": notes}
+    if _TIME.fullmatch(report.snapshot.taken_at):
+        invocation["startTimeUtc"] = report.snapshot.taken_at
+    return invocation
+
+
+def _notification(outcome: Outcome, gap: Gap, places: dict[str, int]) -> dict[str, Any]:
+    remedy = f"; {neutral(gap.remedy)}" if gap.remedy else ""
+    subject = f" of {neutral(outcome.subject)}" if outcome.subject else ""
+    told = f"Could not tell {neutral(outcome.rule)}{subject}: {neutral(gap.fact)} is unknown ({neutral(gap.reason)}){remedy}"
+    return {
+        "level": "note",
+        "message": {"text": text(told)},
+        "associatedRule": {"id": neutral(outcome.rule), "index": places[neutral(outcome.rule)]},
+    }

@@ -1,0 +1,45 @@
+"""The JSON schema of a report, generated from the records, so that it cannot lag behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sysperf.model.outcome import Report
+from sysperf.model.record import json_schema
+
+SCHEMA_ID = "urn:sysperf:report:1"
+"""A name, not an address: the number is `Report.schema`."""
+_DEFS = "#/$defs/"
+
+
+def report_schema(areas: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """The schema (JSON Schema 2020-12) of ``--format json``; `areas` gives the record of each area's facts."""
+    root = json_schema(Report)
+    definitions = root["$defs"]
+    described = {}
+    for name, record in (areas or {}).items():
+        described[name] = {"allOf": [{"$ref": f"{_DEFS}Area"}, {"properties": {"facts": _facts(name, record, definitions)}}]}
+    definitions["Snapshot"]["properties"]["areas"]["properties"] = described
+    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf report"}
+    return {**heading, "$ref": root["$ref"], "$defs": dict(sorted(definitions.items()))}
+
+
+def _facts(area: str, record: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Add the records of one area, under names of its own: several areas have a ``Device``."""
+    own = json_schema(record)
+    for name, definition in own["$defs"].items():
+        definitions[f"{area}.{name}"] = _moved(definition, area)
+    return {"anyOf": [_moved({"$ref": own["$ref"]}, area), {"type": "null"}]}
+
+
+def _moved(node: Any, area: str) -> Any:
+    """The schema with references into this area's definitions."""
+    if isinstance(node, list):
+        return [_moved(item, area) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: f"{_DEFS}{area}.{value.removeprefix(_DEFS)}" if key == "$ref" and isinstance(value, str) else _moved(value, area)
+        for key, value in node.items()
+    }

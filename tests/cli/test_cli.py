@@ -1,0 +1,326 @@
+"""The command line as a person meets it: real processes, real exit codes, nothing on stdout that is not the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sysperf import __version__
+from sysperf.cli import COMMANDS
+
+HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo")
+
+
+def sysperf(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run sysperf as a user would."""
+    return subprocess.run(
+        [sys.executable, "-m", "sysperf", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version() -> None:
+    """One line, and nothing but it."""
+    done = sysperf("--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"sysperf {__version__}\n", "")
+
+
+def test_help_names_every_command() -> None:
+    """`--help` and no argument at all both teach."""
+    assert sysperf().stdout == sysperf("--help").stdout
+    for command in COMMANDS:
+        assert f"  {command} " in sysperf("--help").stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(command: str) -> None:
+    """Every command has help with an example."""
+    done = sysperf(command, "--help")
+
+    assert done.returncode == 0
+    assert f"sysperf {command}" in done.stdout.replace("usage: sysperf", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["adit"], "did you mean `sysperf audit`?"),
+        (["nothing-like-it"], "`sysperf --help` lists the commands"),
+        (["facts", "gpuu"], "no area `gpuu`"),
+        (["explain", "numa.balancing-onn"], "did you mean `numa.balancing-on`?"),
+        (["audit", "--root", "/nonexistent"], "no such capture"),
+        (["audit", "--from", "/nonexistent"], "No such file"),
+        (["audit", "--rules", "/nonexistent.toml"], "No such file"),
+        (["audit", "--select", "nothing.such"], "no rule matches"),
+        (["audit", "--config", "/nonexistent.toml"], "No such file"),
+        (["audit", "--baseline", "/nonexistent.json"], "sysperf baseline"),
+        (["audit", "--from", "x", "--root", "/tmp"], "both name a machine"),
+        (["audit", "--output", "/nonexistent/x"], "--output"),
+        (["diff", "."], "two machines"),
+        (["rules", "check", "/nonexistent.toml"], "no such file"),
+        (["audit", "--format", "xml"], "invalid choice"),
+    ],
+)
+def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: str) -> None:
+    """Exit 2, one clear message on stderr, nothing on stdout, no traceback."""
+    done = sysperf(*arguments)
+
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_the_audit_imports_nothing_heavy() -> None:
+    """Neither torch nor textual nor NVML's binding is on the audit's path on a machine without a driver."""
+    code = (
+        "import sys; from sysperf.cli import main; main(['audit', '--fail-on', 'never', '--output', '/dev/null']);"
+        "sys.stderr.write(' '.join(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+
+    assert "sysperf.engine" in loaded
+    heavy = HEAVY if not Path("/proc/driver/nvidia").exists() else tuple(set(HEAVY) - {"pynvml"})
+    assert loaded.isdisjoint(heavy)
+
+
+def test_version_and_help_import_almost_nothing() -> None:
+    """They must not pay for argparse, msgspec or a single collector."""
+    for option in ("--version", "--help"):
+        code = f"import sys; from sysperf.cli import main; main(['{option}']); sys.stderr.write(' '.join(sys.modules))"
+        loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split())
+        assert loaded.isdisjoint({"argparse", "msgspec", "sysperf.engine", "sysperf.host"})
+
+
+def test_audit_of_this_machine_ends_with_an_answer() -> None:
+    """It says something about this machine, in one run, without a traceback."""
+    done = sysperf("audit")
+
+    assert done.returncode in (0, 1)
+    assert done.stdout
+    assert done.stderr == ""
+
+
+def test_exit_codes_follow_fail_on(tmp_path: Path) -> None:
+    """A finding fails from its severity on; `never` never fails."""
+    rule = tmp_path / "site.toml"
+    rule.write_text(
+        '[[rule]]\nid = "site.always"\ntitle = "Always"\nscope = "host"\nseverity = "info"\n'
+        'when = "cpu.cores > 0"\nmessage = "{cpu.cores} cores"\nexplain = "For the test."\n'
+    )
+    only = ("audit", "--rules", str(rule), "--select", "site")
+
+    assert sysperf(*only).returncode == 0
+    assert sysperf(*only, "--fail-on", "info").returncode == 1
+    assert sysperf(*only, "--fail-on", "never").returncode == 0
+    assert "site.always" in sysperf(*only).stdout
+
+
+def test_strict_fails_on_the_unknown(tmp_path: Path) -> None:
+    """With --strict an unread fact is exit code 3, without it is 0; both say what could not be read."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1024 kB\n")
+
+    done = sysperf("audit", "--root", str(tmp_path), "--select", "numa", "--strict")
+
+    assert done.returncode == 3
+    assert "could not be read" in done.stdout.lower()
+    assert sysperf("audit", "--root", str(tmp_path), "--select", "numa").returncode == 0
+
+
+def test_a_saved_report_is_judged_again(tmp_path: Path) -> None:
+    """`--from` gives the same findings, and other rules can be asked of the same machine."""
+    saved = tmp_path / "report.json"
+    assert sysperf("audit", "--format", "json", "--output", str(saved), "--fail-on", "never").returncode == 0
+    first = json.loads(saved.read_text())
+
+    again = json.loads(sysperf("audit", "--from", str(saved), "--format", "json", "--fail-on", "never").stdout)
+
+    def said(report: dict[str, object]) -> list[tuple[object, ...]]:
+        return [(one["rule"], one["state"], one["subject"], one["message"]) for one in report["outcomes"]]  # type: ignore[attr-defined]
+
+    assert said(again) == said(first)
+    assert again["tally"] == first["tally"]
+
+
+def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
+    """A pipe (or /dev/null) is written to and stays what it is; a link stays a link; a file is replaced in one step."""
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    target.write_text("old")
+    link.symlink_to(target)
+
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        assert sysperf("facts", "cpu", "--output", str(pipe)).returncode == 0
+        assert "cpu.online" in str(reader.communicate(timeout=20)[0])
+    assert sysperf("facts", "cpu", "--output", str(link)).returncode == 0
+
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert "cpu.online" in target.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"{", b"\xff\xff", b'{"snapshot": 5}', b"null", b"[" * 100_000])
+def test_a_broken_report_is_a_message(tmp_path: Path, content: bytes) -> None:
+    """Nothing in a saved report makes a traceback."""
+    broken = tmp_path / "report.json"
+    broken.write_bytes(content)
+
+    done = sysperf("audit", "--from", str(broken))
+
+    assert done.returncode == 2
+    assert "report.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_baseline_accepts_then_only_shrinks(tmp_path: Path) -> None:
+    """The first run takes all; the next audit is quiet; a new finding is refused by the baseline."""
+    rules = tmp_path / "site.toml"
+    text = (
+        '[[rule]]\nid = "site.{n}"\ntitle = "T"\nscope = "host"\nseverity = "error"\nwhen = "cpu.cores > 0"\nmessage = "m"\nexplain = "e"\n'
+    )
+    rules.write_text(text.replace("{n}", "one"))
+    options = ("--rules", str(rules), "--select", "site")
+
+    assert sysperf("audit", *options, cwd=tmp_path).returncode == 1
+    assert sysperf("baseline", *options, cwd=tmp_path).returncode == 0
+    assert sysperf("audit", *options, cwd=tmp_path).returncode == 0
+
+    rules.write_text(text.replace("{n}", "one") + text.replace("{n}", "two"))
+    done = sysperf("baseline", *options, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "not added: site.two" in done.stderr
+    assert sysperf("audit", *options, cwd=tmp_path).returncode == 1
+
+
+def test_waivers_come_from_the_configuration(tmp_path: Path) -> None:
+    """A waiver without a reason is refused; with one it suppresses."""
+    rules, config = tmp_path / "site.toml", tmp_path / "config.toml"
+    rules.write_text(
+        '[[rule]]\nid = "site.one"\ntitle = "T"\nscope = "host"\nseverity = "error"\nwhen = "cpu.cores > 0"\nmessage = "m"\nexplain = "e"\n'
+    )
+    options = ("audit", "--rules", str(rules), "--select", "site", "--config", str(config))
+
+    config.write_text('[[waive]]\nrule = "site.one"\n')
+    assert "reason" in sysperf(*options).stderr
+    config.write_text('[[waive]]\nrule = "site.one"\nreason = "agreed"\nexpires = 2999-01-01\n')
+    assert sysperf(*options).returncode == 0
+    config.write_text('[[waive]]\nrule = "site.one"\nreason = "agreed"\nexpires = 2020-01-01\n')
+    assert sysperf(*options).returncode == 1
+
+
+def test_colour_only_on_a_terminal() -> None:
+    """A pipe gets plain text; a terminal gets colours unless NO_COLOR says no."""
+    assert "\x1b[" not in sysperf("audit", "--fail-on", "never").stdout
+    assert "\x1b[" in on_terminal("audit", "--fail-on", "never")
+    assert "\x1b[" not in on_terminal("audit", "--fail-on", "never", NO_COLOR="1")
+    assert "\x1b[" in sysperf("audit", "--fail-on", "never", "--color", "always").stdout
+
+
+def on_terminal(*arguments: str, **environment: str) -> str:
+    """What sysperf shows on a real terminal."""
+    leader, follower = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm-256color", **environment}
+    if "NO_COLOR" not in environment:
+        environ.pop("NO_COLOR", None)
+    with subprocess.Popen([sys.executable, "-m", "sysperf", *arguments], stdout=follower, stderr=follower, env=environ):
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 65_536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+    os.close(leader)
+    return shown.decode()
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """`sysperf facts --describe | head -1` ends quietly."""
+    pipeline = f"{sys.executable} -m sysperf facts --describe | head -1"
+    done = subprocess.run(["sh", "-c", pipeline], capture_output=True, text=True, check=True)
+
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C ends a capture with 130 and without a half-written file."""
+    code = (
+        "import sys, time, sysperf.engine as engine; from sysperf.cli import main;"
+        "engine.snapshot = lambda *a: time.sleep(30); sys.exit(main(sys.argv[1:]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, "capture", str(tmp_path / "x.tar.zst")], stderr=subprocess.PIPE)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_internal_errors_are_one_line_unless_debugged() -> None:
+    """A bug in sysperf shows a line and a hint; --debug shows the traceback."""
+    code = "import sys, sysperf.engine as e; e.now = None; from sysperf.cli import main; sys.exit(main(sys.argv[1:]))"
+
+    plain = subprocess.run([sys.executable, "-c", code, "facts", "cpu"], capture_output=True, text=True, check=False)
+    debug = subprocess.run([sys.executable, "-c", code, "facts", "cpu", "--debug"], capture_output=True, text=True, check=False)
+
+    assert plain.returncode == 2
+    assert "internal error" in plain.stderr
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_scripts_name_the_commands(shell: str) -> None:
+    """Each shell's script knows the commands; bash accepts its own."""
+    script = sysperf("completion", shell).stdout
+
+    assert "baseline" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_facts_for_machines() -> None:
+    """The JSON that programs rely on: CPU sets as kernel lists, nodes with their memory."""
+    areas = json.loads(sysperf("facts", "--format", "json", "cpu", "numa").stdout)["areas"]
+
+    cpu = areas["cpu"]["facts"]
+    assert cpu["online"] == Path("/sys/devices/system/cpu/online").read_text().strip()
+    assert cpu["cores"] >= 1
+    assert cpu["packages"] >= 1
+    assert cpu["threads_per_core"] >= 1
+    assert isinstance(cpu["allowed"], str)
+    if areas["numa"]["facts"] is not None:
+        assert {"id", "cpus", "mem_total_bytes"} <= set(areas["numa"]["facts"]["nodes"][0])
+
+
+def test_describe_is_generated_from_the_records() -> None:
+    """Every fact that a rule may name is described, with where it is read."""
+    described = json.loads(sysperf("facts", "--describe", "numa", "--format", "json").stdout)
+
+    names = {one["fact"]: one for one in described}
+    assert names["numa.balancing"]["reads"] == ["/proc/sys/kernel/numa_balancing"]
+    assert "numa.nodes[].mem_total_bytes" in names
+    assert all(one["doc"] for one in described)

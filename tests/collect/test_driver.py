@@ -1,0 +1,192 @@
+"""What we say of the driver is what its files and NVML say; no driver is known only where nothing hints at one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.collect.driver import Driver, collect
+from tests.conftest import Files, MakeMachine, captured, fixture_folder, make_machine
+from tests.gpus import H100, calls, driver_files
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+NOTHING: Files = {"/dev/null": "", "/usr/local/bin/x": ""}
+
+
+def libraries(version: str, folder: str = LIB) -> dict[str, str]:
+    """Links as a driver package makes them."""
+    return {f"{folder}/{name}.so.1": f"{name}.so.{version}" for name in ("libcuda", "libnvidia-ml")}
+
+
+def test_a_loaded_driver_is_read_whole(machine: MakeMachine) -> None:
+    """Module, libraries, CUDA version, device nodes and daemons."""
+    files = {
+        **NOTHING,
+        **driver_files(),
+        "/run/nvidia-persistenced/socket": "",
+        f"{LIB}/libcuda.so.580.95.05": "",
+        f"{LIB}/libnvidia-ml.so.580.95.05": "",
+    }
+
+    facts = collect(machine(files, libraries("580.95.05"), calls(H100)))
+
+    assert (facts.nvidia_version, facts.open_module, facts.nvml_problem) == ("580.95.05", True, "")
+    assert (facts.cuda_driver_version, facts.nvml_version) == ("13.0", "13.580.95.05")
+    assert (facts.library_version, facts.nvml_library_version) == ("580.95.05", "580.95.05")
+    assert facts.device_nodes == ("nvidia0", "nvidia-uvm", "nvidiactl")
+    assert (facts.uvm, facts.persistence_daemon, facts.fabric_manager, facts.profiling_admin_only) == (True, True, False, True)
+
+
+def test_no_driver_is_known(machine: MakeMachine) -> None:
+    """A complete machine without any sign of a driver has none: empty text, not unknown."""
+    facts = collect(machine(NOTHING))
+
+    assert (facts.nvidia_version, facts.library_version, facts.device_nodes, facts.uvm) == ("", "", (), False)
+    assert (facts.nouveau, facts.wsl, facts.open_module) == (False, False, None)
+    assert facts.toolkits == ()
+
+
+def test_a_capture_without_these_files_says_nothing() -> None:
+    """Absence in an archive of another project is no proof."""
+    if fixture_folder("machines") is None:
+        pytest.skip("no captured machines: set SYSPERF_FIXTURES")
+    facts = collect(captured("machines", "8em64t-4c2t"))
+
+    assert (facts.nvidia_version, facts.library_version, facts.nouveau) == (None, None, None)
+
+
+def test_an_updated_library_beside_an_old_module_shows(machine: MakeMachine) -> None:
+    """After a package update without a reboot: NVML refuses, and both versions are told."""
+    files = {**NOTHING, **driver_files("570.124.06"), f"{LIB}/libcuda.so.580.95.05": "", f"{LIB}/libnvidia-ml.so.580.95.05": ""}
+    refused = {"nvml:SystemGetDriverVersion()": OSError("Driver/library version mismatch")}
+
+    facts = collect(machine(files, libraries("580.95.05"), refused))
+
+    assert (facts.nvidia_version, facts.library_version) == ("570.124.06", "580.95.05")
+    assert facts.nvml_problem == "Driver/library version mismatch"
+    assert facts.cuda_driver_version is None
+
+
+def test_the_proprietary_module_is_told_from_the_open_one(machine: MakeMachine) -> None:
+    """The kernel module's own line says which it is; the version in it serves where /sys is not there."""
+    text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024\nGCC version:  gcc 12.2.0\n"
+
+    facts = collect(machine({**NOTHING, "/proc/driver/nvidia/version": text}))
+
+    assert (facts.nvidia_version, facts.open_module) == ("470.256.02", False)
+
+
+def test_debians_alternatives_are_followed(machine: MakeMachine) -> None:
+    """libcuda.so.1 leads through /etc/alternatives to the file that bears the version."""
+    links = {
+        f"{LIB}/libcuda.so.1": "/etc/alternatives/nvidia--libcuda.so.1-x86_64-linux-gnu",
+        "/etc/alternatives/nvidia--libcuda.so.1-x86_64-linux-gnu": f"{LIB}/nvidia/current/libcuda.so.1",
+        f"{LIB}/nvidia/current/libcuda.so.1": "libcuda.so.535.183.01",
+    }
+
+    facts = collect(machine({**NOTHING, f"{LIB}/nvidia/current/libcuda.so.535.183.01": ""}, links))
+
+    assert facts.library_version == "535.183.01"
+
+
+def test_links_in_a_circle_are_unknown(machine: MakeMachine) -> None:
+    """A library that leads to itself has no version."""
+    facts = collect(machine(NOTHING, {f"{LIB}/libcuda.so.1": "libcuda.so", f"{LIB}/libcuda.so": "libcuda.so.1"}))
+
+    assert facts.library_version is None
+
+
+def test_under_wsl_the_version_comes_from_nvml(machine: MakeMachine) -> None:
+    """There is no module: Windows has it. The library is a plain file without a version in its name."""
+    files = {**NOTHING, "/dev/dxg": "", "/usr/lib/wsl/lib/libcuda.so.1": b"\x7fELF"}
+
+    facts = collect(machine(files, calls=calls(H100, driver="591.44")))
+
+    assert (facts.wsl, facts.nvidia_version, facts.library_version) == (True, "591.44", None)
+
+
+def test_under_wsl_without_an_answer_the_version_is_unknown(machine: MakeMachine) -> None:
+    """/dev/dxg hints at a driver on the other side, so none is not known."""
+    assert collect(machine({**NOTHING, "/dev/dxg": ""})).nvidia_version is None
+
+
+def test_nouveau_counts_when_it_holds_a_device(machine: MakeMachine) -> None:
+    """The module alone holds nothing."""
+    folder = "/sys/bus/pci/drivers/nouveau"
+
+    assert collect(machine({**NOTHING, f"{folder}/bind": "", f"{folder}/0000:01:00.0/x": ""})).nouveau is True
+    assert collect(machine({**NOTHING, f"{folder}/bind": ""})).nouveau is False
+
+
+def test_toolkits_tell_versions_compilers_and_copies(machine: MakeMachine) -> None:
+    """Each folder once: version.json, the older version.txt, or the folder's name; cuDNN copied in; compat libraries."""
+    new, old, bare = "/usr/local/cuda-13.0", "/usr/local/cuda-10.2", "/usr/local/cuda-12.4"
+    files: Files = {
+        **NOTHING,
+        f"{new}/version.json": '{"cuda": {"name": "CUDA SDK", "version": "13.0.2"}, "cuda_nvcc": {"name": "CUDA NVCC", "version": "13.0.88"}}',
+        f"{new}/bin/nvcc": b"\x7fELF",
+        f"{new}/lib64/libcudart.so.13": "",
+        f"{old}/version.txt": "CUDA Version 10.2.89\n",
+        f"{old}/lib64/libcudnn.so.7.6.5": "",
+        f"{old}/lib64/libcudnn_static.a": "",
+        f"{bare}/compat/libcuda.so.550.54.15": "",
+        f"{bare}/compat/libcuda.so.1": "",
+    }
+
+    facts = collect(machine(files, {"/usr/local/cuda": "/usr/local/cuda-13.0"}))
+
+    assert facts.toolkits is not None
+    found = {one.path: one for one in facts.toolkits}
+    assert set(found) == {new, old, bare}
+    assert (found[new].version, found[new].nvcc, found[new].cudnn, found[new].compat_version) == ("13.0.2", True, (), "")
+    assert (found[old].version, found[old].nvcc, found[old].cudnn) == ("10.2.89", False, (f"{old}/lib64/libcudnn.so.7.6.5",))
+    assert (found[bare].version, found[bare].compat_version) == ("12.4", "550.54.15")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"cuda": 3}', '{"cuda": {"version": {}}}', "[" * 5000, "\x00\x01"])
+def test_a_broken_version_file_is_unknown(machine: MakeMachine, text: str) -> None:
+    """A truncated or hostile version.json gives no version and breaks nothing."""
+    facts = collect(machine({**NOTHING, "/usr/local/cuda-13.0/version.json": text}))
+
+    assert facts.toolkits is not None
+    assert facts.toolkits[0].version is None
+
+
+def test_a_file_that_may_not_be_read_is_unknown(machine: MakeMachine) -> None:
+    """A module that is loaded but does not tell its version is not none."""
+    facts = collect(machine({**NOTHING, "/sys/module/nvidia/version": OSError(13, "Permission denied")}))
+
+    assert facts.nvidia_version is None
+
+
+def test_mps_and_peermem_are_seen(machine: MakeMachine) -> None:
+    """A pid file of the multi-process service, a module of GPUDirect."""
+    facts = collect(
+        machine({**NOTHING, "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid": "12", "/sys/module/nvidia_peermem/initstate": "live"})
+    )
+
+    assert (facts.mps, facts.peermem) == (True, True)
+
+
+FILES = (
+    "/proc/driver/nvidia/version", "/proc/driver/nvidia/params", "/sys/module/nvidia/version", "/usr/local/cuda/version.json",
+    "/usr/local/cuda-12/version.txt", "/usr/local/cuda-12/lib64/libcudnn.so.9", "/dev/nvidia0", f"{LIB}/libcuda.so.1",
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(FILES), st.binary(max_size=80)),
+    st.dictionaries(
+        st.sampled_from((f"{LIB}/libcuda.so.1", f"{LIB}/libnvidia-ml.so.1", "/usr/local/cuda")),
+        st.text(max_size=20).filter(lambda text: "\0" not in text),
+    ),
+    st.one_of(st.none(), st.integers(), st.text(max_size=20), st.lists(st.integers(), max_size=3)),
+)
+def test_nothing_breaks_the_collector(files: dict[str, bytes], links: dict[str, str], answer: object) -> None:
+    """Whatever the files hold and NVML answers, a record comes back."""
+    names = ("SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2")
+    host = make_machine({**NOTHING, **files}, links, calls={f"nvml:{name}()": answer for name in names})
+
+    assert isinstance(collect(host), Driver)

@@ -1,0 +1,452 @@
+"""What we say of GPUs is what NVML and sysfs say; what a GPU lacks is known, what could not be asked is unknown."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.collect import driver, gpu, gpu_device
+from sysperf.collect.gpu import Gpu, collect
+from sysperf.collect.gpu_device import Device
+from sysperf.host import nvml
+from sysperf.model.cpuset import CpuSet
+from tests.conftest import MakeMachine, captured, fixture_folder, make_machine
+from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
+
+
+def server(machine: MakeMachine, *gpus: Answers, **extra: Any) -> Gpu:
+    """A machine with these GPUs, read."""
+    found, links = files(len(gpus))
+    return collect(machine(found, links, {**calls(*gpus), **{f"nvml:{call}": answer for call, answer in extra.items()}}))
+
+
+def only(facts: Gpu) -> Device:
+    assert facts.devices is not None
+    (one,) = facts.devices
+    return one
+
+
+def test_a_server_of_eight_is_read_whole(machine: MakeMachine) -> None:
+    """Eight H100 on an HGX board: identity, place, links, and nothing blocked between them."""
+    facts = server(machine, *[H100] * 8)
+
+    assert facts.nvml is True
+    assert facts.devices is not None
+    assert [one.bus_id for one in facts.devices] == [bus_id(index) for index in range(8)]
+    assert [one.numa_node for one in facts.devices] == [0, 0, 0, 0, 1, 1, 1, 1]
+    last = facts.devices[7]
+    assert (last.name, last.brand, last.architecture, last.compute_capability) == ("NVIDIA H100 80GB HBM3", "nvidia", "hopper", "9.0")
+    assert last.local_cpus == CpuSet.parse("48-95")
+    assert (last.nvlink.links, last.nvlink.active, last.nvlink.switch_links, last.nvlink.fabric) == (18, 18, 18, "completed")
+    assert facts.p2p_blocked == ()
+    assert facts.confidential is False
+    assert facts.functions is not None
+    assert {one.driver for one in facts.functions} == {"nvidia"}
+
+
+def test_units_are_those_of_the_names(machine: MakeMachine) -> None:
+    """Milliwatts become watts, event bits become names, and the driver's own memory is no process's."""
+    one = only(server(machine, H100))
+
+    assert (one.power.usage_watts, one.power.default_limit_watts) == (691.2, 700.0)
+    assert one.clocks.events == ("sw-power-cap",)
+    assert one.memory_used_bytes == 10 * GIB - GIB // 2
+    assert one.memory_reserved_bytes == GIB // 2
+    assert one.thermal.memory_celsius == 61
+    assert one.pcie.replays_per_hour == 0.0
+
+
+def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
+    """On a machine that answers everything nothing is left unknown but the fan, which an SXM board lacks."""
+
+    def unknown(record: Any, path: str) -> list[str]:
+        found = []
+        for name in record.__struct_fields__:
+            value = getattr(record, name)
+            if value is None:
+                found.append(path + name)
+            elif hasattr(value, "__struct_fields__"):
+                found += unknown(value, f"{path}{name}.")
+        return found
+
+    assert unknown(only(server(machine, H100)), "") == ["thermal.fan_percent"]
+
+
+def test_a_narrow_link_shows_beside_what_gpu_and_slot_can(machine: MakeMachine) -> None:
+    """One of two A100 trained at 8 lanes."""
+    found, links = files(2)
+    facts = collect(machine(found, links, calls(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8})))
+
+    assert facts.devices is not None
+    assert [(one.pcie.width_lanes, one.pcie.max_width_lanes, one.pcie.slot_width_lanes) for one in facts.devices] == [
+        (16, 16, 16),
+        (8, 16, 16),
+    ]
+    assert [one.pcie.slot_generation for one in facts.devices] == [5, 5]
+    assert [(one.nvlink.links, one.nvlink.active) for one in facts.devices] == [(12, 0), (12, 0)]
+
+
+def test_what_a_consumer_card_lacks_is_known_to_be_absent(machine: MakeMachine) -> None:
+    """No ECC, MIG, NVLink or pending repairs: false and 0, not unknown."""
+    one = only(server(machine, RTX))
+
+    assert (one.ecc.supported, one.ecc.enabled, one.ecc.remap_pending, one.ecc.remap_failed) == (False, False, False, False)
+    assert (one.mig_enabled, one.gpm_supported, one.virtualization) == (False, False, "none")
+    assert (one.nvlink.links, one.nvlink.active, one.nvlink.fabric) == (0, 0, "not-supported")
+    assert (one.ecc.uncorrected, one.power.limit_watts, one.clocks.app_mhz) == (None, 700.0, None)
+
+
+def test_old_drivers_answer_under_old_names(machine: MakeMachine) -> None:
+    """Before driver 535 events were throttle reasons, before 510 used memory had one meaning."""
+    one = only(server(machine, RTX))
+
+    assert one.clocks.events == ("idle",)
+    assert (one.memory_total_bytes, one.memory_used_bytes, one.memory_reserved_bytes) == (24 * GIB, 2 * GIB, None)
+    assert one.addressing_mode is None
+
+
+def test_a_driver_that_hides_the_number_of_links_is_asked_link_by_link(machine: MakeMachine) -> None:
+    """Where the field for the number of NVLinks is absent, the first refused link ends the list."""
+    v100 = {
+        **{call: answer for call, answer in A100_PCIE.items() if "NvLinkState" not in call},
+        "DeviceGetFieldValues," + FIELDS: OSError("Function Not Found"),
+        **{f"DeviceGetNvLinkState,{link}": int(link != 3) for link in range(6)},
+        "DeviceGetNvLinkState,6": OSError("Invalid Argument"),
+    }
+
+    one = only(server(machine, v100))
+
+    assert (one.nvlink.links, one.nvlink.active) == (6, 5)
+    assert one.nvlink.replays is None
+
+
+def test_old_gpus_retire_pages_instead_of_rows(machine: MakeMachine) -> None:
+    """Before Ampere a bad page waits for the next driver load."""
+    v100 = {**RTX, "DeviceGetArchitecture": 5, "DeviceGetEccMode": [1, 1], "DeviceGetRetiredPagesPendingStatus": 1}
+
+    one = only(server(machine, v100))
+
+    assert (one.ecc.enabled, one.ecc.remap_pending, one.ecc.remap_failed, one.ecc.remapped_rows) == (True, True, False, 0)
+    assert one.ecc.uncorrected is None, "the recorded machine does not answer it"
+
+
+def test_repairs_that_a_partitioned_gpu_does_not_tell_are_unknown(machine: MakeMachine) -> None:
+    """With instances in use NVML refuses to tell of rows: that is no proof of health."""
+    one = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetRemappedRows": NOT_SUPPORTED}))
+
+    assert (one.ecc.remap_pending, one.ecc.remap_failed, one.ecc.remapped_rows) == (None, None, None)
+
+
+def test_a_partitioned_gpu_says_so(machine: MakeMachine) -> None:
+    """Under MIG the utilisation of the whole is not told."""
+    one = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetUtilizationRates": NOT_SUPPORTED}))
+
+    assert (one.mig_enabled, one.utilization_percent, one.memory_utilization_percent) == (True, None, None)
+
+
+def test_a_virtual_gpu_says_so(machine: MakeMachine) -> None:
+    """A vGPU tells neither power nor link."""
+    one = only(server(machine, VGPU))
+
+    assert (one.virtualization, one.power.limit_watts, one.pcie.width_lanes) == ("vgpu", None, None)
+
+
+def test_under_wsl_nvml_answers_without_pci(machine: MakeMachine) -> None:
+    """Windows keeps the PCI bus; NVML alone tells of the GPU."""
+    host = machine({"/dev/dxg": "", "/sys/bus/foo": ""}, calls=calls({**RTX, "DeviceGetPersistenceMode": NOT_SUPPORTED}))
+
+    facts = collect(host)
+
+    assert facts.functions == ()
+    assert only(facts).persistence is None
+    assert only(facts).numa_node is None
+
+
+def test_a_lost_gpu_is_lost_and_the_others_are_read(machine: MakeMachine) -> None:
+    """A GPU that fell off the bus fails every call; its neighbour is read as ever."""
+    dying = dict.fromkeys(H100, LOST) | {"DeviceGetUUID": LOST, "DeviceGetPciInfo": LOST}
+
+    facts = server(machine, H100, dying)
+
+    assert facts.devices is not None
+    assert [one.lost for one in facts.devices] == [False, True]
+    assert [one.name for one in facts.devices] == ["NVIDIA H100 80GB HBM3", None]
+    assert facts.devices[1].ecc.enabled is None
+
+
+def test_a_dying_gpu_tells_what_is_wrong_with_its_memory(machine: MakeMachine) -> None:
+    """Uncorrected errors, a row that waits for a reset, another that could not be replaced."""
+    dying = {
+        **H100,
+        "DeviceGetTotalEccErrors,1,0": 7,
+        "DeviceGetTotalEccErrors,1,1": 12,
+        "DeviceGetRemappedRows": [3, 5, 1, 1],
+        "DeviceGetSramEccErrorStatus": {"bThresholdExceeded": 1},
+    }
+
+    ecc = only(server(machine, dying)).ecc
+
+    assert (ecc.uncorrected, ecc.uncorrected_ever, ecc.remapped_rows) == (7, 12, 8)
+    assert (ecc.remap_pending, ecc.remap_failed, ecc.sram_threshold_exceeded) == (True, True, True)
+
+
+def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine) -> None:
+    """Each kind of error once for each GPU, with its count and the last time."""
+    log = (
+        "2026-11-20T10:00:00,000001+00:00 NVRM: Xid (PCI:0000:17:00): 31, pid=4242, name=python, MMU Fault\n"
+        "2026-11-20T11:00:00,000001+00:00 NVRM: Xid (PCI:0000:17:00): 31, pid=4242, name=python, MMU Fault\n"
+        "2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:27:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+        "2026-11-20T12:00:00,000001+00:00 usb 1-1: new device that says NVRM: Xid (PCI:garbage)\n"
+    )
+    found, links = files(2)
+    host = machine(found, links, {**calls(H100, H100), "run:dmesg": log})
+    assert collect(host).xids is None
+    host.deep = True
+
+    xids = collect(host).xids
+
+    assert xids is not None
+    assert [(one.code, one.bus_id, one.count) for one in xids] == [(31, "0000:17:00.0", 2), (79, "0000:27:00.0", 1)]
+    assert xids[0].last.startswith("2026-11-20T11")
+
+
+def test_a_log_that_may_not_be_read_is_unknown(machine: MakeMachine) -> None:
+    """dmesg refused to a user is no proof that nothing happened; without a GPU nothing can have."""
+    found, links = files(1)
+    host = machine(found, links, {**calls(H100), "run:dmesg": OSError("`dmesg` failed: Operation not permitted")})
+    host.deep = True
+
+    assert collect(host).xids is None
+    assert collect(machine({"/proc/bus/pci/devices": "0000\t80860e00\t0\n"})).xids == ()
+
+
+def test_pairs_that_the_platform_blocks_are_named(machine: MakeMachine) -> None:
+    """A chipset in the way is the platform's fault; a model without the feature is not."""
+    assert server(machine, H100, H100, **{"DeviceGetP2PStatus(0,1,0)": 1}).p2p_blocked == ("0-1 (chipset)",)
+    assert server(machine, RTX, RTX, **{"DeviceGetP2PStatus(0,1,0)": 5}).p2p_blocked == ()
+    assert server(machine, RTX, RTX, **{"DeviceGetP2PStatus(0,1,0)": NOT_SUPPORTED}).p2p_blocked == ()
+    assert server(machine, H100, H100, **{"DeviceGetP2PStatus(0,1,0)": DENIED}).p2p_blocked is None
+
+
+def test_a_process_is_listed_once(machine: MakeMachine) -> None:
+    """A process that computes and draws counts as compute; memory that the driver does not tell is unknown."""
+    drawing = {"DeviceGetGraphicsRunningProcesses_v3": [{"pid": 4242, "usedGpuMemory": 5}, {"pid": 900, "usedGpuMemory": None}]}
+
+    processes = only(server(machine, {**H100, **drawing})).processes
+
+    assert processes is not None
+    assert [(one.pid, one.used_bytes, one.kind) for one in processes] == [(4242, 9 * GIB, "compute"), (900, None, "graphics")]
+
+
+def test_refused_processes_are_unknown_not_none(machine: MakeMachine) -> None:
+    """Without permission nobody can say that the GPU is free."""
+    assert only(server(machine, {**H100, "DeviceGetComputeRunningProcesses_v3": DENIED})).processes is None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["NVML Shared Library Not Found", "Driver Not Loaded", "Driver/library version mismatch", "Insufficient Permissions", "Unknown Error"],
+)
+def test_without_nvml_the_pci_bus_lists_the_gpus(machine: MakeMachine, reason: str) -> None:
+    """Place and link are known, the name where the driver's files have it, all else unknown with NVML's reason."""
+    found, links = files(2)
+    found[f"/proc/driver/nvidia/gpus/{bus_id(0)}/information"] = "Model: \t\t NVIDIA A100-PCIE-40GB\nGPU UUID: \t GPU-????????-????-????\n"
+    host = machine(found, links, {"nvml:SystemGetDriverVersion()": OSError(reason)})
+
+    facts = collect(host)
+
+    assert facts.nvml is False
+    assert facts.devices is not None
+    assert [(one.bus_id, one.name, one.uuid) for one in facts.devices] == [
+        (bus_id(0), "NVIDIA A100-PCIE-40GB", None),
+        (bus_id(1), None, None),
+    ]
+    assert [one.numa_node for one in facts.devices] == [0, 1]
+    assert (facts.devices[0].pcie.width_lanes, facts.devices[0].pcie.generation, facts.devices[0].persistence) == (16, 1, None)
+    assert any(source.path == "nvml:SystemGetDriverVersion()" and source.error == reason for source in host.sources)
+
+
+def test_a_gpu_that_a_batch_system_keeps_from_us_is_forbidden_not_gone(machine: MakeMachine) -> None:
+    """Two GPUs on the bus, one listed: the kernel refuses the node of the other."""
+    found, links = files(2)
+    found["/dev/nvidia1"] = ""
+    answers = {"access:/dev/nvidia0": True, "access:/dev/nvidia1": False}
+
+    assert collect(machine(found, links, {**calls(H100), **answers})).forbidden == 1
+    assert collect(machine(found, links, {**calls(H100), **answers, "access:/dev/nvidia1": True})).forbidden == 0
+    assert collect(machine(found, links, calls(H100, H100))).forbidden == 0, "nothing is missing, nothing is asked"
+
+
+def test_where_nothing_hints_at_a_driver_nvml_is_not_asked(machine: MakeMachine) -> None:
+    """Each fact that is unknown then says why: there is no driver."""
+    found, links = files(1, driver="nouveau")
+    host = machine(found, links, calls(H100))
+
+    assert collect(host).nvml is False
+    assert [(source.path, source.error) for source in host.sources if source.path.startswith("nvml:")] == [(driver.NVML, driver.NO_DRIVER)]
+
+
+def test_no_nvidia_function_is_known_to_be_no_gpu(machine: MakeMachine) -> None:
+    """One small file tells it; no device is looked at."""
+    host = machine(
+        {"/proc/bus/pci/devices": "0000\t80861237\t0\n0010\t12341111\t0\n", "/sys/bus/pci/devices/0000:00:02.0/vendor": "0x1234"}
+    )
+
+    assert collect(host).devices == ()
+    assert not any(source.path.startswith("/sys/bus/pci") for source in host.sources)
+
+
+def test_nvidia_sound_is_no_gpu(machine: MakeMachine) -> None:
+    """The audio function of a card is NVIDIA's too."""
+    folder = "/sys/bus/pci/devices/0000:01:00.1"
+    host = machine({"/proc/bus/pci/devices": "0101\t10de22ba\t0\n", f"{folder}/vendor": "0x10de", f"{folder}/class": "0x040300"})
+
+    assert collect(host).functions == ()
+
+
+def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
+    """Held by nouveau or by nobody, it is listed with that."""
+    for held in ("nouveau", "vfio-pci", ""):
+        found, links = files(1, driver=held)
+        facts = collect(machine(found, links))
+        assert facts.functions is not None
+        assert [one.driver for one in facts.functions] == [held]
+        assert facts.devices is not None
+        assert len(facts.devices) == 1
+
+
+def test_firmware_that_does_not_tell_the_node_is_not_node_minus_one(machine: MakeMachine) -> None:
+    """-1 is unknown, and told apart from a file that could not be read."""
+    found, links = files(1)
+    path = next(path for path in found if path.endswith("numa_node"))
+
+    silent = only(collect(machine({**found, path: "-1\n"}, links, calls(H100))))
+    absent = only(
+        collect(machine({**found, path: OSError("denied")}, links, {**calls(H100), "nvml:DeviceGetMemoryAffinity(0,16,0)": [2, 0]}))
+    )
+
+    assert (silent.numa_node, silent.locality_known) == (None, False)
+    assert (absent.numa_node, absent.locality_known) == (1, None), "NVML says node 1"
+
+
+def test_without_sysfs_nvml_tells_the_cpus(machine: MakeMachine) -> None:
+    """NVML's sets are 64-bit words, lowest first."""
+    facts = collect(machine({"/dev/nvidiactl": ""}, {}, {**calls(H100), "nvml:DeviceGetCpuAffinity(0,64)": [0xF, 1 << 63]}))
+
+    assert only(facts).local_cpus == CpuSet.parse("0-3,127")
+
+
+def test_a_capture_that_says_nothing_of_gpus_leaves_them_unknown() -> None:
+    """An archive of another project holds no PCI list: neither a GPU nor none."""
+    if fixture_folder("machines") is None:
+        pytest.skip("no captured machines: set SYSPERF_FIXTURES")
+    facts = collect(captured("machines", "nvidia-dgx-gb10"))
+
+    assert facts.devices is None
+    assert facts.xids is None or facts.xids == ()
+
+
+def test_names_used_are_names_of_pynvml() -> None:
+    """Every call that the collectors make exists in nvidia-ml-py, with as many arguments as we give it."""
+    pynvml = pytest.importorskip("pynvml")
+    made = {name for module in (gpu, gpu_device, driver) for name in _literals(module)}
+    assert len(made) > 50
+    for name in sorted(made):
+        assert hasattr(pynvml, f"nvml{name}"), name
+    for key in calls(H100, RTX, VGPU):
+        name, _, arguments = key.removeprefix("nvml:").rstrip(")").partition("(")
+        given_ = len([one for one in arguments.split(",") if one])
+        if name in nvml._FILLED:
+            continue
+        signature = inspect.signature(getattr(pynvml, f"nvml{name}"))
+        if name == "DeviceGetFieldValues":
+            given_ = 2
+        signature.bind(*range(given_))
+
+
+def _literals(module: Any) -> list[str]:
+    """Texts in a module's source that are NVML calls; the three process lists are put together from parts."""
+    tree = ast.parse(Path(module.__file__).read_text())
+    found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    names = [
+        text.removeprefix("nvml:")
+        for text in found
+        if text.removeprefix("nvml:").startswith(("Device", "System", "Gpm")) and " " not in text
+    ]
+    listed = [f"DeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")]
+    return [name for name in names if name.isidentifier() and name != "DeviceGet"] + listed
+
+
+def test_structures_used_have_the_fields_we_read() -> None:
+    """The keys that we look up are fields of pynvml's structures."""
+    pynvml = pytest.importorskip("pynvml")
+
+    def has(structure: str, *names: str) -> None:
+        assert set(names) <= {field[0] for field in getattr(pynvml, structure)._fields_}, structure
+
+    has("nvmlPciInfo_t", "busId")
+    has("c_nvmlMemory_v2_t", "total", "used", "reserved")
+    has("c_nvmlBAR1Memory_t", "bar1Total")
+    has("c_nvmlUtilization_t", "gpu", "memory")
+    has("c_nvmlGpuFabricInfoV_t", "state")
+    has("c_nvmlEccSramErrorStatus_v1_t", "bThresholdExceeded")
+    has("c_nvmlGpmSupport_t", "isSupportedDevice")
+    has("c_nvmlProcessInfo_v3_t", "pid", "usedGpuMemory")
+    has("c_nvmlConfComputeSystemState_t", "ccFeature")
+    assert pynvml.nvmlMemory_v2 == 0x2000028
+
+
+def test_names_of_numbers_are_those_of_pynvml() -> None:
+    """Bits, states and field numbers agree with nvml.h as pynvml has it."""
+    pynvml = pytest.importorskip("pynvml")
+    constants = {name: value for name, value in vars(pynvml).items() if isinstance(value, int)}
+
+    assert gpu_device.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
+    assert gpu_device.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
+    for number, name in gpu_device.ARCHITECTURES.items():
+        assert constants[f"NVML_DEVICE_ARCH_{name.upper()}"] == number
+    assert tuple(
+        constants[f"NVML_FI_DEV_{name}"]
+        for name in (
+            "NVLINK_LINK_COUNT", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+            "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "MEMORY_TEMP", "NVSWITCH_CONNECTED_LINK_COUNT",
+        )
+    ) == gpu_device.FIELDS  # fmt: skip
+    assert gpu_device.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
+    assert gpu_device.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
+    assert (gpu_device.NOT_SUPPORTED, gpu_device.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)
+
+
+ANSWERS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["total", "used", "gpu", "busId", "pid", "state", "91"]), inner, max_size=4)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_answer_breaks_the_collector(data: st.DataObject) -> None:
+    """A hostile capture answers anything to any call: nothing raises, the record stays encodable and bounded."""
+    made = calls(H100, A100_PCIE)
+    changed = data.draw(st.dictionaries(st.sampled_from(sorted(made)), ANSWERS, max_size=12))
+    found, links = files(2)
+    changed_files = data.draw(st.dictionaries(st.sampled_from(sorted(found)), st.binary(max_size=40), max_size=4))
+    answers = {**made, **changed, "run:dmesg": data.draw(st.text(max_size=200))}
+    host = make_machine({**found, **changed_files}, links, calls=answers, deep=True)
+
+    facts = collect(host)
+
+    from sysperf.model.record import to_json
+
+    assert len(json.loads(to_json(facts))["devices"] or ()) <= gpu.MAX_GPUS

@@ -1,0 +1,184 @@
+"""The kernel, the kind of machine, its clock and its start parameters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sysperf.collect.kernel import Kernel, collect
+from sysperf.host import Host
+from sysperf.model.record import from_json, to_json
+from tests.collect.machines import every_machine
+from tests.conftest import Dict, Files, MakeMachine, captured
+
+DMI = "/sys/class/dmi/id"
+RELEASE = "/proc/sys/kernel/osrelease"
+CLOCKS = "/sys/devices/system/clocksource/clocksource0"
+METAL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu sse2 avx2\n"
+GUEST = METAL.replace("avx2", "avx2 hypervisor")
+ARM = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n"
+HYPERVISORS = {"fakeheteromemtiers": "qemu", "vbox-win": "virtualbox"}
+
+
+@pytest.mark.parametrize(("kind", "name"), every_machine())
+def test_captured_machines(kind: str, name: str) -> None:
+    """Two captured machines are virtual; of the others none is taken for one, whatever their captures leave out."""
+    facts = collect(captured(kind, name))
+    assert (facts.hypervisor or "") == HYPERVISORS.get(name, "")
+    assert bool(facts.virtual) is (name in HYPERVISORS)
+    assert from_json(to_json(facts), Kernel) == facts
+
+
+def test_release_and_architecture(machine: MakeMachine) -> None:
+    """The release from /proc, the architecture from uname."""
+    facts = collect(machine({RELEASE: "6.8.0-45-generic\n"}, calls={"uname": ["6.8.0-45-generic", "x86_64"]}))
+    assert (facts.release, facts.arch, facts.wsl) == ("6.8.0-45-generic", "x86_64", False)
+
+
+def test_release_of_a_capture(machine: MakeMachine) -> None:
+    """Captures of other projects hold /proc/version only."""
+    assert collect(machine({"/proc/version": "Linux version 6.1.0-13-amd64 (debian) (gcc) #1 SMP\n"})).release == "6.1.0-13-amd64"
+
+
+@pytest.mark.parametrize("release", ["5.15.153.1-microsoft-standard-WSL2", "4.4.0-19041-Microsoft"])
+def test_wsl(machine: MakeMachine, release: str) -> None:
+    """Both generations of WSL name Microsoft in the release, and both are guests of Hyper-V to us."""
+    facts = collect(machine({RELEASE: release}))
+    assert (facts.wsl, facts.virtual, facts.hypervisor, facts.laptop) == (True, True, "hyperv", False)
+
+
+def test_azure_is_no_wsl(machine: MakeMachine) -> None:
+    """Ubuntu's kernel for Azure is no WSL."""
+    assert collect(machine({RELEASE: "6.8.0-1015-azure"})).wsl is False
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({"/proc/cpuinfo": GUEST}, "other"),
+        ({"/proc/cpuinfo": GUEST, f"{CLOCKS}/available_clocksource": "tsc kvm-clock acpi_pm"}, "kvm"),
+        ({"/proc/cpuinfo": GUEST, f"{DMI}/product_name": "KVM"}, "kvm"),
+        ({"/proc/cpuinfo": GUEST, f"{DMI}/sys_vendor": "QEMU"}, "qemu"),
+        ({"/proc/cpuinfo": GUEST, f"{DMI}/sys_vendor": "QEMU", f"{CLOCKS}/available_clocksource": "kvm-clock"}, "kvm"),
+        ({"/proc/cpuinfo": GUEST, f"{DMI}/sys_vendor": "VMware, Inc."}, "vmware"),
+        ({"/proc/cpuinfo": GUEST, "/sys/hypervisor/type": "xen"}, "xen"),
+        ({"/proc/cpuinfo": METAL, f"{DMI}/sys_vendor": "Dell Inc.", f"{DMI}/product_name": "PowerEdge XE9680"}, ""),
+        ({"/proc/cpuinfo": METAL, f"{DMI}/sys_vendor": "Amazon EC2", f"{DMI}/product_name": "p4d.metal"}, ""),
+        ({"/proc/cpuinfo": METAL, f"{DMI}/sys_vendor": "Microsoft Corporation", f"{DMI}/product_name": "Surface Book 3"}, ""),
+        ({"/proc/cpuinfo": METAL, f"{DMI}/sys_vendor": "Microsoft Corporation", f"{DMI}/product_name": "Virtual Machine"}, "hyperv"),
+        ({"/proc/cpuinfo": METAL, "/proc/bus/pci/devices": "0010\t80eebeef\t12\n"}, "virtualbox"),
+        ({"/proc/cpuinfo": METAL, "/proc/bus/pci/devices": "0010\t80860046\t1d\n"}, ""),
+        ({"/proc/cpuinfo": ARM, f"{DMI}/sys_vendor": "Amazon EC2", f"{DMI}/product_name": "g5g.2xlarge"}, "kvm"),
+        ({"/proc/cpuinfo": ARM, f"{DMI}/sys_vendor": "Amazon EC2", f"{DMI}/product_name": "g5g.metal"}, ""),
+        ({"/proc/cpuinfo": ARM, f"{DMI}/sys_vendor": "NVIDIA", f"{DMI}/product_name": "NVIDIA_DGX_Spark"}, ""),
+        ({"/proc/cpuinfo": ARM, "/proc/device-tree/compatible": "linux,dummy-virt\0"}, "qemu"),
+        ({"/proc/cpuinfo": ARM, "/proc/device-tree/compatible": "nvidia,p3701\0nvidia,tegra234\0"}, ""),
+        ({"/proc/cpuinfo": ARM, "/proc/device-tree/hypervisor/compatible": "xen,xen-4.17\0xen,xen\0"}, "xen"),
+        ({"/proc/cpuinfo": "vendor_id : IBM/S390\nfeatures : vx\n", "/proc/sysinfo": "VM00 Control Program: z/VM    7.3.0\n"}, "zvm"),
+        ({"/proc/cpuinfo": "vendor_id : IBM/S390\nfeatures : vx\n", "/proc/sysinfo": "VM00 Control Program: KVM/Linux\n"}, "kvm"),
+    ],
+)
+def test_whose_virtual_machine(machine: MakeMachine, files: Files, name: str) -> None:
+    """Firmware, flag, clocks and devices name the hypervisor; clouds sell bare metal under the same firmware name."""
+    facts = collect(machine(files))
+    assert (facts.hypervisor, facts.virtual) == (name, name != "")
+
+
+def test_nothing_says_whether_virtual(machine: MakeMachine) -> None:
+    """Without cpuinfo, firmware and device tree nobody knows; that is not bare metal."""
+    facts = collect(machine({}))
+    assert (facts.hypervisor, facts.virtual) == (None, None)
+
+
+@pytest.mark.parametrize(("chassis", "laptop"), [("10", True), ("9", True), ("31", True), ("3", False), ("23", False), ("17", False)])
+def test_laptop_by_chassis(machine: MakeMachine, chassis: str, laptop: bool) -> None:
+    """SMBIOS numbers the kinds of chassis."""
+    assert collect(machine({"/proc/cpuinfo": METAL, f"{DMI}/chassis_type": chassis})).laptop is laptop
+
+
+def test_guest_on_a_laptop_is_none(machine: MakeMachine) -> None:
+    """A virtual machine may show its host's chassis and is no laptop."""
+    assert collect(machine({"/proc/cpuinfo": GUEST, f"{DMI}/chassis_type": "10"})).laptop is False
+
+
+def test_laptop_without_firmware_tables(machine: MakeMachine) -> None:
+    """Where there is no SMBIOS the device tree says, else a battery."""
+    assert collect(machine({"/proc/cpuinfo": ARM, "/proc/device-tree/chassis-type": "laptop\0"})).laptop is True
+    assert collect(machine({"/proc/cpuinfo": ARM, "/sys/class/power_supply/BAT0/type": "Battery"})).laptop is True
+    assert collect(machine({"/proc/cpuinfo": ARM})).laptop is False
+
+
+def test_start_parameters(machine: MakeMachine) -> None:
+    """Only parameters that decide speed are kept, one without a value reads `on`."""
+    line = "BOOT_IMAGE=/vmlinuz root=UUID=1 ro nosmt isolcpus=domain,managed_irq,2-7,10 nohz_full=2-7 mitigations=off luks.key=abc -- init=1 nosmt=force\n"
+    facts = collect(machine({"/proc/cmdline": line}))
+    assert facts.cmdline == {"nosmt": "on", "isolcpus": "domain,managed_irq,2-7,10", "nohz_full": "2-7", "mitigations": "off"}
+    assert (str(facts.isolcpus), str(facts.nohz_full)) == ("2-7,10", "2-7")
+
+
+def test_no_isolated_cpus_is_known(machine: MakeMachine) -> None:
+    """A command line without isolcpus isolates nothing; one that cannot be read says nothing."""
+    facts = collect(machine({"/proc/cmdline": "quiet\n"}))
+    assert facts.isolcpus is not None
+    assert not facts.isolcpus
+    assert collect(machine({})).isolcpus is None
+
+
+def test_garbled_isolcpus_is_unknown(machine: MakeMachine) -> None:
+    """A list that is none is unknown, and the source says so."""
+    host = machine({"/proc/cmdline": "isolcpus=7-2\n"})
+    assert collect(host).isolcpus is None
+    assert any("isolcpus" in (source.error or "") for source in host.sources)
+
+
+def test_clocks(machine: MakeMachine) -> None:
+    """The clock in use and those the kernel trusts."""
+    facts = collect(machine({f"{CLOCKS}/current_clocksource": "hpet\n", f"{CLOCKS}/available_clocksource": "hpet acpi_pm \n"}))
+    assert (facts.clocksource, facts.clocksources) == ("hpet", ("hpet", "acpi_pm"))
+
+
+def test_debugging_permissions(machine: MakeMachine) -> None:
+    """Without Yama a user may look into all own programs; negative levels of perf are levels."""
+    facts = collect(machine({"/proc/sys/kernel/perf_event_paranoid": "-1"}))
+    assert (facts.perf_event_paranoid, facts.ptrace_scope) == (-1, 0)
+    assert collect(machine({"/proc/sys/kernel/yama/ptrace_scope": "1"})).ptrace_scope == 1
+
+
+def test_uptime(machine: MakeMachine) -> None:
+    """The first of two numbers."""
+    assert collect(machine({"/proc/uptime": "350735.47 234388.90\n"})).uptime_s == 350735.47
+    assert collect(machine({"/proc/uptime": "soon"})).uptime_s is None
+
+
+def test_tuned_and_services(machine: MakeMachine) -> None:
+    """systemd's own links tell which services are active; no process is asked."""
+    links = {f"/run/systemd/units/invocation:{name}.service": "0123" for name in ("irqbalance", "tuned", "ssh")}
+    facts = collect(machine({"/etc/tuned/active_profile": "throughput-performance\n"}, links))
+    assert (facts.tuned_profile, facts.services) == ("throughput-performance", ("irqbalance", "tuned"))
+
+
+def test_no_tuned_is_known_no_systemd_is_not(machine: MakeMachine) -> None:
+    """No profile file: tuned has no profile. No systemd: services are unknown."""
+    facts = collect(machine({}))
+    assert (facts.tuned_profile, facts.services) == ("", None)
+
+
+PATHS = (
+    RELEASE, "/proc/version", "/proc/cmdline", "/proc/cpuinfo", "/proc/uptime", f"{DMI}/chassis_type", f"{DMI}/product_name", "/proc/sysinfo",
+    "/proc/bus/pci/devices", f"{CLOCKS}/current_clocksource", f"{CLOCKS}/available_clocksource", "/proc/device-tree/compatible",
+    "/proc/sys/kernel/perf_event_paranoid", "/etc/tuned/active_profile", "/sys/hypervisor/type",
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        st.sampled_from(PATHS), st.one_of(st.binary(max_size=60), st.sampled_from([b"isolcpus=1-", b"Linux version", ARM.encode()]))
+    )
+)
+def test_any_content_is_survived(files: dict[str, bytes]) -> None:
+    """Whatever the files hold, facts come out that are JSON and hold no control characters."""
+    facts = collect(Host("/test-machine", tree=Dict(dict(files))))
+    assert "\x1b" not in to_json(facts).decode()
+    assert (facts.virtual is None) is (facts.hypervisor is None)

@@ -1,0 +1,570 @@
+"""Running PyTorch programs are found without touching them, and described with their helpers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf import engine
+from sysperf.collect.family import Stat
+from sysperf.collect.maps import Mapped, torch_mapped
+from sysperf.collect.process import Process, Processes, collect, numa_pages
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import Missing
+from sysperf.model.record import to_json
+from tests.collect.programs import FAKE, LIBTORCH, LOADER, PYTHON, SITE, SMALL, VERSION, maps, process, running, stat, torch_library
+from tests.conftest import Dict, Files, MakeMachine, make_machine
+
+UPTIME: Files = {"/proc/uptime": "1000.50 3000.00\n"}
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+
+
+def files(*parts: Files) -> Files:
+    """One machine out of several processes, with PyTorch 2.13 installed."""
+    together: Files = {**VERSION, **UPTIME}
+    for part in parts:
+        together.update(part)
+    return together
+
+
+def only(found: Processes) -> Process:
+    (one,) = found.processes
+    return one
+
+
+# ---------------------------------------------------------------------- finding
+
+
+def test_a_process_that_maps_libtorch_is_found_and_described(machine: MakeMachine) -> None:
+    """Who, what and since when come from files anybody may read; the version from beside the mapped library."""
+    one = only(collect(machine(files(process(70, env="PATH=/bin OMP_NUM_THREADS=4", ticks=500)))))
+
+    assert (one.pid, one.ppid, one.name, one.user) == (70, 1, "python", 1000)
+    assert (one.command, one.age_s, one.cpu_s) == ("python train.py", 930.0, 5.0)
+    assert (one.torch_version, one.torch_prefix) == ("2.13.0+cpu", "/venv")
+    assert one.env == {"OMP_NUM_THREADS": "4"}
+    assert (one.allowed, one.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
+
+
+def test_ordinary_processes_cost_one_tiny_read_each(machine: MakeMachine) -> None:
+    """A process too small to hold libtorch, and a kernel thread, are told by their size alone."""
+    host = machine(files(*(process(pid, pages=SMALL) for pid in range(10, 70)), {"/proc/2/statm": "0 0 0 0 0 0 0\n"}))
+
+    found = collect(host)
+
+    assert (found.processes, found.scanned, found.unreadable) == ((), 61, 0)
+    per_process = [source.path for source in host.sources if re.match(r"/proc/\d", source.path)]
+    assert len(per_process) == 61
+    assert all(path.endswith("/statm") for path in per_process)
+
+
+def test_large_processes_without_libtorch_are_not_ours(machine: MakeMachine) -> None:
+    """A browser is large too; nothing but its maps is read closer."""
+    host = machine(files(process(70, "firefox", mapped=("/usr/lib/libxul.so", "/data/libtorch-notes.txt"))))
+
+    assert collect(host).processes == ()
+    assert not any("environ" in source.path for source in host.sources)
+
+
+def test_a_libtorch_program_without_python_is_found(machine: MakeMachine) -> None:
+    """The C++ distribution has no version.py, but a file that says its build."""
+    library = {"/opt/libtorch/build-version": "2.12.1+cu130\n"}
+    one = only(collect(machine({**process(70, "serve", mapped=("/opt/libtorch/lib/libtorch_cpu.so",)), **library})))
+
+    assert (one.torch_version, one.torch_prefix) == ("2.12.1+cu130", "")
+
+
+def test_what_may_not_be_read_is_counted_not_ignored(machine: MakeMachine) -> None:
+    """Another user's large process is unknown: it could be PyTorch. The reason is kept."""
+    host = machine(files({**process(70), "/proc/70/maps": PermissionError(errno.EACCES, "Permission denied", "/proc/70/maps")}))
+
+    found = collect(host)
+
+    assert (found.processes, found.unreadable) == ((), 1)
+    assert ("/proc/70/maps", "Permission denied") in [(source.path, source.error) for source in host.sources]
+
+
+def test_hidden_processes_are_counted(machine: MakeMachine) -> None:
+    """With hidepid=1 not even the size can be read."""
+    hidden: Files = {"/proc/70/statm": PermissionError(errno.EPERM, "Operation not permitted", "/proc/70/statm")}
+
+    assert collect(machine(files(process(10, pages=SMALL), hidden))).unreadable == 1
+
+
+@pytest.mark.parametrize("lost", ["statm", "stat", "maps", "status", "environ"])
+def test_a_process_that_ends_meanwhile_leaves_no_trace(machine: MakeMachine, lost: str) -> None:
+    """Between any two reads a process can vanish: it is dropped, it is not unreadable, and no failure is noted."""
+    gone: Files = {f"/proc/70/{lost}": ProcessLookupError(errno.ESRCH, "No such process", f"/proc/70/{lost}")}
+    host = machine(files({**process(70), **gone}, process(71)), calls={"exists:/proc/70": False})
+
+    found = collect(host)
+
+    assert [one.pid for one in found.processes] == [71]
+    assert found.unreadable == 0
+    assert not [source for source in host.sources if source.error and "/70" in source.path]
+
+
+def test_no_processes_is_missing_not_none(machine: MakeMachine) -> None:
+    """A capture without /proc says nothing about processes."""
+    with pytest.raises(Missing, match="lists no process"):
+        collect(machine({"/proc/meminfo": ""}))
+
+
+def test_what_was_recorded_replays_to_the_same_facts() -> None:
+    """A capture of this machine finds the same programs."""
+    parts = files(process(70, env="OMP_NUM_THREADS=4", threads=("python", "pt_data_pin")), process(72, "pt_data_worker", ppid=70))
+    recording = Host("/test-machine", tree=Dict(parts), record=True)
+    expected = collect(recording)
+
+    replayed = Host("/test-machine", tree=Dict({}), answers=recording.answers)
+
+    assert to_json(collect(replayed)) == to_json(expected)
+    assert only(expected).workers == 1
+
+
+# ---------------------------------------------------------------------- helpers
+
+
+def test_workers_are_folded_under_their_program(machine: MakeMachine) -> None:
+    """Forked workers are children; workers of a forkserver are grandchildren."""
+    forked = [process(pid, "pt_data_worker", ppid=70, allowed="2", threads=("pt_data_worker",)) for pid in (81, 82)]
+    server = process(91, ppid=71, argv="python -c from multiprocessing.forkserver import main;", pages=SMALL)
+    served = process(92, "pt_data_worker", ppid=91, argv="python -c from multiprocessing.forkserver import main;")
+
+    one, other = collect(machine(files(process(70), process(71), *forked, server, served))).processes
+
+    assert (one.workers, one.worker_start, one.worker_cpus, one.worker_threads) == (2, "fork", CpuSet([2]), 2)
+    assert (other.workers, other.worker_start) == (1, "forkserver")
+    assert one.worker_rss_bytes == 2 * 300_000 << 10
+
+
+def test_workers_need_no_maps_of_their_own(machine: MakeMachine) -> None:
+    """64 workers with thousands of mappings each are told by name: their maps are not read."""
+    host = machine(files(process(70), *(process(pid, "pt_data_worker", ppid=70) for pid in range(100, 164))))
+
+    assert only(collect(host)).workers == 64
+    assert [source.path for source in host.sources if source.path.endswith("/maps")] == ["/proc/70/maps"]
+
+
+def test_spawned_workers_are_told_from_ranks(machine: MakeMachine) -> None:
+    """The same command line starts both; the name tells a worker, and a rank is a program of its own."""
+    spawn = "python -c from multiprocessing.spawn import spawn_main; --multiprocessing-fork"
+    parts = process(70), process(71, ppid=70, argv=spawn), process(72, "pt_data_worker", ppid=71, argv=spawn)
+
+    main, rank = collect(machine(files(*parts))).processes
+
+    assert (main.workers, rank.workers, rank.worker_start) == (0, 1, "fork")  # forked by the rank: the same argv
+    assert rank.job == main.job == 70
+
+
+def test_workers_whose_program_is_gone_are_orphans(machine: MakeMachine) -> None:
+    """A worker that init inherited belongs to nobody."""
+    found = collect(machine(files(process(72, "pt_data_worker", ppid=1))))
+
+    assert (found.processes, found.orphan_workers) == ((), 1)
+
+
+def test_forked_pools_are_folded_but_forked_ranks_are_not(machine: MakeMachine) -> None:
+    """A copy of the program that computes by itself has threads that say so."""
+    pool = [process(pid, ppid=70) for pid in (81, 82)]
+    rank = process(83, ppid=70, threads=("pt_gloo_runloop", "python"))
+
+    main, computing = collect(machine(files(process(70), *pool, rank))).processes
+
+    assert (main.forks, computing.pid, computing.gloo_group) == (2, 83, True)
+
+
+def test_workers_of_torch_before_2_5_have_no_name(machine: MakeMachine) -> None:
+    """There the forked copies are taken for the loader's workers."""
+    old: Files = {f"{SITE}/torch/version.py": "__version__ = '2.4.1'\n"}
+    one = only(collect(machine(files(process(70), process(81, ppid=70), old))))
+
+    assert (one.workers, one.forks, one.pins_memory) == (1, 0, None)
+
+
+def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
+    """torch.compile starts a pool whose command line names it, and the pool forks."""
+    pool = f"python {SITE}/torch/_inductor/compile_worker/__main__.py --workers=2"
+    one = only(collect(machine(files(process(70), process(80, ppid=70, argv=pool), process(81, ppid=80, argv=pool)))))
+
+    assert (one.compile_workers, one.workers, one.forks) == (2, 0, 0)
+
+
+# ---------------------------------------------------------------------- affinity, threads, time
+
+
+def test_the_mask_before_openmp_narrowed_it(machine: MakeMachine) -> None:
+    """With a binding variable, the masks of the team, the workers and the parent tell what was allowed at the start."""
+    bound = process(70, ppid=5, env="OMP_PROC_BIND=close", allowed="0", threads=("python",))
+    bound["/proc/70/task/71/status"] = "Cpus_allowed_list:\t1\n"
+    one = only(
+        collect(machine(files(bound, {"/proc/5/status": "Cpus_allowed_list:\t0-7\n"}, process(80, "pt_data_worker", ppid=70, allowed="0"))))
+    )
+
+    assert (str(one.allowed), str(one.allowed_at_start), str(one.worker_cpus)) == ("0", "0-7", "0")
+
+
+def test_a_taskset_is_no_narrowing(machine: MakeMachine) -> None:
+    """Without such a variable a small mask is somebody's choice, and the parent is not asked."""
+    host = machine(files(process(70, ppid=5, allowed="0-1"), {"/proc/5/status": "Cpus_allowed_list:\t0-7\n"}))
+
+    assert str(only(collect(host)).allowed_at_start) == "0-1"
+    assert not any(source.path == "/proc/5/status" for source in host.sources)
+
+
+def test_compute_threads_are_those_that_worked(machine: MakeMachine) -> None:
+    """The team carries the program's name; a thread that hardly ran is none of it, nor is one with a name of its own."""
+    program = process(70, threads=("python", "python", "pt_autograd_0"), ticks=1000)
+    program["/proc/70/task/72/stat"] = stat(72, ticks=10)
+    one = only(collect(machine(files(program))))
+
+    assert (one.threads, one.compute_threads, one.thread_names) == (4, 2, ("pt_autograd_0",))
+
+
+def test_thread_names_tell_pinning_training_and_collectives(machine: MakeMachine) -> None:
+    """What is not there is false where this PyTorch names its threads, and unknown where it does not yet."""
+    named = ("pt_data_pin", "pt_autograd_0", "pt_nccl_watchdg")
+    one = only(collect(machine(files(process(70, threads=named)))))
+    older: Files = {f"{SITE}/torch/version.py": "__version__ = '2.6.0'\n"}
+    old = only(collect(machine(files(process(70, threads=named), older))))
+
+    assert (one.pins_memory, one.ran_backward, one.nccl_group, one.gloo_group) == (True, True, True, False)
+    assert old.gloo_group is None
+
+
+def test_faults_beyond_the_first_touch_cost_time(machine: MakeMachine) -> None:
+    """400,000 kB were touched once; what faults beyond those 100,000 pages was given back and fetched again."""
+    one = only(collect(machine(files(process(70, ticks=1000, faults=1_100_000)))))
+
+    assert one.refault_share == pytest.approx(0.2)  # 1,000,000 faults of 2 µs in 10 s of CPU time
+
+
+def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> None:
+    """schedstat holds nanoseconds run, nanoseconds waited, and slices."""
+    one = only(collect(machine(files(process(70), {"/proc/70/schedstat": "8000000000 2000000000 99\n"}))))
+
+    assert (one.main_run_s, one.main_wait_s) == (8.0, 2.0)
+
+
+# ---------------------------------------------------------------------- software
+
+
+def test_libraries_of_elsewhere_are_told_from_the_wheels(machine: MakeMachine) -> None:
+    """cuDNN of the system is foreign where a wheel brings one, and the machine's own choice where none does."""
+    mapped = (
+        LIBTORCH,
+        "/usr/local/cuda/lib64/libcudnn.so.9.8.0",
+        f"{SITE}/nvidia/cublas/lib/libcublas.so.12",
+        "/dev/nvidia0",
+        "/x/libcudnn_ops.so.9",
+    )
+    wheel: Files = {f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9": b""}
+
+    shadowed = only(collect(machine(files(process(70, mapped=mapped), wheel))))
+    system = only(collect(machine(files(process(70, mapped=mapped)))))
+
+    assert (shadowed.foreign_libraries, system.foreign_libraries) == (("/usr/local/cuda/lib64/libcudnn.so.9.8.0",), ())
+    assert [(library.name, library.version) for library in shadowed.libraries] == [("libcudnn", "9.8.0"), ("libcublas", "12")]
+    assert shadowed.cudnn_folders == ("/usr/local/cuda/lib64", "/x")
+    assert shadowed.cuda_used
+
+
+def test_two_openmp_runtimes_and_an_allocator_are_seen(machine: MakeMachine) -> None:
+    """Also under the names that auditwheel gives them."""
+    mapped = (
+        LIBTORCH,
+        f"{SITE}/torch.libs/libgomp-a34b3233.so.1.0.0",
+        f"{SITE}/sklearn/libiomp5.so",
+        "/usr/lib/libtcmalloc_minimal.so.4.5.10",
+        "/usr/lib/libasan.so.8",
+    )
+    one = only(collect(machine(files(process(70, mapped=mapped)))))
+
+    assert [library.name for library in one.openmp] == ["libgomp", "libiomp5"]
+    assert (one.allocator, one.allocators, one.sanitizers) == ("tcmalloc", ("tcmalloc",), ("asan",))
+    assert one.packages == ("sklearn", "torch")
+
+
+def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
+    """A mapped one is there, a file that is mapped by its real name is there, and what is neither was skipped."""
+    env = "LD_PRELOAD=/usr/lib/libjemalloc.so:libtcmalloc_minimal.so.4:/nope/libjemalloc.so.1:$LIB/libx.so"
+    mapped = (LIBTORCH, "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4.5.10")
+    one = only(collect(machine(files(process(70, env=env, mapped=mapped)))))
+
+    assert one.preload_missing == ("/nope/libjemalloc.so.1",)
+    assert len(one.preload or ()) == 4
+
+
+def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) -> None:
+    """Its paths are not ours: the version and the preloads are looked up where it sees them."""
+    inside: Files = {f"/proc/70/root{SITE}/torch/version.py": "__version__ = '2.9.1+cu128'\n", "/proc/70/root/lib/mine.so": b""}
+    links = {"/proc/70/ns/mnt": "mnt:[2]", "/proc/self/ns/mnt": "mnt:[1]"}
+    one = only(collect(machine(files(process(70, env="LD_PRELOAD=/lib/mine.so"), inside), links=links)))
+
+    assert (one.torch_version, one.preload_missing, one.data_mounts) == ("2.9.1+cu128", (), None)
+
+
+def test_a_replaced_installation_is_noticed(machine: MakeMachine) -> None:
+    """The maps say that the file a program runs is no longer the one on disk."""
+    one = only(collect(machine(files(process(70, mapped=(f"{LIBTORCH} (deleted)",))))))
+
+    assert (one.torch_replaced, one.torch_version) == (True, "2.13.0+cpu")
+
+
+def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> None:
+    """The driver lists its processes; addresses are written as sysfs writes them."""
+    calls: dict[str, object] = {
+        "nvml:DeviceGetCount()": 2,
+        **{f"nvml:DeviceGetPciInfo({index})": {"busId": f"00000000:{65 + index}:00.0"} for index in (0, 1)},
+        "nvml:DeviceGetComputeRunningProcesses_v3(0)": [{"pid": 70, "usedGpuMemory": 1}],
+        "nvml:DeviceGetComputeRunningProcesses_v3(1)": [{"pid": 70}, {"pid": 71}, "junk"],
+    }
+    parts = files(process(70, mapped=(LIBTORCH, "/dev/nvidiactl")))
+    host = machine(parts, links={"/proc/self/ns/pid": "pid:[4026531836]"}, calls=calls)
+    container = machine(parts, links={"/proc/self/ns/pid": "pid:[4026532000]"}, calls=calls)
+    translated = {**calls, "nvml:DeviceGetComputeRunningProcesses_v3(1)": [{"pid": 0}]}
+    newer = machine(parts, links={"/proc/self/ns/pid": "pid:[4026532000]"}, calls=translated)
+
+    assert only(collect(host)).gpu_bus_ids == ("0000:65:00.0", "0000:66:00.0")
+    assert only(collect(container)).gpu_bus_ids is None
+    assert only(collect(newer)).gpu_bus_ids == ("0000:65:00.0",)
+    assert only(collect(machine(files(process(70))))).gpu_bus_ids == ()
+
+
+def test_data_files_tell_their_file_systems(machine: MakeMachine) -> None:
+    """Open and mapped data, of the program and its first worker; libraries, devices and pipes are no data."""
+    mounts: Files = {
+        "/proc/self/mountinfo": "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /data rw - nfs4 server:/data rw\n",
+    }
+    worker = process(80, "pt_data_worker", ppid=70)
+    links = {
+        "/proc/70/fd/3": "/data/train.bin",
+        "/proc/70/fd/4": "pipe:[7]",
+        "/proc/80/fd/5": "/home/me/x.npy",
+        "/proc/70/fd/1": "/dev/null",
+    }
+    one = only(collect(machine(files(process(70, mapped=(LIBTORCH, "/data/shard-0.arrow")), worker, mounts), links=links)))
+
+    assert [(mount.point, mount.fstype, mount.files) for mount in one.data_mounts or ()] == [("/", "ext4", 1), ("/data", "nfs4", 2)]
+    assert one.open_files == 4
+
+
+def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> None:
+    """Huge pages count by their size; the policy is that of most of the memory."""
+    numa: Files = {
+        "/proc/70/numa_maps": "7f00 bind:0 anon=5 N0=5 kernelpagesize_kB=2048\n7f10 default file=/x mapped=3 N0=1 N1=2 kernelpagesize_kB=4\n",
+        **{f"/sys/devices/system/node/node{node}/cpulist": "" for node in (0, 1)},
+    }
+    one = only(collect(machine(files(process(70), numa))))
+
+    assert one.numa_policy == "bind:0"
+    assert [(pages.node, pages.bytes) for pages in one.numa_pages or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
+
+
+def test_memory_of_a_large_process_is_left_alone(machine: MakeMachine) -> None:
+    """Counting the pages of 200 GiB would stop the process for a while: that needs --deep."""
+    numa: Files = {"/proc/70/numa_maps": "", **{f"/sys/devices/system/node/node{node}/cpulist": "" for node in (0, 1)}}
+    large: Files = {"/proc/70/status": "VmRSS:\t209715200 kB\n"}
+    host = machine(files(process(70), large, numa))
+
+    assert only(collect(host)).numa_pages is None
+    assert any(source.path == "/proc/70/numa_maps" and "--deep" in (source.error or "") for source in host.sources)
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+def test_ranks_of_one_launcher_are_one_job(machine: MakeMachine) -> None:
+    """The launcher computes nothing; the first rank speaks for the job."""
+    launcher = process(60, argv="python /venv/bin/torchrun --nproc-per-node 2 train.py", threads=("pt_elastic",))
+    ranks = [process(70 + rank, ppid=60, env=f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=2") for rank in (0, 1)]
+
+    found = collect(machine(files(launcher, *ranks))).processes
+
+    assert [(one.launcher, one.rank, one.world_size, one.job, one.leads_job) for one in found] == [
+        ("torchrun", -1, 1, 60, False),
+        ("", 0, 2, 60, True),
+        ("", 1, 2, 60, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "launcher"),
+    [
+        ("python -m torch.distributed.run train.py", "torchrun"),
+        ("python -m torch.distributed.launch train.py", "torchrun"),
+        ("python /venv/bin/accelerate launch train.py", "accelerate"),
+        ("python -u -m deepspeed.launcher.launch train.py", "deepspeed"),
+        ("python train.py --launcher torchrun_like", ""),
+    ],
+)
+def test_launchers_are_told_by_their_command(machine: MakeMachine, argv: str, launcher: str) -> None:
+    """A program that only mentions a launcher is none."""
+    assert only(collect(machine(files(process(70, argv=argv))))).launcher == launcher
+
+
+def test_slurm_variables_make_a_rank_only_under_srun(machine: MakeMachine) -> None:
+    """The batch script has them too, and is one process of however many tasks."""
+    env = "SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NTASKS=8"
+    step = only(collect(machine(files(process(70, ppid=50, env=env), {"/proc/50/stat": stat(50, "slurmstepd")}))))
+    batch = only(collect(machine(files(process(70, ppid=50, env=env), {"/proc/50/stat": stat(50, "bash")}))))
+
+    assert (step.rank, step.local_rank, step.world_size) == (3, 1, 8)
+    assert (batch.rank, batch.world_size) == (-1, 1)
+
+
+def test_unreadable_variables_are_unknown(machine: MakeMachine) -> None:
+    """No rank, no preload and no setting is concluded from a file that may not be read, or that a title overwrote."""
+    denied: Files = {"/proc/70/environ": PermissionError(errno.EACCES, "Permission denied", "/proc/70/environ")}
+    one = only(collect(machine(files(process(70), denied))))
+    titled = only(collect(machine(files(process(70, argv="VLLM::EngineCore", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
+    plain = only(collect(machine(files(process(70, argv="python", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
+
+    assert (one.env, one.rank, one.preload_missing) == (None, None, None)
+    assert titled.env is None
+    assert plain.env == {}
+
+
+# ---------------------------------------------------------------------- hostile input
+
+
+@given(st.binary(max_size=600))
+@settings(max_examples=60, deadline=None)
+def test_any_maps_can_be_sorted(raw: bytes) -> None:
+    """Whatever the kernel or a hostile file name holds, sorting ends and is bounded."""
+    mapped = Mapped(raw + maps(LIBTORCH).encode() + raw)
+
+    assert mapped.torch == LIBTORCH or "libtorch_cpu" in mapped.torch
+    assert len(mapped.libraries) <= 64
+    assert torch_mapped(raw) is None or b"/lib" in raw
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_any_stat_is_read_or_refused(text: str) -> None:
+    """A name may hold brackets and blanks; anything that is no stat line is a ValueError and nothing else."""
+    name = text.replace("\n", " ")
+    assert Stat(stat(9, name)).comm == name
+    try:
+        found = Stat(text)
+    except ValueError:
+        return
+    assert found.ppid >= 0 or "-" in text
+
+
+@given(st.text(alphabet="N0123456789=k_ernlpagsizB: \n", max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_any_numa_maps_can_be_summed(text: str) -> None:
+    """Lines that make no sense add nothing."""
+    policy, pages = numa_pages(text + "\n7f default N3=2 kernelpagesize_kB=4\n")
+
+    assert any(one.node == 3 and one.bytes >= 8192 for one in pages)
+    assert len(policy) <= 80
+
+
+@given(st.sampled_from(["stat", "statm", "status", "maps", "environ", "cmdline", "schedstat", "limits"]), st.binary(max_size=300))
+@settings(max_examples=60, deadline=None)
+def test_any_file_of_a_process_may_be_rubbish(name: str, raw: bytes) -> None:
+    """No content of any file stops the collector."""
+    host = make_machine({**files(process(70), process(71)), f"/proc/70/{name}": raw})
+
+    assert 71 in [one.pid for one in collect(host).processes]
+
+
+def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
+    """Names, arguments and variables of a real process come through without escapes, and its secrets not at all."""
+    secrets = {
+        "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIK7MDENGbPxRfiCYzzz",
+        "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwx",
+        "WANDB_API_KEY": "0123456789abcdef" * 2,
+    }
+    env = {
+        **secrets,
+        "LIBRARY": str(torch_library(tmp_path)),
+        "COMM": "\x1b[31m[b]x",
+        "OMP_NUM_THREADS": "4\x1b[2J\n[red]",
+        "NCCL_TOKEN": "nccl-secret-value-1",
+    }
+    arguments = ("--api-key=sk-verysecretvalue123456", "--password", "hunter2hunter2", "\x1b]0;owned\x07\n[bold]", "\u202egnp.exe")
+    with running(PYTHON, FAKE, *arguments, env=env) as pid:
+        host = Host("/", record=True)
+        found = collect(host)
+
+    one = next(one for one in found.processes if one.pid == pid)
+    everything = to_json(found).decode() + repr(host.answers) + repr(host.sources)
+    hidden = [*secrets.values(), "verysecretvalue", "hunter2", "nccl-secret"]
+    assert [secret for secret in hidden if secret in everything] == []
+    shown = (one.name, one.command or "", *(one.env or {}).values())
+    assert not any(char in text for text in shown for char in "\x1b\x07\n\u202e")
+    assert (one.torch_version, one.torch_prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
+    assert "--password" in (one.command or "")
+
+
+def test_variables_that_nothing_reads_are_found_by_deep_only(tmp_path: Path) -> None:
+    """A name is known when a module or library of the loaded PyTorch contains it; what images and plugins set is theirs."""
+    library = torch_library(tmp_path)
+    library.write_bytes(bytes(9_000_000) + b"NCCL_P2P_LEVEL\0")
+    (library.parent.parent / "config.py").write_text('os.environ.get("TORCHINDUCTOR_FX_GRAPH_CACHE")')
+    known = {"NCCL_P2P_LEVEL": "NVL", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1", "NCCL_VERSION": "2.30", "NCCL_OFI_X": "1"}
+    with running(PYTHON, FAKE, env={"LIBRARY": str(library), "NCCL_P2P_DISABEL": "1", **known}) as pid:
+        deep = next(one for one in collect(Host("/", deep=True)).processes if one.pid == pid)
+        plain = next(one for one in collect(Host("/")).processes if one.pid == pid)
+
+    assert (deep.variables_searched, deep.unread_variables) == (True, ("NCCL_P2P_DISABEL",))
+    assert (plain.variables_searched, plain.unread_variables) == (False, None)
+
+
+# ---------------------------------------------------------------------- real PyTorch
+
+
+def findings(pid: int) -> tuple[Process, dict[str, Any]]:
+    """The facts of a real process and the rules that fire on it."""
+    ruleset = engine.rules()
+    ruleset.select(["omp", "alloc", "env"], [])
+    report = engine.audit(Host("/"), ruleset)
+    one = next(one for one in report.snapshot.areas["process"].facts.processes if one.pid == pid)
+    return one, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.subject}
+
+
+@needs_torch
+@pytest.mark.torch
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two CPUs")
+def test_binding_variables_collapse_real_workers_and_the_rule_says_so() -> None:
+    """OMP_PROC_BIND=true leaves both workers of a real loader on one CPU; without it nothing is said."""
+    with running(TORCH_PYTHON, LOADER, env={"OMP_PROC_BIND": "true"}) as pid:
+        bound, said = findings(pid)
+    with running(TORCH_PYTHON, LOADER) as pid:
+        free, quiet = findings(pid)
+
+    assert (bound.workers, bound.worker_start, len(bound.worker_cpus or ())) == (2, "fork", 1)
+    assert len(bound.allowed or ()) == 1 < len(bound.allowed_at_start or ())
+    assert "OMP_PROC_BIND" in said["omp.affinity-pins-workers"].message
+    assert len(free.worker_cpus or ()) == len(free.allowed or ()) > 1
+    assert "omp.affinity-pins-workers" not in quiet
+
+
+@needs_torch
+@pytest.mark.torch
+def test_a_real_program_is_described(tmp_path: Path) -> None:
+    """Version, prefix, threads and the missing preload of a real PyTorch."""
+    expected = subprocess.run(
+        (TORCH_PYTHON, "-c", "import torch; print(torch.__version__)"), capture_output=True, text=True, check=True
+    ).stdout.strip()
+    with running(TORCH_PYTHON, LOADER, env={"LD_PRELOAD": "/nope/libjemalloc.so.1", "OMP_NUM_THREADS": "2"}) as pid:
+        one, said = findings(pid)
+
+    assert (one.torch_version, one.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
+    assert Path(one.torch_prefix, "bin").is_dir()
+    assert one.openmp
+    assert one.pins_memory is False
+    assert "alloc.preload-missing-file" in said

@@ -1,0 +1,470 @@
+"""torch: what the files of an installation say, without importing it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sysperf.collect.install import Companion, Copy, Install, Package, Pin
+from sysperf.collect.torch import collect, install_at, with_running
+from sysperf.collect.wheels import capabilities, gpu_code
+from sysperf.host import Host
+from sysperf.host.capture import write_capture
+from sysperf.model.errors import Missing
+from tests.collect.environments import Files, conda_at, cu130_in, dist, python_at, site_of, torch_in
+from tests.conftest import MakeMachine, captured, fixture_folder
+
+V = "/home/ada/p/.venv"
+SITE = site_of(V)
+CALLS = {"home": "/home/ada", "uname": ["6.1.0", "x86_64"]}
+SHELL = {"/proc/self/environ": f"VIRTUAL_ENV={V}\0"}
+MOUNTS = "36 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 36 0:50 / /home/ada rw - nfs4 nas:/home rw\n"
+
+
+Only = Callable[..., Install]
+
+
+@pytest.fixture
+def only(machine: MakeMachine) -> Only:
+    """The only installation of a machine whose shell is in the venv V."""
+
+    def read(files: Files, links: dict[str, str] | None = None, calls: dict[str, object] | None = None) -> Install:
+        found = collect(machine({**SHELL, **files}, links, {**CALLS, **(calls or {})})).installs
+        assert len(found) == 1
+        return found[0]
+
+    return read
+
+
+def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
+    """Version, CUDA, cuDNN, NCCL, triton and the GPU code of an official build, none of it by importing."""
+    found = only({**python_at(V), **cu130_in(SITE), "/proc/self/mountinfo": MOUNTS})
+
+    assert (found.prefix, found.site_packages, found.manager, found.active) == (V, SITE, "venv", True)
+    assert (found.version, found.release, found.local) == ("2.13.0+cu130", "2.13.0", "cu130")
+    assert (found.cuda, found.hip, found.xpu, found.debug) == ("13.0", "", "", False)
+    assert (found.cudnn, found.nccl, found.triton, found.cuda_majors) == ("9.20.0.48", "2.29.7", "3.7.1", ("13",))
+    assert (found.official, found.editable, found.installer, found.conda_channel) == (True, False, "pip", "")
+    assert found.pin_mismatches == ()
+    assert found.arch_list == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
+    assert (found.arch_source, found.sass, found.ptx) == ("table", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
+    assert (found.openmp_runtime, found.openmp_shipped, found.other_openmp, found.blas) == ("libgomp", ("libgomp",), (), "mkl")
+    assert (found.numpy, found.ipex, found.torchvision, found.duplicates, found.stale_dists) == ("2.4.6", "", "", (), ())
+    assert found.prefix_fstype == "nfs4"
+    assert found.deep is None
+
+
+def test_a_cpu_build_is_known_to_have_no_cuda(only: Only) -> None:
+    """`cuda = None` in version.py is the known absence, an empty text; nothing about GPUs is left unknown."""
+    found = only({**python_at(V), **torch_in(SITE)})
+
+    assert (found.version, found.cuda, found.cudnn, found.nccl, found.arch_list) == ("2.13.0+cpu", "", "", "", ())
+
+
+def test_a_build_for_amd_gpus_says_so(only: Only) -> None:
+    """A ROCm build has no CUDA, and its hip version."""
+    found = only({**python_at(V), **torch_in(SITE, "2.13.0+rocm7.1", hip="7.1.52802")})
+
+    assert (found.cuda, found.hip, found.official) == ("", "7.1.52802", True)
+
+
+def test_two_environments_with_two_versions_are_both_shown(machine: MakeMachine) -> None:
+    """A conda environment and a venv on one machine are two installations, the shell's first."""
+    conda, links = conda_at(
+        "/opt/conda", "pytorch-2.5.1-py3.11_cuda12.4_cudnn9.1.0_0", "numpy-2.0.0-py311_0", "mkl-2023.1.0-h213fc3f_46344"
+    )
+    site = "/opt/conda/lib/python3.11/site-packages"
+    conda.update({**torch_in(site, "2.5.1", cuda="12.4", installer="conda"), "/home/ada/.conda/environments.txt": "/opt/conda\n"})
+
+    found = collect(machine({**SHELL, **python_at(V), **cu130_in(SITE), **conda}, links, CALLS)).installs
+
+    assert [(one.prefix, one.manager, one.version, one.cuda, one.active) for one in found] == [
+        (V, "venv", "2.13.0+cu130", "13.0", True),
+        ("/opt/conda", "conda", "2.5.1", "12.4", False),
+    ]
+
+
+def test_two_environments_on_a_real_disk(tmp_path: Path) -> None:
+    """The same on this machine's own file system, found by what the user named, and again in a capture of it."""
+    conda, links = conda_at(f"{tmp_path}/conda", "pytorch-2.5.1-py3.11_cpu_0")
+    files = {
+        **conda,
+        **torch_in(f"{tmp_path}/conda/lib/python3.11/site-packages", "2.5.1", installer="conda"),
+        **python_at(f"{tmp_path}/venv"),
+        **cu130_in(site_of(f"{tmp_path}/venv")),
+    }
+    for path, text in files.items():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(str(text))
+    for path, target in links.items():
+        Path(path).symlink_to(target)
+    Path(f"{tmp_path}/venv/bin/python").symlink_to("python3")
+    host = Host(pythons=(f"{tmp_path}/conda", f"{tmp_path}/venv/bin/python"), record=True)
+
+    live = collect(host)
+    write_capture(host, tmp_path / "machine.tar.zst")
+
+    assert collect(Host(tmp_path / "machine.tar.zst")) == live
+    found = {one.prefix: one for one in live.installs}
+
+    assert found[f"{tmp_path}/conda"].version == "2.5.1"
+    assert found[f"{tmp_path}/conda"].conda_channel == "pytorch"
+    assert found[f"{tmp_path}/venv"].version == "2.13.0+cu130"
+    assert found[f"{tmp_path}/venv"].pin_mismatches == ()
+
+
+def test_a_process_names_its_installation_by_a_mapped_library(machine: MakeMachine) -> None:
+    """/proc/PID/maps gives a path below torch/lib; the same record comes from the prefix."""
+    host = machine({**python_at("/srv/job/venv"), **cu130_in(site_of("/srv/job/venv"))}, calls=CALLS)
+
+    mapped = install_at(host, f"{site_of('/srv/job/venv')}/torch/lib/libtorch_cpu.so")
+
+    assert mapped is not None
+    assert (mapped.prefix, mapped.version, mapped.active) == ("/srv/job/venv", "2.13.0+cu130", False)
+    assert install_at(host, "/srv/job/venv") == mapped
+    assert install_at(host, "/srv/nothing") is None
+    assert install_at(host, "not a path") is None
+
+
+def test_what_runs_is_shown_even_where_nobody_looks(machine: MakeMachine) -> None:
+    """A job's own venv joins the list; a container's folder of the same name, which holds another version here, does not."""
+    host = machine({**SHELL, **python_at(V), **torch_in(SITE), **python_at("/srv/job"), **cu130_in(site_of("/srv/job"))}, calls=CALLS)
+    running = [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130"), ("/srv/job", "2.13.0+cu130"), ("", "2.9.0"), ("/gone", "2.9.0")]
+
+    joined = with_running(host, collect(host), running)
+    in_container = with_running(host, collect(host), [("/srv/job", "2.5.1")])
+
+    assert [(one.prefix, one.version) for one in joined.installs] == [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130")]
+    assert in_container == collect(host)
+
+
+def test_a_library_that_is_not_the_pinned_one_is_named(only: Only) -> None:
+    """Pins are compared one by one, through the metapackage too; what another machine needs is not asked for."""
+    found = only({**python_at(V), **cu130_in(SITE, nvidia_cudnn_cu13="9.15.1.9", nvidia_nccl_cu13="", nvidia_cuda_runtime="13.2.3")})
+
+    assert found.pin_mismatches == (
+        Pin("nvidia-cudnn-cu13", "==9.20.0.48", "9.15.1.9"),
+        Pin("nvidia-nccl-cu13", "==2.29.7", ""),
+        Pin("nvidia-cuda-runtime", "==13.0.96.*", "13.2.3"),
+    )
+    assert found.cudnn == "9.15.1.9"
+
+
+def test_metadata_that_cannot_be_read_leaves_the_pins_unknown(only: Only) -> None:
+    """An unreadable METADATA is never taken for a clean one."""
+    files = {**python_at(V), **cu130_in(SITE)}
+    files[f"{SITE}/torch-2.13.0.dist-info/METADATA"] = PermissionError(13, "Permission denied")
+
+    assert only(files).pin_mismatches is None
+
+
+def test_packages_built_for_another_torch_do_not_fit(only: Only) -> None:
+    """torchvision requires its torch; builds of flash-attn and PyG say theirs in their own version."""
+    found = only({
+        **python_at(V),
+        **cu130_in(SITE),
+        **dist(SITE, "torchvision", "0.24.1", ("numpy", "torch (==2.9.1)", "pillow (!=8.3.*,>=5.3.0)")),
+        **dist(SITE, "torchaudio", "2.11.0"),
+        **dist(SITE, "flash_attn", "2.8.3+cu12torch2.8cxx11abitrue"),
+        **dist(SITE, "torch_scatter", "2.1.2+pt213cu130"),
+    })  # fmt: skip
+
+    assert found.companions == (
+        Companion("torchvision", "0.24.1", "==2.9.1", False),
+        Companion("torchaudio", "2.11.0", "", True),
+        Companion("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", "==2.8.*", False),
+        Companion("torch-scatter", "2.1.2+pt213cu130", "==2.13.*", True),
+    )
+    assert found.extensions == (Package("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue"), Package("torch-scatter", "2.1.2+pt213cu130"))
+    assert found.torchvision == "0.24.1"
+
+
+def test_a_copy_in_the_users_folder_hides_that_of_the_environment(machine: MakeMachine) -> None:
+    """~/.local is searched before a conda environment's own folder: both are shown, and the hidden one says so."""
+    conda, links = conda_at("/opt/conda", "pytorch-2.5.1-py3.11_cpu_0")
+    own, users = "/opt/conda/lib/python3.11/site-packages", "/home/ada/.local/lib/python3.11/site-packages"
+    files = {**conda, **torch_in(own, "2.5.1"), **torch_in(users, "2.9.1+cpu")}
+
+    found = collect(machine({**files, "/proc/self/environ": "CONDA_PREFIX=/opt/conda\0"}, links, CALLS)).installs
+
+    assert [(one.prefix, one.manager, one.version, one.active, one.duplicates) for one in found] == [
+        ("/home/ada/.local", "user", "2.9.1+cpu", True, ()),
+        ("/opt/conda", "conda", "2.5.1", False, (Copy(users, "2.9.1+cpu"),)),
+    ]
+
+
+def test_halves_that_pip_left_behind_are_named(only: Only) -> None:
+    """An interrupted uninstall leaves ~orch folders, an overwritten version its metadata."""
+    found = only({**python_at(V), **torch_in(SITE), **dist(SITE, "torch", "2.9.1"), f"{SITE}/~orch/version.py": ""})
+
+    assert found.version == "2.13.0+cpu"
+    assert found.stale_dists == ("torch-2.9.1.dist-info", "~orch")
+
+
+@pytest.mark.parametrize(
+    ("history", "build", "channel"),
+    [
+        ("+pytorch/linux-64::pytorch-2.5.1-py3.11_cpu_0\n", "py3.11_cpu_0", "pytorch"),
+        ("+https://conda.anaconda.org/conda-forge/linux-64::pytorch-2.5.1-cpu_mkl_py311_h1\n", "cpu_mkl_py311_h1", "conda-forge"),
+        ("-conda-forge/linux-64::pytorch-2.5.1-cpu_1\n+defaults/linux-64::pytorch-2.5.1-cpu_1\n", "cpu_1", "defaults"),
+        ("", "py3.11_cuda12.4_cudnn9.1.0_0", "pytorch"),
+        ("", "cuda126_py311h1_200", None),
+    ],
+)
+def test_the_channel_of_condas_torch(machine: MakeMachine, history: str, build: str, channel: str | None) -> None:
+    """Conda's history names it; without that, only the old official channel's build names are unmistakable."""
+    files, links = conda_at("/opt/conda", f"pytorch-2.5.1-{build}", history=history)
+    files.update(torch_in("/opt/conda/lib/python3.11/site-packages", "2.5.1", installer="conda"))
+
+    found = install_at(machine(files, links, CALLS), "/opt/conda")
+
+    assert found is not None
+    assert (found.conda_channel, found.installer, found.python_version) == (channel, "conda", "3.11.9")
+
+
+def test_pips_torch_in_a_conda_environment_is_told_from_condas_numpy(machine: MakeMachine) -> None:
+    """Who installed what, and which OpenMP runtimes conda brings beside torch's own."""
+    files, links = conda_at("/opt/conda", "numpy-2.0.0-py311h1_0", "mkl-2023.1.0-h1_1", "intel-openmp-2023.1.0-h1_1", "blas-1.0-mkl")
+    site = "/opt/conda/lib/python3.11/site-packages"
+    files.update({**torch_in(site), **dist(site, "numpy", "2.0.0", installer="conda")})
+
+    found = install_at(machine(files, links, CALLS), "/opt/conda")
+
+    assert found is not None
+    assert (found.installer, found.numpy_installer, found.conda_channel) == ("pip", "conda", "")
+    assert (found.openmp_runtime, found.other_openmp, found.numpy_blas) == ("libgomp", ("libiomp5",), "mkl")
+
+
+def test_openmp_runtimes_of_other_wheels_are_seen(only: Only) -> None:
+    """scikit-learn's wheel brings a libgomp of its own."""
+    found = only({**python_at(V), **torch_in(SITE), f"{SITE}/scikit_learn.libs/libgomp-a34b3233.so.1.0.0": ""})
+
+    assert found.other_openmp == ("libgomp",)
+
+
+@pytest.mark.parametrize(("target", "blas"), [("/usr/lib/x86_64-linux-gnu/blas/libblas.so.3", "reference"), ("/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "openblas")])  # fmt: skip
+def test_debians_numpy_uses_what_the_alternatives_choose(machine: MakeMachine, target: str, blas: str) -> None:
+    """The distribution's NumPy has no library of its own."""
+    site = "/usr/lib/python3/dist-packages"
+    files = {
+        "/usr/bin/python3.11": "",
+        f"{site}/torch/version.py": "__version__ = '1.13.1'\ndebug = False\ncuda = None\n",
+        f"{site}/torch-1.13.1.egg-info/PKG-INFO": "",
+        f"{site}/numpy-1.24.2.egg-info/PKG-INFO": "",
+    }
+    links = {"/usr/bin/python3": "python3.11", "/etc/alternatives/libblas.so.3-x86_64-linux-gnu": target}
+
+    found = install_at(machine(files, links, CALLS), site)
+
+    assert found is not None
+    assert (found.prefix, found.manager, found.version, found.numpy, found.numpy_blas) == ("/usr", "system", "1.13.1", "1.24.2", blas)
+    assert found.pin_mismatches == ()
+
+
+def test_torch_from_a_source_folder_is_read_there(only: Only) -> None:
+    """An editable install has no torch folder in site-packages, only a file that names the source."""
+    files = {
+        **python_at(V),
+        f"{SITE}/__editable__.torch-2.14.0a0+git1234567.pth": "/src/pytorch\n",
+        f"{SITE}/torch-2.14.0a0+git1234567.dist-info/METADATA": "",
+    }
+    source = torch_in("/src/pytorch", "2.14.0a0+git1234567", debug="True")
+
+    found = only({**files, "/src/pytorch/torch/version.py": source["/src/pytorch/torch/version.py"]})
+
+    assert (found.version, found.editable, found.official, found.debug, found.site_packages) == (
+        "2.14.0a0+git1234567",
+        True,
+        False,
+        True,
+        SITE,
+    )
+    assert found.arch_list == ()
+
+
+def test_a_rebuilt_torch_has_no_list_from_the_table(only: Only) -> None:
+    """NVIDIA's containers and own builds hold what their builder chose: unknown until the interpreter is asked."""
+    found = only({**python_at(V), **torch_in(SITE, "2.9.0a0+50eac811a6.nv25.09", cuda="13.0")})
+
+    assert (found.official, found.arch_list, found.sass, found.arch_source) == (False, None, None, None)
+
+
+def test_a_project_beside_its_venv_shows_whether_it_is_locked(machine: MakeMachine) -> None:
+    """A lock file, or requirements.txt with an exact torch, is what makes an environment reproducible."""
+    files = {**python_at(V), **torch_in(SITE), "/home/ada/p/pyproject.toml": ""}
+    loose = install_at(machine({**files, "/home/ada/p/requirements.txt": "numpy\ntorch>=2.0\n"}, calls=CALLS), V)
+    pinned = install_at(machine({**files, "/home/ada/p/requirements.txt": "torch == 2.13.0 ; python_version > '3'\n"}, calls=CALLS), V)
+    locked = install_at(machine({**files, "/home/ada/p/uv.lock": ""}, calls=CALLS), V)
+    assert loose is not None
+    assert pinned is not None
+    assert locked is not None
+
+    assert (loose.project, loose.lock_file, loose.requirements_pinned) == ("/home/ada/p", "", False)
+    assert pinned.requirements_pinned is True
+    assert (locked.lock_file, locked.requirements_pinned) == ("/home/ada/p/uv.lock", False)
+
+
+def test_what_compiling_kernels_needs(only: Only) -> None:
+    """Python.h of the interpreter, and a C++ compiler on the PATH."""
+    bare = {**python_at(V), **torch_in(SITE)}
+    which = {"PATH": {"g++": ["/usr/bin/g++", "/usr/bin/g++-12"]}}
+
+    assert (only(bare, calls={"PATH": {}}).headers, only(bare, calls={"PATH": {}}).compiler) == (False, False)
+    assert (only({**bare, "/usr/include/python3.11/Python.h": ""}, calls=which).headers, only(bare, calls=which).compiler) == (True, True)
+    assert only(bare).compiler is None
+
+
+def test_debians_debug_files_do_not_make_a_debug_interpreter(only: Only) -> None:
+    """python3-dbg installs its files beside the release's; alone, they are what a debug build looks like."""
+    debug, release = (f"/usr/lib/python3.11/_sysconfigdata_{flags}_linux_x86_64-linux-gnu.py" for flags in ("d", ""))
+    bare = {**python_at(V), **torch_in(SITE)}
+
+    assert only({**bare, debug: ""}).py_debug is True
+    assert only({**bare, debug: "", release: ""}).py_debug is False
+
+
+def test_the_answers_of_the_interpreter_win(machine: MakeMachine) -> None:
+    """Under --deep, what torch says of itself replaces what its version suggests; wrong types are dropped."""
+    answer = {
+        "version": "2.13.0+cu130",
+        "cuda": "13.0",
+        "cudnn": "9.20.0",
+        "arch_list": ["sm_80", "sm_90a", "compute_90"],
+        "threads": "many",
+        "cuda_error": "driver \x1b[31mtoo old",
+        "__class__": "evil",
+    }
+    broken = {"broken": [{"name": "flash_attn", "error": "ImportError: undefined symbol: _ZN3c104cuda"}]}
+    python = f"{V}/bin/python3"
+    host = machine(
+        {**SHELL, **python_at(V), **cu130_in(SITE)},
+        calls={**CALLS, f"probe:torch:{python}": answer, f"probe:torch-extensions:{python}": broken},
+    )
+    host.deep = True
+
+    (found,) = collect(host).installs
+
+    assert found.deep is not None
+    assert (found.arch_list, found.arch_source, found.sass, found.ptx) == (
+        ("sm_80", "sm_90a", "compute_90"),
+        "probe",
+        ("8.0", "9.0"),
+        ("9.0",),
+    )
+    assert (found.cudnn, found.deep.threads) == ("9.20.0", None)
+    assert found.deep.cuda_error == "driver \\x1b[31mtoo old"
+    assert found.deep.broken is not None
+    assert found.deep.broken[0].name == "flash_attn"
+    assert any(source.path == f"probe:torch:{python}" and "threads" in (source.error or "") for source in host.sources)
+
+
+def test_without_deep_nothing_is_started(machine: MakeMachine) -> None:
+    """An audit starts no interpreter of the user unless --deep asks for it."""
+    host = machine({**SHELL, **python_at(V), **cu130_in(SITE)}, calls=CALLS)
+
+    collect(host)
+
+    assert not [source for source in host.sources if source.path.startswith("probe:")]
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "machine_name", "has", "lacks"),
+    [
+        ("2.14.1", "12.6", "x86_64", "sm_70", "sm_120"),
+        ("2.10.0", "12.8", "x86_64", "sm_70", "sm_60"),
+        ("2.11.0", "12.8", "x86_64", "sm_120", "sm_70"),
+        ("2.13.0", "13.0", "aarch64", "sm_110", "sm_75"),
+        ("2.6.0", "12.4", "x86_64", "sm_50", "sm_100"),
+    ],
+)
+def test_the_table_of_official_builds(version: str, cuda: str, machine_name: str, has: str, lacks: str) -> None:
+    """Spot checks against the release notes' support matrix."""
+    found = gpu_code(version, cuda, machine_name)
+
+    assert has in found
+    assert lacks not in found
+
+
+@pytest.mark.parametrize(("version", "cuda"), [("2.15.0", "13.2"), ("1.13.1", "11.7"), ("dev", "13.0"), ("2.13.0", "")])
+def test_what_the_table_does_not_list_is_unknown(version: str, cuda: str) -> None:
+    """A release that was not looked up yet gets no list, not a guessed one."""
+    assert gpu_code(version, cuda, "x86_64") == ()
+
+
+def test_capabilities_are_read_from_torchs_names() -> None:
+    """The last digit is the minor number; letters mark code for one chip only."""
+    assert capabilities(("sm_75", "sm_100a", "compute_120", "sm_", "sm_x1"), "sm_") == ("7.5", "10.0")
+    assert capabilities(None, "sm_") is None
+
+
+@pytest.mark.skipif(fixture_folder("machines") is None, reason="the captured machines are not beside this checkout")
+def test_a_capture_without_python_is_unknown() -> None:
+    """The captured trees hold /proc and /sys only."""
+    with pytest.raises(Missing, match="captured"):
+        collect(captured("machines", "8em64t-4c2t"))
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not os.environ.get("SYSPERF_TORCH_PYTHON"), reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+def test_a_real_installation_agrees_with_torch_itself() -> None:
+    """What the files say is what torch says when it is asked."""
+    host = Host(pythons=(os.environ["SYSPERF_TORCH_PYTHON"],), deep=True)
+
+    found = collect(host).installs[0]
+
+    assert found.deep is not None
+    assert found.deep.error == ""
+    assert (found.version, found.cuda) == (found.deep.version, found.deep.cuda)
+    assert found.blas == found.deep.blas
+    assert (found.deep.threads or 0) >= 1
+    assert found.deep.broken == ()
+    assert found.pin_mismatches == ()
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    version_py=st.binary(max_size=300),
+    metadata=st.text(max_size=300),
+    history=st.text(max_size=200),
+    names=st.lists(st.text(alphabet=st.characters(exclude_characters="/\0"), min_size=1, max_size=40), max_size=8),
+)
+def test_no_content_of_an_installation_breaks_it(
+    machine: MakeMachine, version_py: bytes, metadata: str, history: str, names: list[str]
+) -> None:
+    """version.py and METADATA belong to other users: whatever they hold is data."""
+    files, links = conda_at("/c", "pytorch-2.5.1-py3.11_cpu_0", history=history)
+    site = "/c/lib/python3.11/site-packages"
+    files |= {
+        f"{site}/torch/version.py": b"__version__ = '" + version_py,
+        f"{site}/torch-2.5.1.dist-info/METADATA": f"Requires-Dist: {metadata}",
+        **{f"{site}/{name}/x": "" for name in names if name not in (".", "..")},
+    }
+
+    assert install_at(machine(files, links, CALLS), "/c") is not None
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    answer=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["version", "broken", "arch_list", "threads", "name", "error"]), inner)
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_answer_of_an_interpreter_breaks_it(machine: MakeMachine, answer: Any) -> None:
+    """The user's interpreter may print any JSON."""
+    python = f"{V}/bin/python3"
+    calls = {**CALLS, f"probe:torch:{python}": answer, f"probe:torch-extensions:{python}": answer}
+    host = machine({**SHELL, **python_at(V), **cu130_in(SITE)}, calls=calls)
+    host.deep = True
+
+    assert collect(host).installs[0].version == "2.13.0+cu130"

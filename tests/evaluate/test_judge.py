@@ -1,0 +1,173 @@
+"""What the judge says, with evidence, gaps and remedies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.judge import Judge, at_least, judge, rank
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.sieve import SIEVE_FROM
+from sysperf.model.record import convert
+from sysperf.model.rule import Rule, RuleFile
+from sysperf.model.snapshot import Area, Snapshot, Source
+
+from .conftest import SCHEMA, Box, Disk
+
+
+def rule(**changes: Any) -> Rule:
+    base = {
+        "id": "box.swaps",
+        "title": "It swaps",
+        "scope": "host",
+        "severity": "warning",
+        "when": "box.swappiness > 10",
+        "message": "swappiness is {box.swappiness}",
+        "explain": "Swapping is slow.",
+    }
+    return convert({**base, **changes}, Rule)  # type: ignore[no-any-return]
+
+
+def judged(rules: list[Rule], box: Box | None, sources: tuple[Source, ...] = (), problem: str | None = None) -> Judge:
+    snapshot = Snapshot(taken_at="now", areas={"box": Area(box, problem)})
+    return judge(Ruleset([RuleFile(rule=tuple(rules))], SCHEMA), snapshot, Ledger(snapshot, sources))
+
+
+def test_a_finding_has_evidence_message_and_fix() -> None:
+    """It says what was observed, where it was read, what to do, and how to take it back; its gain is unmeasured."""
+    fix = {"kind": "sysctl", "key": "vm.swappiness", "value": 10, "was": "{box.swappiness}", "safety": "caution"}
+
+    (outcome,) = judged([rule(fix=[fix])], Box(swappiness=60), (Source("/proc/sys/vm/swappiness"),)).outcomes
+
+    assert (outcome.state, outcome.message) == ("finding", "swappiness is 60")
+    assert [(one.fact, one.value, one.source) for one in outcome.evidence] == [("box.swappiness", 60, "/proc/sys/vm/swappiness")]
+    assert outcome.fixes[0].command == "sudo sysctl -w vm.swappiness=10"
+    assert outcome.fixes[0].undo == "sudo sysctl -w vm.swappiness=60"
+    assert outcome.gain.text == "unmeasured"
+
+
+def test_an_unknown_says_why_and_what_would_help() -> None:
+    """A file that could not be read makes the rule unknown, never passed."""
+    denied = Source("/proc/sys/vm/swappiness", error="Permission denied")
+
+    verdicts = judged([rule()], Box(), (denied,))
+
+    (outcome,) = verdicts.outcomes
+    assert verdicts.passed == 0
+    assert outcome.state == "unknown"
+    assert (outcome.unknown[0].fact, outcome.unknown[0].reason) == ("box.swappiness", "/proc/sys/vm/swappiness: Permission denied")
+    assert "sudo" in outcome.unknown[0].remedy
+
+
+def test_an_area_that_broke_is_the_reason() -> None:
+    """Without any fact of the area, its problem is the reason."""
+    (outcome,) = judged([rule()], None, problem="the collector broke: ValueError: x").outcomes
+
+    assert outcome.unknown[0].reason == "the collector broke: ValueError: x"
+
+
+@pytest.mark.parametrize(
+    ("changes", "box", "state"),
+    [
+        ({}, Box(swappiness=5), "passed"),
+        ({"applies": "box.busy"}, Box(swappiness=60, busy=False), "not applicable"),
+        ({"applies": "box.busy"}, Box(swappiness=60), "unknown"),
+        ({"applies": "box.busy"}, Box(swappiness=5), "passed"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60, busy=True), "suppressed"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60, busy=False), "finding"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60), "unknown"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=5), "passed"),
+    ],
+)
+def test_the_five_answers(changes: dict[str, Any], box: Box, state: str) -> None:
+    """Pass, finding, not applicable, unknown, suppressed: each for its reason."""
+    verdicts = judged([rule(**changes)], box)
+    tally = verdicts.tally()
+
+    answers = {
+        "passed": tally.passed,
+        "not applicable": tally.not_applicable,
+        "unknown": tally.unknown,
+        "suppressed": tally.suppressed,
+        "finding": tally.findings,
+    }
+    assert [name for name, count in answers.items() if count] == [state]
+
+
+def test_a_guard_gives_its_reason() -> None:
+    """What is not reported says because of what."""
+    (outcome,) = judged([rule(unless=[{"when": "box.busy", "because": "it is busy"}])], Box(swappiness=60, busy=True)).outcomes
+
+    assert outcome.because == "it is busy"
+
+
+@pytest.mark.parametrize("count", [3, SIEVE_FROM * 4])
+def test_each_item_is_judged(count: int) -> None:
+    """`for_each` gives one answer an element, with its own evidence; long lists give the same answers as short ones."""
+    disks = tuple(Disk(f"sd{number}", number % 3 == 0 if number else None, 64) for number in range(count))
+    sources = tuple(Source(f"/sys/block/sd{number}/queue/rotational") for number in range(count))
+
+    verdicts = judged([rule(for_each="d in box.disks", when="d.rotational", message="{d.name} spins")], Box(disks=disks), sources)
+
+    spinning = [number for number in range(1, count) if number % 3 == 0]
+    found = {outcome.subject: outcome for outcome in verdicts.outcomes}
+    assert {name for name, one in found.items() if one.state == "finding"} == {f"sd{number}" for number in spinning}
+    assert found["sd0"].state == "unknown"
+    assert verdicts.passed == count - 1 - len(spinning)
+    for number in spinning:
+        assert found[f"sd{number}"].evidence[0].source == f"/sys/block/sd{number}/queue/rotational"
+
+
+def test_a_list_that_could_not_be_read_is_unknown_and_an_empty_one_is_not() -> None:
+    """No disks: nothing to say. Disks unknown: unknown."""
+    each = rule(for_each="d in box.disks", when="d.rotational", message="x")
+
+    assert judged([each], Box()).tally().unknown == 1
+    assert judged([each], Box(disks=())).tally().not_applicable == 1
+
+
+def test_ranking_puts_the_worst_and_surest_first() -> None:
+    """Severity, then confidence, then how well the effect is known."""
+    rules = [
+        rule(id="box.a", severity="info"),
+        rule(id="box.b", confidence="low"),
+        rule(id="box.c", severity="error"),
+        rule(id="box.d", impact={"metric": "x", "basis": "measured"}),
+        rule(id="box.e"),
+    ]
+
+    found = [outcome.rule for outcome in sorted(judged(rules, Box(swappiness=60)).outcomes, key=rank)]
+
+    assert found == ["box.c", "box.d", "box.e", "box.b", "box.a"]
+
+
+def test_severity_threshold() -> None:
+    """`--fail-on warning` fails on warnings and errors, not on hints."""
+    outcomes = judged([rule()], Box(swappiness=60)).outcomes
+
+    assert at_least(outcomes, "warning")
+    assert at_least(outcomes, "hint")
+    assert not at_least(outcomes, "error")
+
+
+def test_values_in_commands_are_quoted_and_neutral() -> None:
+    """A value that another process chose cannot become a command or an escape sequence."""
+    evil = "x'; rm -rf / #\x1b[31m\n"
+    advice = {"kind": "advice", "by": "command", "command": "chdisk {box.mode}", "text": "about {box.mode}"}
+
+    (outcome,) = judged([rule(when="box.mode != ''", message="mode {box.mode}", fix=[advice])], Box(mode=evil)).outcomes
+
+    assert outcome.fixes[0].command == "chdisk 'x'\"'\"'; rm -rf / #\\x1b[31m\\x0a'"
+    assert "\x1b" not in outcome.message
+    assert "\n" not in outcome.message
+
+
+def test_fingerprints_are_stable_and_without_process_numbers() -> None:
+    """The same finding on the same subject has the same name in every run."""
+    first = judged([rule()], Box(swappiness=60)).outcomes[0].fingerprint
+    second = judged([rule()], Box(swappiness=70)).outcomes[0].fingerprint
+
+    assert first == second
+    assert len(first) == 16

@@ -1,0 +1,200 @@
+"""Rule files are decoded strictly, checked against the facts, merged in order, and never trusted further than that."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.evaluate.ruleset import Ruleset, load, read_file
+from sysperf.model.errors import RuleError
+from sysperf.model.rule import Override
+
+from .conftest import SCHEMA
+
+RULE = """
+schema = 1
+[table.limits]
+low = 10
+[[rule]]
+id = "box.swaps"
+title = "It swaps"
+scope = "host"
+severity = "warning"
+params = { limit = 10 }
+when = "box.swappiness > p.limit"
+message = "swappiness {box.swappiness}"
+explain = "Swapping is slow."
+fix = [{ kind = "sysctl", key = "vm.swappiness", value = 10, was = "{box.swappiness}", safety = "caution" }]
+"""
+
+
+def write(folder: Path, text: str, name: str = "box.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def checked(folder: Path, text: str) -> Ruleset:
+    """These rules as a site's, so that they are checked completely."""
+    return load([], SCHEMA, site=[write(folder, text)])
+
+
+def test_a_right_file_loads(tmp_path: Path) -> None:
+    """The example is accepted, knows its file, and keeps its table."""
+    ruleset = checked(tmp_path, RULE)
+
+    assert [rule.id for rule in ruleset.rules] == ["box.swaps"]
+    assert ruleset.rules[0].file == "box.toml"
+    assert ruleset.tables == {"limits": {"low": 10}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("box.swappiness > p.limit", "box.swapiness > p.limit", "did you mean `box.swappiness`"),
+        ("box.swappiness > p.limit", "box.swappiness > p.limt", "did you mean `p.limit`"),
+        ("{box.swappiness}", "{box.nothing}", "box.swaps.message"),
+        ("swappiness {box", "swappiness } {box", "single `}`"),
+        ('severity = "warning"', 'severity = "bad"', "rule `box.swaps`"),
+        ("title =", "titel =", "titel"),
+        ('title = "It swaps"', "", "title"),
+        ("schema = 1", "schema = 2", "schema"),
+        ('id = "box.swaps"', 'id = "Box Swaps"', "no rule id"),
+        ('key = "vm.swappiness"', 'key = "kernel.core_pattern"', "no sysctl that sysperf may change"),
+        ("value = 10", "value = 4000", "no value that"),
+        ('kind = "sysctl"', 'kind = "shell"', "shell"),
+        ('key = "vm.swappiness"', 'key = "vm.swappiness", path = "/etc/passwd"', "path"),
+        ("[[rule]]", "[[rule", "not TOML"),
+        ('scope = "host"', 'scope = "host"\nfor_each = "d of box.disks"', "name in list"),
+        ('scope = "host"', 'scope = "host"\nfor_each = "d in box.swappines"', "did you mean"),
+        ('scope = "host"', 'scope = "host"\nunless = [{ when = "box.bsy", because = "x" }]', "unless[0].when"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, says: str) -> None:
+    """Every mistake is an error that names the file and what is wrong, never a rule that silently says nothing."""
+    assert old in RULE
+    with pytest.raises(RuleError) as caught:
+        checked(tmp_path, RULE.replace(old, new, 1))
+
+    assert says in str(caught.value)
+    assert "box.toml" in str(caught.value)
+
+
+def test_two_rules_of_one_id_are_refused(tmp_path: Path) -> None:
+    """An id is defined once a file."""
+    with pytest.raises(RuleError, match="defined twice"):
+        checked(tmp_path, RULE + RULE[RULE.index("[[rule]]") :])
+
+
+def test_a_later_file_overrides(tmp_path: Path) -> None:
+    """Severity and thresholds change by id; a rule can be disabled; an unknown id or parameter is an error."""
+    ours = write(tmp_path, RULE)
+    site = write(tmp_path, '[[override]]\nrule = "box.swaps"\nseverity = "error"\nparams = { limit = 99 }\n', "site.toml")
+
+    ruleset = load([ours], SCHEMA, site=[site])
+
+    assert ruleset.compiled("box.swaps").severity == "error"
+    ruleset.override(Override("box.swaps", disabled=True))
+    with pytest.raises(RuleError, match=r"did you mean `box\.swaps`"):
+        ruleset.override(Override("box.swap"))
+    with pytest.raises(RuleError, match="no parameter `limt`"):
+        ruleset.override(Override("box.swaps", params={"limt": 1}))
+
+
+def test_a_file_of_10_mb_is_refused_at_once(tmp_path: Path) -> None:
+    """Size is checked before anything is parsed."""
+    path = write(tmp_path, "# " + "x" * 10_000_000)
+    start = time.perf_counter()
+
+    with pytest.raises(RuleError, match="larger than 2 MiB"):
+        read_file(path)
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"a = " + b"[" * 50_000, b"\0" * 100, b"", b"schema = 'one'"])
+def test_garbage_is_an_error_not_a_traceback(tmp_path: Path, content: bytes) -> None:
+    """Binary, deeply nested and empty files end in a message; an empty file is an empty rule file."""
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    if not content:
+        assert read_file(path).rule == ()
+        return
+    with pytest.raises(RuleError, match=r"x\.toml"):
+        read_file(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_a_file_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """No content makes the reader fail in another way."""
+    path = tmp_path_factory.mktemp("rules") / "x.toml"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    try:
+        read_file(path)
+    except RuleError:
+        return
+
+
+def test_folders_missing_files_and_directories(tmp_path: Path) -> None:
+    """A file that is not there is an error with its name."""
+    with pytest.raises(RuleError, match="No such file"):
+        read_file(tmp_path / "none.toml")
+    with pytest.raises(RuleError, match="directory"):
+        read_file(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root refuses other people's rules")
+def test_root_refuses_rules_of_others(tmp_path: Path) -> None:
+    """A rule file that another user owns or may write is not believed by root."""
+    path = write(tmp_path, RULE)
+    path.chmod(0o666)
+    with pytest.raises(RuleError, match="others may write it"):
+        read_file(path)
+    path.chmod(0o644)
+    os.chown(path, 12345, 0)
+    with pytest.raises(RuleError, match="owned by uid 12345"):
+        read_file(path)
+
+
+def test_the_cache_is_used_renewed_and_not_trusted(tmp_path: Path) -> None:
+    """Decoded rules are kept; a changed file renews them; a cache that others may write is ignored."""
+    ours, cache = write(tmp_path, RULE), tmp_path / "cache/rules.json"
+    load([ours], SCHEMA, cache=cache)
+    assert cache.stat().st_mode & 0o777 == 0o600
+
+    cache.write_bytes(cache.read_bytes().replace(b"It swaps", b"It sways"))
+    assert load([ours], SCHEMA, cache=cache).rules[0].title == "It sways"
+
+    cache.chmod(0o666)
+    assert load([ours], SCHEMA, cache=cache).rules[0].title == "It swaps"
+
+    cache.chmod(0o600)
+    write(tmp_path, RULE.replace("It swaps", "It swaps much"))
+    assert load([ours], SCHEMA, cache=cache).rules[0].title == "It swaps much"
+
+    cache.write_bytes(b"{ torn")
+    assert load([ours], SCHEMA, cache=cache).rules[0].title == "It swaps much"
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
+    """A read-only home is no error."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    assert load([write(tmp_path, RULE)], SCHEMA, cache=blocked / "rules.json").rules
+
+
+def test_selection_by_id_area_and_pattern(tmp_path: Path) -> None:
+    """`--select box` takes the area, `box.*` a pattern; nothing that matches is an error with a suggestion."""
+    ruleset = checked(tmp_path, RULE)
+    ruleset.select(["box"], [])
+    assert ruleset.rules
+    with pytest.raises(RuleError, match="no rule matches `bx`"):
+        ruleset.select(["bx"], [])
+    ruleset.select([], ["box.*"])
+    assert not ruleset.rules

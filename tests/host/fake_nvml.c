@@ -1,0 +1,133 @@
+/* A small libnvidia-ml.so.1 for tests: GPU 0 is healthy, GPU 1 is lost. FAKE_NVML in the environment makes it fail as
+ * a whole. Calls with a versioned structure refuse one whose version is not filled in, as NVIDIA's library does. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, SMALL = 7, LOST = 15, VERSION = 25 };
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef struct { int lost; int asked; } gpu;
+
+static gpu gpus[2] = {{0, 0}, {1, 0}};
+
+static int mode(const char *name) { const char *set = getenv("FAKE_NVML"); return set && !strcmp(set, name); }
+static int ask(gpu *g) { g->asked++; return g->lost ? LOST : OK; }
+
+int nvmlInitWithFlags(u32 flags) {
+    (void)flags;
+    if (mode("mismatch")) return 18;
+    if (mode("denied")) return NO_PERMISSION;
+    if (mode("not-loaded")) return 9;
+    if (mode("unknown")) return 999;
+    if (mode("new-error")) return 777;
+    if (mode("slow-start")) sleep(60);
+    return OK;
+}
+int nvmlShutdown(void) { if (getenv("FAKE_NVML_SAYS_BYE")) { puts("closed"); fflush(stdout); } return OK; }
+const char *nvmlErrorString(int code) { return code == 777 ? "Cosmic Ray" : "?"; }
+
+int nvmlSystemGetDriverVersion(char *text, u32 size) { snprintf(text, size, "580.95.05"); return OK; }
+int nvmlSystemGetNVMLVersion(char *text, u32 size) { snprintf(text, size, "13.580.95.05"); return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return OK; }
+int nvmlSystemGetConfComputeState(u32 *state) { memset(state, 0, 12); return NOT_SUPPORTED; }
+
+int nvmlDeviceGetCount_v2(u32 *count) { *count = 2; return OK; }
+int nvmlDeviceGetHandleByIndex_v2(u32 index, gpu **handle) {
+    if (index > 1) return INVALID;
+    *handle = &gpus[index];
+    return OK;
+}
+int nvmlDeviceGetName(gpu *g, char *text, u32 size) {
+    if (mode("bad-text")) { strcpy(text, "\xff\xfe\x1b[31m"); return OK; }
+    snprintf(text, size, "NVIDIA H100 80GB HBM3");
+    return ask(g);
+}
+int nvmlDeviceGetUUID(gpu *g, char *text, u32 size) { snprintf(text, size, "GPU-asked-%d", g->asked); return ask(g); }
+int nvmlDeviceGetPciInfo_v3(gpu *g, void *info) {
+    struct { char legacy[16]; u32 domain, bus, device, id, sub; char bus_id[32]; } *pci = info;
+    pci->bus = 0x65;
+    strcpy(pci->bus_id, "00000000:65:00.0");
+    return ask(g);
+}
+int nvmlDeviceGetCudaComputeCapability(gpu *g, int *major, int *minor) { *major = 9; *minor = 0; return ask(g); }
+int nvmlDeviceGetMemoryInfo_v2(gpu *g, void *info) {
+    struct { u32 version; u64 total, reserved, free, used; } *memory = info;
+    if (memory->version != 0x2000028) return VERSION;
+    memory->total = 80ull << 30; memory->used = 3ull << 30; memory->reserved = 1ull << 29;
+    return ask(g);
+}
+int nvmlDeviceGetBAR1MemoryInfo(gpu *g, u64 *info) { info[0] = 128ull << 30; info[1] = info[0]; info[2] = 0; return ask(g); }
+int nvmlDeviceGetUtilizationRates(gpu *g, u32 *rates) {
+    if (mode("hang")) sleep(60);
+    rates[0] = 97; rates[1] = 41;
+    return ask(g);
+}
+int nvmlDeviceGetPersistenceMode(gpu *g, u32 *mode_) { *mode_ = 1; return ask(g); }
+int nvmlDeviceGetCurrentClocksEventReasons(gpu *g, u64 *reasons) { *reasons = 0x44; return ask(g); }
+int nvmlDeviceGetClockInfo(gpu *g, u32 type, u32 *clock) { *clock = type == 2 ? 2619 : 1755; return ask(g); }
+int nvmlDeviceGetPowerUsage(gpu *g, u32 *milliwatts) { *milliwatts = 691200; return ask(g); }
+int nvmlDeviceGetPowerManagementLimit(gpu *g, u32 *milliwatts) { (void)g; (void)milliwatts; return NO_PERMISSION; }
+int nvmlDeviceGetMarginTemperature(gpu *g, void *info) {
+    struct { u32 version; int margin; } *margin = info;
+    if (margin->version != 0x1000008) return VERSION;
+    margin->margin = -3;
+    return ask(g);
+}
+int nvmlDeviceGetAddressingMode(gpu *g, void *info) {
+    struct { u32 version, value; } *addressing = info;
+    if (addressing->version != 0x1000008) return VERSION;
+    addressing->value = 2;
+    return ask(g);
+}
+int nvmlGpmQueryDeviceSupport(gpu *g, void *info) {
+    struct { u32 version, supported; } *gpm = info;
+    if (gpm->version != 1) return VERSION;
+    gpm->supported = 1;
+    return ask(g);
+}
+int nvmlDeviceGetEccMode(gpu *g, u32 *now, u32 *next) { *now = *next = 1; return ask(g); }
+int nvmlDeviceGetTotalEccErrors(gpu *g, u32 type, u32 counter, u64 *count) { *count = type * 10 + counter; return ask(g); }
+int nvmlDeviceGetSramEccErrorStatus(gpu *g, void *info) {
+    struct { u32 version; u64 counts[11]; u32 exceeded; } *sram = info;
+    if (sram->version != 0x1000068) return VERSION;
+    sram->exceeded = 1;
+    return ask(g);
+}
+int nvmlDeviceGetRemappedRows(gpu *g, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failed) {
+    *corrected = 2; *uncorrected = 1; *pending = 1; *failed = 0;
+    return ask(g);
+}
+int nvmlDeviceGetMigMode(gpu *g, u32 *now, u32 *next) { (void)g; (void)now; (void)next; return NOT_SUPPORTED; }
+int nvmlDeviceGetFieldValues(gpu *g, int count, void *values) {
+    struct field { u32 id, scope; long long at, latency; u32 type; int code; union { double d; u32 u; u64 ull; } value; } *field = values;
+    for (int i = 0; i < count; i++, field++) {
+        field->code = field->id == 147 ? NOT_SUPPORTED : OK;
+        field->type = field->id == 91 ? 1 : 3;
+        if (field->id == 91) field->value.u = 2; else field->value.ull = field->id;
+    }
+    return ask(g);
+}
+int nvmlDeviceGetNvLinkState(gpu *g, u32 link, u32 *active) { *active = link == 0; return ask(g); }
+int nvmlDeviceGetGpuFabricInfoV(gpu *g, void *info) {
+    struct { u32 version; unsigned char cluster[16]; int status; u32 clique, state, health; } *fabric = info;
+    if (fabric->version != 0x2000024) return VERSION;
+    fabric->state = 3;
+    return ask(g);
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(gpu *g, u32 *count, void *info) {
+    struct { u32 pid; u64 used; u32 gi, ci; } *process = info;
+    if (ask(g)) return LOST;
+    if (*count < 2) { *count = 2; return SMALL; }
+    *count = 2;
+    process[0].pid = 4242; process[0].used = 1ull << 30;
+    process[1].pid = 4243; process[1].used = ~0ull;
+    return OK;
+}
+int nvmlDeviceGetP2PStatus(gpu *one, gpu *two, u32 index, u32 *status) {
+    (void)index;
+    *status = one == two ? 0 : 3;
+    return OK;
+}

@@ -1,0 +1,150 @@
+"""Commands end in bounded time and output, and run nobody else's code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sysperf.host import Host, commands
+from sysperf.host.commands import output, probe
+
+PYTHON = sys.executable
+
+
+def test_output_and_failure() -> None:
+    """Standard output alone is the answer; the last line of the complaint is the reason."""
+    assert output((PYTHON, "-c", "import sys; print('yes'); print('no', file=sys.stderr)"), "it", 20) == b"yes\n"
+    with pytest.raises(OSError, match="it failed: why"):
+        output((PYTHON, "-c", "import sys; sys.exit('first\\nwhy')"), "it", 20)
+    with pytest.raises(OSError, match="it failed: exit 3"):
+        output((PYTHON, "-c", "import sys; sys.exit(3)"), "it", 20)
+    with pytest.raises(OSError, match="No such file"):
+        output(("/nonexistent",), "it", 20)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import time; time.sleep(60)",
+        "import os, time; os.close(1); os.close(2); time.sleep(60)",
+        "import os, time; os.fork() and os._exit(0); time.sleep(60)",
+    ],
+)
+def test_a_command_that_hangs_is_ended(script: str) -> None:
+    """It, its children, and one that closed its output."""
+    start = time.perf_counter()
+    with pytest.raises(OSError, match="it took too long"):
+        output((PYTHON, "-S", "-c", script), "it", 0.5)
+
+    assert time.perf_counter() - start < 5
+
+
+def test_a_command_that_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded, on both streams."""
+    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
+    for stream in ("stdout", "stderr"):
+        with pytest.raises(OSError, match="it printed more than 1 MiB"):
+            output((PYTHON, "-S", "-c", f"import sys\nwhile True: sys.{stream}.write('x' * 65536)"), "it", 20)
+
+
+def test_nothing_outlives_the_call(tmp_path: Path) -> None:
+    """A child left behind by the command dies with its session."""
+    script = f"import os, time\nif os.fork() == 0:\n os.close(1); os.close(2); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)\ntime.sleep(0.5)"
+    output((PYTHON, "-S", "-c", script), "it", 20)
+    child = (tmp_path / "pid").read_text()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and "Z" not in state(child):
+        time.sleep(0.05)
+
+    assert state(child) == "" or "Z" in state(child)
+
+
+def state(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_a_command_sees_a_fixed_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of the caller, and the current folder is /: a json.py that lies about is not imported."""
+    (tmp_path / "json.py").write_text("raise SystemExit('taken')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LD_PRELOAD", "/nonexistent.so")
+
+    printed = probe(PYTHON, "import json, os; print(json.dumps([os.getcwd(), sorted(os.environ)]))")
+    assert b"taken" not in printed
+    assert b'["/", ["HOME", "LC_ALL"' in printed
+    assert b"LD_PRELOAD" not in printed
+    assert b"PYTHONPATH" not in printed
+
+
+def test_the_allow_list_is_fixed() -> None:
+    """Programs come from the system's folders, not from PATH, and only those on the list run."""
+    for program, *_ in commands.ALLOWED.values():
+        assert program == sys.executable or "/" not in program
+    with pytest.raises(KeyError):
+        commands.run("rm")
+    with pytest.raises(FileNotFoundError, match="is not installed"):
+        commands._found("made-up")
+
+
+def test_the_owners_of_an_environment(tmp_path: Path) -> None:
+    """Not the target of a link alone: also the link, its folder, the environment and its packages."""
+    (tmp_path / "bin").mkdir()
+    packages = tmp_path / "lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    python = tmp_path / "bin/python"
+    python.symlink_to(PYTHON)
+    expected = {file.lstat().st_uid for file in (python, Path(PYTHON).resolve(), python.parent, tmp_path, packages)}
+    assert commands._owners(str(python)) == expected
+    if os.geteuid() == 0:
+        for uid, file in enumerate((python, python.parent, tmp_path, packages), 65_530):
+            os.chown(file, uid, uid, follow_symlinks=False)
+        assert commands._owners(str(python)) - expected == {65_530, 65_531, 65_532, 65_533}
+
+
+@pytest.mark.parametrize(
+    ("me", "owners", "trusted", "runs_as"),
+    [
+        (0, {0}, False, 0), (0, {0, 1000}, False, 1000), (0, {1000}, True, 1000), (0, {1000, 1001}, True, None),
+        (1000, {0}, False, 1000), (1000, {0, 1000}, False, 1000), (1000, {0, 1001}, False, None), (1000, {0, 1001}, True, 1000),
+        (1000, {1001, 1002}, True, None),
+    ],
+)  # fmt: skip
+def test_who_runs_whose_environment(monkeypatch: pytest.MonkeyPatch, me: int, owners: set[int], trusted: bool, runs_as: int | None) -> None:
+    """Root as its owner, others their own and root's, and what they named; nobody what belongs to two others."""
+    monkeypatch.setattr(commands, "_owners", lambda _: owners)
+    monkeypatch.setattr(commands, "output", lambda *given: str(given[-1]).encode())
+    monkeypatch.setattr(os, "geteuid", lambda: me)
+    if runs_as is None:
+        with pytest.raises(PermissionError, match="another user"):
+            probe(PYTHON, "", trusted=trusted)
+    else:
+        assert probe(PYTHON, "", trusted=trusted) == str(runs_as).encode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_root_becomes_another_user() -> None:
+    """Neither its groups nor its home are left."""
+    printed = output(("/usr/bin/env", "sh", "-c", "id -u; id -G; echo $HOME"), "it", 20, 65_534)
+
+    assert printed.split()[0] == b"65534"
+    assert b"\n0" not in printed
+    assert b"/root" not in printed
+
+
+def test_a_probe_answers_with_its_last_line() -> None:
+    """What packages print on import comes before; no JSON is an unknown."""
+    host = Host(pythons=(str(Path(PYTHON).parent.parent),))
+
+    assert host.probe(PYTHON, "x", "print('hello'); print('{\"a\": [1, null]}')") == {"a": [1, None]}
+    assert host.probe(PYTHON, "y", "print('hello')") is None
+    assert host.sources[-1].error == "the probe's answer is no JSON"
+    assert host.probe(PYTHON, "z", "") == {}
+    assert host.probe("/nonexistent/python", "x", "") is None

@@ -1,0 +1,45 @@
+"""Patterns that compile when they are first used behave as compiled ones."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+
+import sysperf
+from sysperf.model.pattern import _Lazy, lazy
+
+
+def test_a_lazy_pattern_is_a_pattern() -> None:
+    """Every method gives what the compiled pattern gives; text and bytes, with and without flags."""
+    late, now = lazy(r"(\d+)-(?P<word>[a-z]+)", re.IGNORECASE), re.compile(r"(\d+)-(?P<word>[a-z]+)", re.IGNORECASE)
+    text = "7-Up and 12-monkeys"
+
+    assert late.findall(text) == now.findall(text)
+    assert late.sub("x", text) == now.sub("x", text)
+    assert (late.match(text) or [""])[0] == "7-Up"
+    assert late.fullmatch(text) is None
+    assert [match["word"] for match in late.finditer(text)] == ["Up", "monkeys"]
+    assert (late.pattern, late.groups) == (now.pattern, now.groups)
+    assert lazy(rb"\d").split(b"a1b") == [b"a", b"b"]
+
+
+def test_a_wrong_pattern_shows_when_it_is_used() -> None:
+    """Nothing is compiled before."""
+    wrong = lazy("(")
+
+    with pytest.raises(re.error):
+        wrong.search("")
+
+
+def test_every_pattern_of_sysperf_compiles() -> None:
+    """What is compiled late is still checked here."""
+    modules = [
+        importlib.import_module(found.name) for found in pkgutil.walk_packages(sysperf.__path__, "sysperf.") if "__main__" not in found.name
+    ]
+    patterns = [value for module in modules for value in vars(module).values() if isinstance(value, _Lazy)]
+
+    assert len(patterns) > 100
+    assert all(pattern.groups >= 0 for pattern in patterns)

@@ -1,0 +1,38 @@
+"""A rule in words."""
+
+from __future__ import annotations
+
+from sysperf.model.rule import Advice, Experiment, Guard, Impact, Rule, Sysctl
+from sysperf.report import explain
+from sysperf.report.terminal import cells
+from tests.report import reports
+from tests.report.conftest import Golden
+
+RULE = Rule(
+    id="numa.balancing-on",
+    title="Automatic NUMA balancing is on",
+    scope="host",
+    severity="info",
+    message="kernel.numa_balancing={numa.balancing}",
+    applies="numa.nodes_with_cpus > 1",
+    when="numa.balancing >= p.limit",
+    unless=(Guard("container.inside", "a host setting, not changeable from this container"),),
+    params={"limit": 1},
+    explain=reports.balancing().why,
+    impact=Impact("step time", "documented", "1 to 5 %", "RULES M5"),
+    measure=Experiment("ab-sysctl", 0.01),
+    fix=(
+        Sysctl(key="kernel.numa_balancing", value=0, safety="caution", needs="root"),
+        Advice(by="command", text="bind the job to a node", command="numactl -N 0 -m 0 python train.py", undo="start it without numactl"),
+    ),
+    refs=(reports.KERNEL_DOC,),
+    file="rules/numa.toml",
+)
+
+
+def test_a_rule_is_told_whole(golden: Golden) -> None:
+    """When it is reported and when not, why, what to do, how to take it back, who says so."""
+    shown = explain.render(RULE, color=False, width=80)
+
+    golden("explain.txt", shown)
+    assert all(cells(line) <= 80 or "https://" in line for line in shown.splitlines())

@@ -1,0 +1,77 @@
+"""Which machine it is, in five lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record
+from sysperf.report.machine import identity
+from tests.report import reports
+
+
+class Cpu(Record):
+    """Facts as a record, as a live audit has them."""
+
+    model_name: str | None = None
+    packages: int | None = None
+    cores: int | None = None
+    online: CpuSet | None = None
+    allowed: CpuSet | None = None
+
+
+def line(label: str, **areas: Any) -> str:
+    """One line of the machine with these areas changed."""
+    return dict(identity(reports.snapshot(**areas)))[label]
+
+
+def test_records_and_plain_data_read_the_same() -> None:
+    """A live audit has records, a report that was read back has plain data."""
+    record = Cpu("Xeon", 1, 4, CpuSet(range(8)), CpuSet(range(4)))
+    plain = {"model_name": "Xeon", "packages": 1, "cores": 4, "online": "0-7", "allowed": "0-3"}
+
+    assert line("CPU", cpu=record, numa={}) == line("CPU", cpu=plain, numa={}) == "Xeon, 4 cores, 8 CPUs, 4 allowed here"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "pcie", "shown"),
+    [
+        ({"devices": []}, {"nvidia_gpus": 0}, "none"),
+        ("no driver", {"nvidia_gpus": 0}, "none"),
+        ("no driver", {"nvidia_gpus": 2}, "2 NVIDIA GPUs on the bus, no driver answers"),
+        ("no driver", "no /sys/bus/pci", "unknown: no driver"),
+        ({"devices": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}, {}, "2 \u00d7 A and B, driver 580.65.06, CUDA 13.0"),
+    ],
+)
+def test_gpus_are_counted_or_said_to_be_unknown(gpu: Any, pcie: Any, shown: str) -> None:
+    """None is only said when the bus was seen to have none."""
+    assert line("GPU", gpu=gpu, pcie=pcie) == shown
+
+
+@pytest.mark.parametrize(
+    ("torch", "shown"),
+    [
+        ({"installs": []}, "no installation found"),
+        ("no Python", "unknown: no Python"),
+        ({"installs": [{"version": "2.13.0", "prefix": "/v", "cuda": "", "hip": "6.4"}]}, "2.13.0 (ROCm 6.4) in /v"),
+        ({"installs": [{"version": None, "prefix": "/v", "cuda": None}]}, "unknown version in /v"),
+        (
+            {"installs": [{"version": str(i), "prefix": "/v", "cuda": ""} for i in range(5)]},
+            "0 (CPU only) in /v, 1 (CPU only) in /v, 2 (CPU only) in /v and 2 more",
+        ),
+    ],
+)
+def test_installations_say_what_they_were_built_for(torch: Any, shown: str) -> None:
+    """CUDA, ROCm or CPU only; many are cut."""
+    assert line("PyTorch", torch=torch) == shown
+
+
+def test_limits_smaller_than_the_machine_are_shown() -> None:
+    """A container's memory limit and CPU quota are what the program really has."""
+    cgroup = {"cpu_quota": 2.5, "memory_limit_bytes": 8 << 30}
+
+    assert line("memory", cgroup=cgroup).endswith("limit of 8 GiB")
+    assert line("CPU", cgroup=cgroup).endswith("quota of 2.5 CPUs")
+    assert "limit" not in line("memory", cgroup={"memory_limit_bytes": 1 << 62})

@@ -1,0 +1,133 @@
+"""The table of running programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from sysperf.model.outcome import Gap, Outcome
+from sysperf.model.snapshot import Snapshot
+from sysperf.report import processes
+from sysperf.report.terminal import cells
+from tests.report import reports
+from tests.report.conftest import Golden
+from tests.report.hostile import harmless, texts
+
+TRAIN: dict[str, Any] = {
+    "pid": 4242,
+    "name": "python",
+    "age_s": 11_100.0,
+    "torch_version": "2.13.0+cu130",
+    "torch_prefix": "/opt/conda/envs/train",
+    "cuda_used": True,
+    "gpu_bus_ids": ["0000:60:00.0", "0000:61:00.0"],
+    "allowed": "0-47",
+    "threads": 52,
+    "workers": 2,
+    "rss_bytes": 13_207_000_000,
+    "command": "python train.py --model gpt2 --data /data/openwebtext --batch-size 32 --compile",
+    "env": {"OMP_NUM_THREADS": "8"},
+    "allocator": "glibc",
+    "openmp": [{"name": "libgomp.so.1"}],
+    "rank": 0,
+    "world_size": 2,
+}
+SERVE: dict[str, Any] = {
+    **TRAIN,
+    "pid": 77,
+    "age_s": 61,
+    "cuda_used": False,
+    "gpu_bus_ids": None,
+    "workers": 0,
+    "command": "serve",
+    "env": None,
+}
+DEVICES = [{"index": index, "bus_id": f"0000:{index + 0x60:02X}:00.0", "name": "H100"} for index in range(2)]
+
+
+def snapshot(*programs: dict[str, Any], **facts: Any) -> Snapshot:
+    """A machine that runs these."""
+    return reports.snapshot(process={"processes": [*programs], "scanned": 134, "unreadable": 0, **facts}, gpu={"devices": DEVICES})
+
+
+def about(pid: int, **changes: Any) -> Outcome:
+    """A finding about a program."""
+    return reports.balancing(
+        **{"rule": "process.workers-few", "subject": f"python (pid {pid})", "message": "2 DataLoader workers for 48 CPUs.", **changes}
+    )
+
+
+OUTCOMES = (
+    about(4242),
+    reports.unknown("process.remote-memory", Gap("proc.numa_pages", "only read with --deep"), subject="python (pid 4242)"),
+)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_programs_with_their_findings(width: int, golden: Golden) -> None:
+    """A row a program, what is wrong below it."""
+    shown = processes.render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
+
+    golden(f"processes-{width}.txt", shown)
+    assert max(map(cells, shown.splitlines())) <= width
+
+
+def test_verbose_tells_how_it_was_started(golden: Golden) -> None:
+    """Environment, allocator, rank and the commands that help."""
+    golden("processes-verbose.txt", processes.render(snapshot(TRAIN, SERVE), OUTCOMES, width=100, verbose=True))
+
+
+def test_a_finding_stands_under_its_own_program() -> None:
+    """Process 42 is not process 4242."""
+    rows = processes.render(snapshot(TRAIN, {**SERVE, "pid": 42}), (about(42),), width=100).splitlines()
+
+    assert next(index for index, row in enumerate(rows) if "process.workers-few" in row) == 3
+    assert rows[2].split()[0] == "42"
+
+
+def test_no_program_is_an_answer() -> None:
+    """It says among how many processes it looked."""
+    assert processes.render(snapshot(), ()) == "No PyTorch program is running among 134 processes.\n"
+
+
+def test_processes_that_may_not_be_read_are_told() -> None:
+    """Unknown is not absent."""
+    shown = processes.render(snapshot(unreadable=3), ())
+
+    assert "3 large programs of other users could not be examined → run it as root: `sudo sysperf ps`" in shown
+
+
+def test_an_unread_area_gives_its_reason() -> None:
+    """Without /proc nothing is known."""
+    assert processes.render(reports.snapshot(process="no /proc"), ()) == "PyTorch programs are unknown: no /proc\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(5, "5 s"), (61, "1 min"), (11_100, "3 h 05"), (200_000, "2 d 07 h"), (None, "?"), (-1, "?")]
+)
+def test_ages_are_short(seconds: Any, shown: str) -> None:
+    """Two units at most."""
+    assert processes.age(seconds) == shown
+
+
+def test_gpus_are_numbers_where_they_are_known() -> None:
+    """Bus addresses are matched whatever their case; unknown is a question mark, none is a dash."""
+    shown = processes.render(
+        snapshot(TRAIN, SERVE, {**TRAIN, "gpu_bus_ids": None}, {**TRAIN, "gpu_bus_ids": ["0000:99:00.0"]}), (), width=120
+    )
+
+    assert [line.split("2.13.0")[1].split()[0] for line in shown.splitlines()[1:5]] == ["0,1", "-", "?", "0000:99:00.0"]
+
+
+@given(text=texts)
+@settings(max_examples=40, deadline=None)
+def test_foreign_text_is_printable(text: str) -> None:
+    """A process chooses its name, command line and environment itself."""
+    program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator", "allowed"), text)}
+    program |= {"env": {text: text}, "gpu_bus_ids": [text], "openmp": [{"name": text}]}
+
+    shown = processes.render(snapshot(program), (about(4242, message=text, rule=text),), verbose=True)
+
+    assert harmless(shown)

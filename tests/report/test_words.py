@@ -1,0 +1,113 @@
+"""The words that all formats share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sysperf.model.outcome import Evidence, Tally
+from sysperf.model.rule import Impact
+from sysperf.report import words
+from tests.report import reports
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "passed", "sentence"),
+    [
+        ((), 74, "Healthy: nothing found that slows PyTorch down, all 74 checks passed."),
+        ((), 1, "Healthy: nothing found that slows PyTorch down, the only check passed."),
+        ((), 0, "Nothing was checked."),
+        ((reports.UNKNOWNS[0],), 0, "Cannot tell: none of 1 check could be made."),
+        ((reports.UNKNOWNS[0],), 9, "Nothing found that slows PyTorch down: 9 checks passed. 1 check could not be made."),
+        (reports.UNKNOWNS, 2, "Cannot tell much: only 2 of 5 checks could be made; those passed."),
+        ((reports.balancing(),), 9, "1 warning costs speed here."),
+        ((reports.balancing(), reports.narrow_link(0)), 9, "1 error and 1 warning cost speed here."),
+        ((reports.brief("a.b", "hint", "x"),), 9, "No errors and no warnings; 1 smaller thing could be better."),
+    ],
+)
+def test_the_verdict_is_one_honest_sentence(outcomes: Any, passed: int, sentence: str) -> None:
+    """It counts what was found, and claims health only of what was seen."""
+    assert words.verdict(reports.report(*outcomes, passed=passed)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "passed", "mood"),
+    [
+        ((), 5, "good"),
+        ((), 0, "unknown"),
+        (reports.UNKNOWNS, 2, "unknown"),
+        (reports.UNKNOWNS, 3, "good"),
+        ((reports.balancing(),), 0, "warning"),
+        ((reports.balancing(), reports.narrow_link(0)), 0, "error"),
+    ],
+)
+def test_the_mood_is_good_only_when_most_was_seen(outcomes: Any, passed: int, mood: str) -> None:
+    """Green is a claim too."""
+    assert words.mood(reports.report(*outcomes, passed=passed)) == mood
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "shown"),
+    [
+        (None, "x", "unknown"),
+        (True, "x", "true"),
+        (1 << 30, "memory.total_bytes", "1 GiB"),
+        (1 << 30, "memory.pages", "1073741824"),
+        (0.5, "x", "0.5"),
+        ("", "x", '""'),
+        ([], "x", "none"),
+        ([1, 2], "x", "1, 2"),
+        ({"a": [1]}, "x", '{"a":[1]}'),
+        ("a\x1bb", "x", "a\\x1bb"),
+    ],
+)
+def test_values_are_for_people(data: Any, name: str, shown: str) -> None:
+    """Sizes have units, an empty list is *none*, and None is *unknown*, never nothing."""
+    assert words.value(data, name) == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/proc/meminfo", "/proc/meminfo"),
+        ("nvml:DeviceGetName(0)", "NVML DeviceGetName(0)"),
+        ("run:lspci", "command lspci"),
+        ("space:/dev/shm", "file system of /dev/shm"),
+        ("uname", "uname"),
+        ("", ""),
+    ],
+)
+def test_origins_name_who_was_asked(source: str, shown: str) -> None:
+    """A file by its path, a library or command by its name."""
+    assert words.origin(Evidence("a.b", 1, source)) == shown
+
+
+def test_a_borrowed_figure_is_never_a_promise() -> None:
+    """Unmeasured stays the first word; the claim comes with its basis and its source."""
+    finding = reports.balancing(impact=Impact("step time", "upper-bound", "up to 20 %", "RULES M5"))
+
+    assert words.gain(finding) == "unmeasured; acts on step time (up to 20 %, upper bound, RULES M5)"
+
+
+def test_short_reasons_end_with_a_sentence() -> None:
+    """About two lines, never cut in a sentence; the first sentence is always whole."""
+    assert words.short("One. Two is here. " + "Three is long " * 20) == "One. Two is here."
+    assert words.short("Word " * 60 + "end. Next.") == "Word " * 60 + "end."
+    assert words.short("") == ""
+
+
+def test_tally_agrees_with_itself() -> None:
+    """The last line counts every answer."""
+    report = reports.report(tally=Tally(5, 1, 1, 1, 1, 1), took_ms=3.0)
+
+    assert words.tally(report) == "5 rules in 3 ms: 1 finding, 1 passed, 1 unknown, 1 suppressed, 1 not applicable"
+
+
+@pytest.mark.parametrize(
+    "ref", ["javascript:alert(1)", "https://a b", 'https://x/"onclick=', "sysperf RULES M5", "https://x/<y>", "//x", ""]
+)
+def test_only_web_addresses_become_links(ref: str) -> None:
+    """Anything else is shown as text."""
+    assert not words.is_link(ref)
+    assert words.is_link(reports.KERNEL_DOC)

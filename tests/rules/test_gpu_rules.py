@@ -1,0 +1,189 @@
+"""The rules about GPUs and their driver, judged on whole machines: the healthy ones stay silent, the sick ones are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sysperf import engine
+from sysperf.evaluate.ruleset import load
+from sysperf.model.outcome import Outcome, Report
+from tests.collect.environments import cu130_in, python_at, site_of
+from tests.conftest import Files, MakeMachine
+from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
+
+RULES = [path for path in engine.rule_files() if path.stem in ("gpu", "cuda")]
+VENV = "/home/ada/p/.venv"
+CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
+AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
+BASE: Files = {
+    "/proc/sys/kernel/osrelease": "6.8.0-45-generic\n",
+    "/sys/class/dmi/id/chassis_type": "23\n",
+    "/proc/1/cgroup": "0::/init.scope\n",
+    "/proc/self/cgroup": "0::/user.slice\n",
+    "/proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
+    "/proc/self/stat": "1 (sysperf) S 0 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0\n",
+}
+IDLE: Answers = {
+    **H100,
+    "DeviceGetUtilizationRates": {"gpu": 0, "memory": 0},
+    "DeviceGetCurrentClocksEventReasons": 0x1,
+    "DeviceGetCurrPcieLinkGeneration": 1,
+    "DeviceGetClockInfo,1": 345,
+    "DeviceGetPerformanceState": 0,
+    "DeviceGetComputeRunningProcesses_v3": [],
+    "DeviceGetMemoryInfo,33554472": {"total": 80 * GIB, "reserved": GIB // 2, "free": 79 * GIB, "used": 1 << 20},
+}
+LAPTOP: Answers = {
+    **RTX,
+    "DeviceGetName": "NVIDIA GeForce RTX 4070 Laptop GPU",
+    "DeviceGetCurrPcieLinkWidth": 8,
+    "DeviceGetPowerManagementLimit": NOT_SUPPORTED,
+    "DeviceGetPowerManagementDefaultLimit": NOT_SUPPORTED,
+}
+HOT: Answers = {**H100, "DeviceGetCurrentClocksEventReasons": 0x48, "DeviceGetClockInfo,1": 690, "DeviceGetTemperature,0": 91}
+
+Judge = Callable[..., Report]
+
+
+@pytest.fixture
+def judge(machine: MakeMachine) -> Judge:
+    """Our two rule files on a machine with these GPUs. `driver` holds them: "none" for nobody, "" for a machine without GPU."""
+    ruleset = load(RULES, engine.schema())
+
+    def read(*gpus: Answers, extra: Files | None = None, made: Answers | None = None, deep: bool = False, driver: str = "nvidia") -> Report:
+        found, links = files(max(len(gpus), 1) if gpus or driver else 0, driver if driver != "none" else "")
+        answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(*gpus), **(made or {})}
+        host = machine({**BASE, **found, **(extra or {})}, links, answers, deep=deep)
+        return engine.audit(host, ruleset, areas=AREAS)
+
+    return read
+
+
+def found(report: Report) -> dict[str, list[Outcome]]:
+    """The findings by rule."""
+    by_rule: dict[str, list[Outcome]] = {}
+    for outcome in report.findings():
+        by_rule.setdefault(outcome.rule, []).append(outcome)
+    return by_rule
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [[H100] * 8, [IDLE] * 8, [A100_PCIE] * 2, [RTX], [RTX, RTX], [VGPU], [{**H100, "DeviceGetMigMode": [1, 1]}]],
+    ids=["server at work", "server at rest", "two boards", "workstation", "two gaming cards", "virtual", "partitioned"],
+)
+def test_healthy_machines_are_silent(judge: Judge, gpus: list[Answers]) -> None:
+    """No finding on machines that are as they should be."""
+    assert found(judge(*gpus)) == {}
+
+
+def test_a_healthy_laptop_is_silent(judge: Judge) -> None:
+    """Narrow links and low clocks are how laptops are built."""
+    assert found(judge(LAPTOP, extra={"/sys/class/dmi/id/chassis_type": "10\n"})) == {}
+
+
+def test_a_healthy_windows_machine_is_silent(judge: Judge) -> None:
+    """Under WSL neither links nor persistence nor driver versions are judged."""
+    extra = {"/proc/sys/kernel/osrelease": "6.6.87.2-microsoft-standard-WSL2\n", "/dev/dxg": ""}
+
+    assert found(judge({**RTX, "DeviceGetPersistenceMode": NOT_SUPPORTED}, extra=extra)) == {}
+
+
+def test_a_machine_without_gpu_is_silent_and_certain(judge: Judge) -> None:
+    """Nothing fires and nothing is unknown."""
+    report = judge(driver="")
+
+    assert found(report) == {}
+    assert report.tally.unknown == 0
+
+
+def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
+    """The only unknowns are the two rules that read the log, and they name --deep."""
+    report = judge(*[H100] * 8)
+
+    assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {"gpu.xid-recent", "gpu.xid-application"}
+    assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
+
+
+def test_a_degraded_link_names_its_gpu(judge: Judge) -> None:
+    """One of two boards at half of its lanes."""
+    findings = found(judge(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8}))
+
+    assert set(findings) == {"gpu.pcie-width-degraded"}
+    (one,) = findings["gpu.pcie-width-degraded"]
+    assert one.subject == "GPU 1 (NVIDIA A100-PCIE-40GB)"
+    assert any(evidence.source == "nvml:DeviceGetCurrPcieLinkWidth(1)" and evidence.value == 8 for evidence in one.evidence)
+
+
+def test_a_hot_gpu_is_named_once(judge: Judge) -> None:
+    """The hardware slowdown of one GPU of eight."""
+    findings = found(judge(*[H100] * 7, HOT))
+
+    assert set(findings) == {"gpu.throttle-hw"}
+    assert "690 of 1980 MHz" in findings["gpu.throttle-hw"][0].message
+
+
+def test_a_dying_server_names_every_sickness(judge: Judge) -> None:
+    """Memory errors, pending repairs, a lost GPU and its Xid, each with its own finding."""
+    dying = {**H100, "DeviceGetTotalEccErrors,1,0": 7, "DeviceGetRemappedRows": [3, 5, 1, 1]}
+    gone = {**dict.fromkeys(H100, LOST), "DeviceGetUUID": LOST, "DeviceGetPciInfo": LOST}
+    log = f"2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:{bus_id(1)[:-2]}): 79, pid=1, GPU has fallen off the bus.\n"
+
+    findings = found(judge(dying, gone, made={"run:dmesg": log}, deep=True))
+
+    assert set(findings) == {"gpu.ecc-uncorrectable", "gpu.remap-pending", "gpu.remap-failed", "gpu.fell-off-bus", "gpu.xid-recent"}
+    assert findings["gpu.xid-recent"][0].subject == f"Xid 79 on {bus_id(1)}"
+
+
+def test_what_a_lost_gpu_cannot_tell_is_unknown(judge: Judge) -> None:
+    """A lost GPU passes nothing: each check on it is unknown with that reason."""
+    gone = {**dict.fromkeys(H100, LOST), "DeviceGetUUID": LOST, "DeviceGetPciInfo": LOST}
+
+    unknown = [outcome for outcome in judge(H100, gone).outcomes if outcome.state == "unknown" and outcome.rule == "gpu.ecc-uncorrectable"]
+
+    assert unknown[0].unknown[0].reason.endswith("GPU is lost")
+
+
+def test_an_update_without_reboot_is_one_finding(judge: Judge) -> None:
+    """Libraries newer than the module: NVML is silent, and that reason stands behind everything unknown."""
+    lib = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    report = judge(H100, extra={lib: ""}, made={"nvml:SystemGetDriverVersion()": OSError("Driver/library version mismatch")})
+
+    assert set(found(report)) == {"gpu.driver-lib-mismatch"}
+    reasons = {gap.reason for outcome in report.outcomes for gap in outcome.unknown if gap.fact.startswith("gpu.ecc")}
+    assert reasons == {"SystemGetDriverVersion(): Driver/library version mismatch"}
+
+
+def test_a_missing_gpu_is_counted(judge: Judge) -> None:
+    """Two on the bus, one listed, and nobody forbade the other."""
+    report = judge(
+        H100, H100, extra={"/dev/nvidia1": ""}, made={"nvml:DeviceGetCount()": 1, "access:/dev/nvidia0": True, "access:/dev/nvidia1": True}
+    )
+
+    assert set(found(report)) == {"gpu.undercount"}
+
+
+def test_an_old_driver_is_set_against_the_environment(judge: Judge) -> None:
+    """CUDA 13 wheels need driver 580."""
+    old, new = (judge(H100, extra={**CUDA_13, "/sys/module/nvidia/version": f"{version}\n"}) for version in ("535.183.01", "580.95.05"))
+
+    (one,) = found(old)["cuda.driver-too-old"]
+    assert one.subject == VENV
+    assert "580.65.06" in one.message
+    assert "cuda.driver-too-old" not in found(new)
+
+
+def test_no_driver_is_not_blamed_on_its_version(judge: Judge) -> None:
+    """Nouveau in its place, or nothing: each has a rule of its own."""
+    nouveau = judge(extra={**CUDA_13, f"/sys/bus/pci/drivers/nouveau/{bus_id(0)}/x": ""}, driver="nouveau")
+    nothing = judge(extra=CUDA_13, driver="none")
+
+    assert set(found(nouveau)) == {"gpu.nouveau"}
+    assert set(found(nothing)) == {"gpu.driver-missing"}
+
+
+def test_cuda_wheels_on_a_machine_without_gpu_are_silent(judge: Judge) -> None:
+    """PyPI's wheel is one for CUDA; on a machine without a GPU that is no fault."""
+    assert found(judge(extra=CUDA_13, driver="")) == {}

@@ -1,0 +1,101 @@
+"""The rules that sysperf ships: right, tested, sourced, quiet on healthy machines, never a traceback on strange ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sysperf import engine
+from sysperf.evaluate.ruleset import Ruleset, read_file
+from sysperf.evaluate.selftest import run_tests
+from sysperf.host import Host
+from sysperf.host.archive import Archive
+from sysperf.model.rule import Rule
+from sysperf.report import as_json, schema
+
+from .conftest import fixture_folder
+
+FILES = engine.rule_files()
+RULES = [rule for path in FILES for rule in read_file(path).rule]
+
+
+def ruleset() -> Ruleset:
+    return Ruleset([read_file(path) for path in FILES], engine.schema())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_tests_inside_each_file_pass(path: Path) -> None:
+    """Every rule fires, stays quiet and is unknown where its own tests say so."""
+    count, failures = run_tests(ruleset(), engine.schema(), list(read_file(path).rule))
+
+    assert not failures
+    assert count >= 3 * len(read_file(path).rule)
+
+
+def test_every_rule_is_completely_right() -> None:
+    """Conditions, guards, messages and fixes of all rules fit the facts."""
+    ruleset().check()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_files_are_toml_1_0(path: Path) -> None:
+    """The standard library's strict parser reads them too."""
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    tomllib.loads(path.read_text())
+
+
+def test_there_are_enough_and_ids_are_unique() -> None:
+    """At least ninety rules, each id once over all files."""
+    assert len(RULES) >= 90
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_says_who_says_so_and_why(rule: Rule) -> None:
+    """A source, an explanation, a message with what was observed, and something to do about more than a remark."""
+    assert rule.refs
+    assert len(rule.explain.split()) >= 12
+    assert "{" in rule.message or re.search(r"=[01A-Z]| is o(n|ff)", rule.message)
+    assert rule.fix or rule.severity in ("info", "hint")
+    assert not rule.message.strip().endswith("!")
+    for reference in rule.refs:
+        assert re.match(r"https?://\S+$|\S+ \S+", reference), reference
+
+
+# The statements of the two articles that a machine, an environment or a process can show (see docs/seeds.md).
+SEEDS = ["S0.1a", "S0.1b", "S0.1c", "S0.1d", "S0.2a", "S0.3a", "S0.3b", "S0.5a", "S0.7a", "S0.7b", "S0.7c", "S0.7d", "S1.1", "S1.2", "S1.6", "S1.7", "S1.12", "S1.15"]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_statement_that_a_machine_can_show_has_a_rule(seed: str) -> None:
+    """The articles stay covered, the wrong statements by a rule that says why."""
+    assert any(seed in rule.seeds for rule in RULES)
+
+
+def archives() -> list[Path]:
+    folders = [folder for kind in ("machines", "machines-lscpu") if (folder := fixture_folder(kind))]
+    return [path for folder in folders for path in sorted(folder.glob("*.tar.*"))]
+
+
+@pytest.mark.parametrize("archive", archives() or [None], ids=lambda path: path.name.partition(".tar")[0] if path else "none")
+def test_a_captured_machine_is_judged_without_a_collector_breaking(archive: Path | None) -> None:
+    """What was not gathered is unknown with a reason; nothing breaks, and the report fits its schema."""
+    if archive is None:
+        pytest.skip("no captured machines: set SYSPERF_FIXTURES to the folder that holds machines/")
+    report = engine.audit(Host(archive, tree=Archive(archive)), ruleset())
+
+    for name, area in report.snapshot.areas.items():
+        assert "broke" not in (area.problem or ""), name
+    for outcome in report.outcomes:
+        assert outcome.state != "unknown" or all(gap.reason for gap in outcome.unknown), outcome.rule
+    json.loads(as_json.render(report))
+
+
+def test_the_published_schema_is_the_current_one() -> None:
+    """docs/report.schema.json is what `sysperf audit --schema` prints."""
+    published = Path(__file__).parent.parent / "docs/report.schema.json"
+
+    assert published.read_text() == as_json.dump(schema.report_schema(engine.records()))
