@@ -1,0 +1,57 @@
+"""Install a Jupyter kernel that is started through `sysperf wrap`: each notebook then runs in the right place.
+
+examples:
+  sysperf kernel install fast                          for the Python of this shell
+  sysperf kernel install fast --python /opt/venv/bin/python
+  sysperf kernel install fast --from python3           as the kernel `python3`, wrapped
+  sysperf kernel install fast --wrap-options='--threads 8'
+  sysperf kernel remove fast
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+
+from sysperf.host import Host
+from sysperf.launch import interpreter, kernelspec
+from sysperf.model.errors import Exit, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("install", "remove"))
+    parser.add_argument("name", metavar="NAME", help="the kernel's name")
+    parser.add_argument("--python", metavar="PATH", help="interpreter that runs the notebooks (default: the python of this shell)")
+    parser.add_argument("--from", dest="source", metavar="KERNEL", help="wrap this installed kernel instead")
+    parser.add_argument("--display-name", metavar="TEXT", help="how Jupyter shows it")
+    parser.add_argument("--prefix", metavar="DIR", help="install into DIR/share/jupyter/kernels instead of the user's folder")
+    parser.add_argument("--wrap-options", default="", metavar="TEXT", help="options of `sysperf wrap`, as a shell would split them")
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = f"{args.prefix}/share/jupyter/kernels" if args.prefix else kernelspec.user_folder(os.environ)
+    if args.action == "remove":
+        sys.stdout.write(f"removed {kernelspec.remove(args.name, folder)}\n")
+        return Exit.CLEAN
+    spec = kernelspec.find(args.source, os.environ) if args.source else _of_python(args)
+    if args.display_name:
+        spec["display_name"] = args.display_name
+    elif args.source:
+        spec["display_name"] = f"{spec.get('display_name', args.source)} (sysperf wrap)"
+    path = kernelspec.install(args.name, kernelspec.wrapped(spec, shlex.split(args.wrap_options)), folder)
+    sys.stdout.write(f"installed {path}\n")
+    return Exit.CLEAN
+
+
+def _of_python(args: argparse.Namespace) -> dict[str, object]:
+    python = args.python or shutil.which("python3") or shutil.which("python")
+    if not python or not os.access(python, os.X_OK):
+        raise UsageError(f"{python or 'python'}: no such interpreter", "name one with --python")
+    python = os.path.abspath(python)  # not resolved: a virtual environment is known by the path of its link
+    folders = list(interpreter.sites(Host(), python, os.environ))
+    if folders and not any(os.path.isdir(f"{folder}/ipykernel") for folder in folders):
+        sys.stderr.write(f"sysperf: {python} has no ipykernel: install it there before you start the kernel\n")
+    return kernelspec.of_python(python, args.name)

@@ -1,0 +1,268 @@
+"""What a command is: the tools in front of it that already decide something, and the program behind them.
+
+Nothing is run. What cannot be told stays unknown, and then nothing is decided for it.
+
+numactl  https://man7.org/linux/man-pages/man8/numactl.8.html
+taskset  https://man7.org/linux/man-pages/man1/taskset.1.html
+torchrun https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record
+
+PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "ash"))
+ENVIRONMENT_RUNNERS = frozenset(("conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pdm", "hatch", "pipenv"))
+LAUNCHERS = frozenset((
+    "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "flux", "aprun", "jsrun",
+))  # fmt: skip
+MODULES = {
+    # python -m MODULE that starts ranks
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+_OPTIONS_WITH_VALUE = {
+    # options of a tool whose value is the next word
+    "env": ("-u", "--unset", "-C", "--chdir"),
+    "nice": ("-n", "--adjustment"),
+    "ionice": ("-c", "-n", "--class", "--classdata"),
+    "stdbuf": ("-i", "-o", "-e"),
+    "timeout": ("-k", "-s", "--kill-after", "--signal"),
+    "time": ("-f", "-o", "--format", "--output"),
+    "chrt": ("-T", "-P", "-D"),
+    "numactl": (
+        "-C", "-N", "-m", "-i", "-p", "-P", "-w", "--physcpubind", "--cpunodebind", "--membind", "--interleave", "--preferred",
+        "--preferred-many", "--weighted-interleave",
+    ),
+    "conda": ("-n", "--name", "-p", "--prefix", "--cwd"),
+    "torchrun": (
+        "--nnodes", "--nproc-per-node", "--nproc_per_node", "--rdzv-backend", "--rdzv_backend", "--rdzv-endpoint", "--rdzv_endpoint",
+        "--rdzv-id", "--rdzv_id", "--rdzv-conf", "--rdzv_conf", "--max-restarts", "--max_restarts", "--monitor-interval", "--start-method",
+        "--role", "--log-dir", "--log_dir", "-r", "--redirects", "-t", "--tee", "--node-rank", "--node_rank", "--master-addr",
+        "--master_addr", "--master-port", "--master_port", "--local-addr", "--local_addr", "--numa-binding", "--numa_binding",
+        "--local-ranks-filter",
+    ),
+}  # fmt: skip
+_POSITIONALS = {"timeout": 1, "chrt": 1}
+_TRANSPARENT = frozenset(("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chrt"))
+_TORCHRUN_RANKS = lazy(r"--nproc[-_]per[-_]node")
+MOST_TOOLS = 16
+
+
+class Command(Record):
+    """What will be started."""
+
+    kind: str = "program"
+    """python, launcher (starts ranks), shell, environment (conda run, uv run), or program."""
+    program: str = ""
+    arguments: tuple[str, ...] = ()
+    """Of the program behind the tools, with the program itself first."""
+    env: dict[str, str] = {}
+    """Variables that an `env` in the command sets."""
+    unset: tuple[str, ...] = ()
+    clears: bool = False
+    """`env -i`: nothing of our environment reaches the program."""
+    cpu_tool: str = ""
+    """The tool in the command that chooses CPUs; its choice stays."""
+    memory_tool: str = ""
+    cpus: CpuSet | None = None
+    """The CPUs that it chooses, where the command says so in numbers."""
+    cpu_nodes: CpuSet | None = None
+    launcher: str = ""
+    launcher_ranks: int | None = None
+    """How many ranks the launcher starts here; None when it does not say in numbers."""
+    binds_ranks: str = ""
+    """How the launcher binds its ranks (torchrun --numa-binding)."""
+    module: str = ""
+    script: str = ""
+    environment: tuple[str, str] = ("", "")
+    """(runner, environment's name or prefix) of `conda run -n NAME`."""
+
+
+class _Words:
+    """The words of a command, taken from the front."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.rest = list(words)
+
+    def options(self, tool: str) -> list[tuple[str, str]]:
+        """The options in front, each with its value: ``--x=1`` and ``--x 1`` alike."""
+        valued = _OPTIONS_WITH_VALUE.get(tool, ())
+        found = []
+        while self.rest and self.rest[0].startswith("-") and self.rest[0] != "-":
+            word = self.rest.pop(0)
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            if not equals and name in valued and self.rest:
+                value = self.rest.pop(0)
+            elif not equals and not name.startswith("--") and name[:2] in valued and name[2:]:
+                name, value = name[:2], name[2:]
+            found.append((name, value))
+        return found
+
+
+def parse(argv: Sequence[str]) -> Command:
+    """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
+    found: dict[str, Any] = {"env": {}, "unset": ()}
+    words = _Words(argv)
+    for _ in range(MOST_TOOLS):
+        if not words.rest:
+            break
+        name = words.rest[0].rpartition("/")[2]
+        if name in _TRANSPARENT:
+            words.rest.pop(0)
+            _tool(name, words, found)
+        elif name in _BINDERS:
+            words.rest.pop(0)
+            _BINDERS[name](words, found)
+        elif _is_ourselves(name, words.rest):
+            del words.rest[: words.rest.index("--") + 1]
+        else:
+            return _program(name, words, found)
+    return Command(**found)
+
+
+def _is_ourselves(name: str, words: Sequence[str]) -> bool:
+    """`sysperf wrap … --` or `python -m sysperf wrap … --`: the program behind it is what counts."""
+    start = ["-m", "sysperf", "wrap"] if PYTHON.fullmatch(name) else ["wrap"] if name == "sysperf" else ["?"]
+    return list(words[1 : len(start) + 1]) == start and "--" in words
+
+
+def _tool(name: str, words: _Words, found: dict[str, Any]) -> None:
+    if name == "env":
+        _env(words, found)
+        return
+    words.options(name)
+    del words.rest[: _POSITIONALS.get(name, 0)]
+
+
+def _env(words: _Words, found: dict[str, Any]) -> None:
+    for option, value in words.options("env"):
+        if option in ("-i", "--ignore-environment"):
+            found["clears"] = True
+        elif option in ("-u", "--unset"):
+            found["unset"] = (*found["unset"], value)
+    if words.rest and words.rest[0] == "-":
+        words.rest.pop(0)
+        found["clears"] = True
+    while words.rest and "=" in words.rest[0]:
+        name, _, value = words.rest.pop(0).partition("=")
+        found["env"][name] = value
+
+
+def _taskset(words: _Words, found: dict[str, Any]) -> None:
+    options = [name for name, _ in words.options("taskset")]
+    listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
+    text = words.rest.pop(0) if words.rest else ""
+    found["cpu_tool"] = "taskset"
+    found["cpus"] = _cpus(text) if listed else _mask(text)
+
+
+def _numactl(words: _Words, found: dict[str, Any]) -> None:
+    for name, value in words.options("numactl"):
+        if name in ("-C", "--physcpubind"):
+            found.update(cpu_tool="numactl", cpus=_cpus(value))
+        elif name in ("-N", "--cpunodebind"):
+            found.update(cpu_tool="numactl", cpu_nodes=_cpus(value))
+        elif name not in ("-s", "-H", "-a", "--all", "-b", "--balancing"):
+            found["memory_tool"] = "numactl"
+
+
+def _hwloc_bind(words: _Words, found: dict[str, Any]) -> None:
+    """Its places are a language of their own: it decides, and how many CPUs that are is not known."""
+    found.update(cpu_tool="hwloc-bind")
+    while words.rest and words.rest[0] != "--":
+        words.rest.pop(0)
+    del words.rest[:1]
+
+
+_BINDERS: dict[str, Callable[[_Words, dict[str, Any]], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
+
+
+def _cpus(text: str) -> CpuSet | None:
+    try:
+        return CpuSet.parse(text) or None
+    except ValueError:  # "all", "+0-3", "netdev:eth0", "!1"
+        return None
+
+
+def _mask(text: str) -> CpuSet | None:
+    try:
+        return CpuSet.parse_mask(text.removeprefix("0x")) or None
+    except ValueError:
+        return None
+
+
+def _program(name: str, words: _Words, found: dict[str, Any]) -> Command:
+    found.update(program=words.rest[0], arguments=tuple(words.rest))
+    words.rest.pop(0)
+    if PYTHON.fullmatch(name):
+        return _python(words, found)
+    if name in LAUNCHERS:
+        return _launcher(name, words, found)
+    if name in SHELLS:
+        return Command(kind="shell", **found)
+    if name in ENVIRONMENT_RUNNERS and words.rest[:1] == ["run"]:
+        return _environment(name, words, found)
+    return Command(**found)
+
+
+def _python(words: _Words, found: dict[str, Any]) -> Command:
+    how, value = _python_options(words)
+    if how == "m":
+        if value in MODULES:
+            return _launcher(MODULES[value], words, found)
+        return Command(kind="python", module=value, **found)
+    return Command(kind="python", script=words.rest[0] if words.rest and not how else "", **found)
+
+
+def _python_options(words: _Words) -> tuple[str, str]:
+    """("m", module), ("c", code) or ("", "") for a script; options may be joined: ``-Im module``."""
+    while words.rest and words.rest[0].startswith("-") and words.rest[0] != "-":
+        word = words.rest.pop(0)
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                del words.rest[:1]
+            continue
+        at = next((at for at, letter in enumerate(word) if letter in "cmXW"), 0)
+        if not at:
+            continue
+        value = word[at + 1 :] or (words.rest.pop(0) if words.rest else "")
+        if word[at] in "cm":
+            return word[at], value
+    return "", ""
+
+
+def _launcher(name: str, words: _Words, found: dict[str, Any]) -> Command:
+    """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
+    if name in ("accelerate", "flux") and words.rest[:1] not in (["launch"], ["run"]):
+        return Command(kind="program", **found)
+    ranks, binding = None, ""
+    if name == "torchrun":
+        for option, value in words.options("torchrun"):
+            if _TORCHRUN_RANKS.fullmatch(option):
+                ranks = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else None
+            elif option in ("--numa-binding", "--numa_binding"):
+                binding = value
+    return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **found)
+
+
+def _environment(name: str, words: _Words, found: dict[str, Any]) -> Command:
+    """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
+    words.rest.pop(0)
+    options = dict(words.options(name if name in _OPTIONS_WITH_VALUE else "conda"))
+    where = next((options[option] for option in ("-p", "--prefix", "-n", "--name") if options.get(option)), "")
+    inner = parse(words.rest)
+    found["env"] = {**found["env"], **inner.env}
+    for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):
+        found[field] = getattr(inner, field) or found.get(field, getattr(Command(), field))
+    kind = "launcher" if inner.kind == "launcher" else "environment"
+    return Command(kind=kind, environment=(name, where), **{**found, "program": inner.program or found["program"]})

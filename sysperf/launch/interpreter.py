@@ -1,0 +1,172 @@
+"""Which PyTorch a command will import, read from files: nothing is imported, nothing is run.
+
+Reads   $PATH/PROGRAM  PREFIX/{pyvenv.cfg,lib/python3.*/site-packages/torch/{version.py,lib}}
+Format  https://docs.python.org/3/library/site.html
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from sysperf.host import Host
+from sysperf.launch.command import PYTHON, Command
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record
+from sysperf.model.text import neutral
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SHEBANG = lazy(rb"#![ \t]{0,4}([^\s\0]{1,500})(?:[ \t]+(?:-S[ \t]+)?([^\s\0]{1,500}))?")
+_LIBRARIES = lazy(r"python3(?:\.[0-9]{1,2}t?)?")
+_ASSIGNED = lazy(r"^(__version__|cuda|hip|xpu)\b[^=\n]{0,60}=[ \t]*(?:None|'([^'\n]{0,100})'|\"([^\"\n]{0,100})\")", re.MULTILINE)
+_RUNTIMES = (("libiomp5", "libiomp5"), ("libgomp", "libgomp"), ("libomp", "libomp"))
+MOST_PLACES = 64
+
+
+class Torch(Record):
+    """The PyTorch that a program will import."""
+
+    site_packages: str = ""
+    version: str = ""
+    gpu: bool | None = None
+    """Built for some GPU."""
+    openmp: str = ""
+    """Its OpenMP runtime: libgomp, libiomp5 or libomp; empty when its files do not say."""
+    lib_folder: str = ""
+    """Where its environment keeps shared libraries."""
+
+
+class Program(Record):
+    """The file that will run, as far as it can be told."""
+
+    path: str = ""
+    is_python: bool = False
+    interpreter: str = ""
+    torch: Torch | None = None
+    torch_known: bool = False
+    """Whether we could look: without a torch, it has none."""
+
+
+def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Program:
+    """The program behind the tools, its interpreter, and the torch that it imports."""
+    path = which(host, command.program, env.get("PATH", DEFAULT_PATH), cwd)
+    if command.environment[0]:
+        return _in_environment(host, command, env, cwd)
+    if command.kind == "python" or (command.kind == "launcher" and PYTHON.fullmatch(command.program.rpartition("/")[2])):
+        return _python(host, path, path, env)
+    if command.kind == "shell":  # what a script starts is most likely the Python of the active environment
+        python = which(host, "python", env.get("PATH", DEFAULT_PATH), cwd)
+        found = _python(host, path, python, env)
+        return Program(path, False, python, found.torch, found.torch_known) if found.torch else Program(path)
+    interpreter = _shebang(host, path, env, cwd) if path else ""
+    return _python(host, path, interpreter, env) if interpreter else Program(path)
+
+
+def which(host: Host, program: str, path: str, cwd: str) -> str:
+    """The file that a name stands for; "" when there is none."""
+    if "/" in program:
+        found = os.path.normpath(os.path.join(cwd, program))
+        return found if host.exists(found) is not False else ""
+    folders = (os.path.join(cwd, folder or ".") for folder in path.split(":")[:MOST_PLACES])
+    return next((f"{folder.rstrip('/')}/{program}" for folder in folders if program and host.exists(f"{folder.rstrip('/')}/{program}")), "")
+
+
+def _shebang(host: Host, path: str, env: Mapping[str, str], cwd: str) -> str:
+    """The Python that a script's first line names; "" for other files."""
+    first = host.call(f"head:{path}", lambda: _head(path), str)
+    found = _SHEBANG.match(first.encode("utf-8", "replace")) if first else None
+    if not found:
+        return ""
+    program = found[1].decode("utf-8", "replace")
+    if program.rpartition("/")[2] == "env" and found[2]:
+        program = which(host, found[2].decode("utf-8", "replace"), env.get("PATH", DEFAULT_PATH), cwd)
+    return program if PYTHON.fullmatch(program.rpartition("/")[2]) else ""
+
+
+def _head(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(1200).decode("utf-8", "replace") if os.path.isfile(path) else ""
+
+
+def _python(host: Host, path: str, interpreter: str, env: Mapping[str, str]) -> Program:
+    if not interpreter:
+        return Program(path, is_python=True)
+    folders = list(sites(host, interpreter, env))[:MOST_PLACES]
+    torch = next((torch for folder in folders if (torch := torch_in(host, folder))), None)
+    return Program(path, True, interpreter, torch, torch_known=bool(folders))
+
+
+def sites(host: Host, interpreter: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The folders from which this interpreter imports, in its order."""
+    yield from (folder for folder in env.get("PYTHONPATH", "").split(":") if folder.startswith("/"))
+    prefix = os.path.dirname(os.path.dirname(interpreter))
+    config = host.pairs(f"{prefix}/pyvenv.cfg", "=")
+    if config is None and os.path.basename(interpreter) and host.live:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(interpreter)))
+    if config is None or config.get("include-system-site-packages", "") == "true":
+        home = env.get("HOME", "")
+        if home.startswith("/") and "PYTHONNOUSERSITE" not in env:
+            yield from _packages(host, f"{home}/.local", ("site-packages",))
+    yield from _packages(host, prefix, ("site-packages", "dist-packages"))
+    if config is not None and config.get("include-system-site-packages", "") == "true":
+        yield from _packages(host, os.path.dirname(config.get("home", "")), ("site-packages", "dist-packages"))
+    elif prefix == "/usr":
+        yield from _packages(host, "/usr/local", ("dist-packages", "site-packages"))
+
+
+def _packages(host: Host, prefix: str, names: Iterable[str]) -> Iterator[str]:
+    for library in host.names(f"{prefix}/lib") or ():
+        if _LIBRARIES.fullmatch(library):
+            for name in names:
+                if host.exists(f"{prefix}/lib/{library}/{name}"):
+                    yield f"{prefix}/lib/{library}/{name}"
+
+
+def torch_in(host: Host, site: str) -> Torch | None:
+    """The torch of a site-packages folder; None when it holds none."""
+    if not host.exists(f"{site}/torch/version.py"):
+        return None
+    text = host.text(f"{site}/torch/version.py", 1 << 16) or ""
+    said = {name: one or other for name, one, other in _ASSIGNED.findall(text)}
+    libraries = host.names(f"{site}/torch/lib")
+    prefix = site.rpartition("/lib/python")[0]
+    folder = f"{prefix}/lib" if prefix else ""
+    return Torch(
+        site_packages=site,
+        version=neutral(said.get("__version__", ""), 60),
+        gpu=any(said.get(name) for name in ("cuda", "hip", "xpu")) if said else None,
+        openmp=_openmp(libraries or ()) or _openmp(host.names(folder) or () if host.exists(f"{prefix}/conda-meta") else ()),
+        lib_folder=folder,
+    )
+
+
+def _openmp(libraries: Iterable[str]) -> str:
+    names = list(libraries)
+    return next((runtime for start, runtime in _RUNTIMES if any(name.startswith(start) for name in names)), "")
+
+
+def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Program:
+    runner, where = command.environment
+    for prefix in _prefixes(runner, where, env, cwd):
+        python = f"{prefix}/bin/python"
+        if host.exists(python):
+            return _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
+    return Program()
+
+
+def _prefixes(runner: str, where: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """Where the environment of `conda run -n NAME` or `uv run` may lie."""
+    if where.startswith("/"):
+        yield where
+        return
+    if runner not in ("conda", "mamba", "micromamba"):
+        yield from (env.get("VIRTUAL_ENV", "") or f"{cwd}/.venv", f"{cwd}/.venv")
+        return
+    active = env.get("CONDA_PREFIX", "")
+    if not where:
+        yield active
+        return
+    base = os.path.dirname(os.path.dirname(env.get("CONDA_EXE", ""))) or env.get("MAMBA_ROOT_PREFIX", "")
+    roots = [base, active, active.partition("/envs/")[0], f"{env.get('HOME', '')}/.conda"]
+    if where in ("base", "root"):
+        yield from (root for root in (base, active.partition("/envs/")[0]) if root)
+    yield from (f"{root}/envs/{where}" for root in roots if root)

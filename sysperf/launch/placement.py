@@ -1,0 +1,396 @@
+"""Where a program runs best: which CPUs, which memory, how many threads. A pure function of what is known of the machine.
+
+1. Allowed: the process's mask, which lies inside its cpuset, and never more.
+2. Budget: no more threads than the CPU quota has CPUs, rounded up (at 1.5 CPUs two threads beat one by 1.36 to 1.40).
+3. Kinds of cores: threads compute on performance cores; loader workers may use all.
+4. SMT: one compute thread a physical core; the siblings stay in the mask for workers and the system.
+5. Nodes: beside the GPU; else a node that is large enough; else everything, and the memory is left alone.
+6. Ranks: even, contiguous shares of the cores beside their GPUs, or of all nodes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from sysperf.launch.gpus import MIXED, Gpu, Gpus, part
+from sysperf.launch.ranks import Ranks
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record
+
+TARGETS = frozenset(("gpu-node", "node", "rank-share"))
+"""What a process can be bound to by rule."""
+
+Groups = Sequence[CpuSet]
+
+
+class MemoryNode(Record):
+    """A memory node as placement sees it."""
+
+    id: int
+    cpus: CpuSet = CpuSet()
+    available_bytes: int | None = None
+    gpu_memory: bool = False
+    has_memory: bool = True
+
+
+class Machine(Record):
+    """What placement needs to know of a machine. None is unknown."""
+
+    allowed: CpuSet | None = None
+    online: CpuSet = CpuSet()
+    cores: tuple[CpuSet, ...] | None = None
+    """The online threads of each physical core."""
+    performance: CpuSet | None = None
+    """The CPUs of the capable kinds of cores; None when all are alike."""
+    l3_domains: tuple[CpuSet, ...] | None = None
+    nodes: tuple[MemoryNode, ...] = ()
+    allowed_nodes: CpuSet | None = None
+    quota: float | None = None
+    """CPUs' worth of time; 0 is no quota."""
+
+
+class Wishes(Record):
+    """What the user asks for."""
+
+    cpus: CpuSet | None = None
+    node: int | None = None
+    threads: int | None = None
+    memory_bytes: int | None = None
+    """How much memory the program needs."""
+    strict: bool = False
+    targets: frozenset[str] = TARGETS
+    """What the rules in force may bind to."""
+    uses_gpu: bool = True
+    """Not when its torch is built without GPUs."""
+
+
+class Refused(ValueError):
+    """A wish that cannot be met; the text says why, `hint` what would work."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Placement(Record):
+    """Where the program goes."""
+
+    allowed: CpuSet | None = None
+    cpus: CpuSet | None = None
+    """The CPUs that it gets; its own mask when it is not bound."""
+    target: str = ""
+    """What it is bound to: gpu-node, node, rank-share, cpus (asked for), or nothing."""
+    nodes: CpuSet = CpuSet()
+    """The nodes of those CPUs."""
+    memory_nodes: CpuSet = CpuSet()
+    """Where its memory should come from; empty: from wherever it runs."""
+    strict: bool = False
+    cores: int | None = None
+    """Physical cores that compute, of the CPUs it gets."""
+    threads: int | None = None
+    budget: int | None = None
+    notes: tuple[str, ...] = ()
+    """What was left alone, and why."""
+
+
+def place(machine: Machine, ranks: Ranks, gpus: Gpus, wishes: Wishes) -> Placement:
+    """Decide. Raises Refused when a wish cannot be met."""
+    return _Placer(machine, ranks, gpus, wishes).place()
+
+
+class _Placer:
+    def __init__(self, machine: Machine, ranks: Ranks, gpus: Gpus, wishes: Wishes) -> None:
+        self.machine, self.ranks, self.gpus, self.wishes = machine, ranks, gpus, wishes
+        self.notes: list[str] = []
+        self.allowed = self._allowed()
+        self.local = [node for node in machine.nodes if node.cpus & self.allowed and not node.gpu_memory]
+        """Nodes with CPUs that we may use: not memory alone (CXL, HBM), not a GPU's."""
+
+    def _allowed(self) -> CpuSet:
+        if self.machine.allowed is None:
+            self.notes.append("nothing says which CPUs may be used: all that are online")
+            return self.machine.online
+        return self.machine.allowed & self.machine.online or self.machine.allowed
+
+    def _has_memory(self, node: MemoryNode) -> bool:
+        """Whether the node has memory that our cpuset lets us use."""
+        return node.has_memory and (self.machine.allowed_nodes is None or node.id in self.machine.allowed_nodes)
+
+    def place(self) -> Placement:
+        if not self.allowed:
+            return Placement(notes=("no CPU is known here: nothing is bound",))
+        if self.wishes.cpus is not None or self.wishes.node is not None:
+            return self._asked()
+        if (self.ranks.size or 2) > 1 and self.ranks.source:
+            return self._rank()
+        return self._single()
+
+    # ------------------------------------------------------------------ what the user asked for
+
+    def _asked(self) -> Placement:
+        cpus = self.allowed
+        if self.wishes.cpus is not None:
+            if not self.wishes.cpus.issubset(self.allowed):
+                raise Refused(
+                    f"--cpus {self.wishes.cpus}: {self.wishes.cpus - self.allowed} may not be used here", f"allowed are {self.allowed}"
+                )
+            cpus = self.wishes.cpus
+        if self.wishes.node is not None:
+            cpus = cpus & self._node(self.wishes.node).cpus
+            if not cpus:
+                raise Refused(
+                    f"--node {self.wishes.node}: none of its CPUs may be used here", f"allowed are {self.allowed}; {self._offer()}"
+                )
+        if not cpus:
+            raise Refused("--cpus: the list is empty", f"allowed are {self.allowed}")
+        memory = self._nodes_of(cpus)
+        return self._placement(cpus, "cpus", memory if len(memory) == 1 else ())
+
+    def _node(self, number: int) -> MemoryNode:
+        for node in self.machine.nodes:
+            if node.id == number:
+                return node
+        raise Refused(f"--node {number}: there is no such memory node", self._offer())
+
+    def _offer(self) -> str:
+        return f"nodes with CPUs are {CpuSet(node.id for node in self.local)}" if self.local else "this machine shows no memory nodes"
+
+    # ------------------------------------------------------------------ a process of its own
+
+    def _single(self) -> Placement:
+        gpu_nodes = self._gpu_nodes()
+        if len(gpu_nodes) == 1:
+            (node,) = gpu_nodes
+            return self._on(node, "gpu-node")
+        if len(gpu_nodes) > 1:
+            self.notes.append(
+                f"its GPUs are beside nodes {CpuSet(node.id for node in gpu_nodes)}: "
+                "choose one with CUDA_VISIBLE_DEVICES or --node, or start a rank for each"
+            )
+            return self._everywhere()
+        if sum(map(self._has_memory, self.local)) > 1 and "node" in self.wishes.targets:
+            return self._roomiest()
+        return self._everywhere()
+
+    def _everywhere(self) -> Placement:
+        return self._placement(self.allowed, "", ())
+
+    def _on(self, node: MemoryNode, target: str) -> Placement:
+        return self._placement(node.cpus & self.allowed, target, (node,))
+
+    def _roomiest(self) -> Placement:
+        """The node with most memory to spare, if the threads fit on it; else all of them, each page where it is first used."""
+        wanted = self.wishes.threads or self._budget(self.allowed)
+        fitting = [node for node in self.local if self._has_room(node) and len(self._compute(node.cpus & self.allowed)) >= wanted]
+        if fitting:
+            return self._on(max(fitting, key=lambda node: (node.available_bytes or 0, -node.id)), "node")
+        self.notes.append(
+            f"{wanted} threads need more than one of {len(self.local)} nodes, so they and their memory stay spread: "
+            f"--nproc {len(self.local)} or a rank for each node would keep memory near"
+        )
+        return self._everywhere()
+
+    def _has_room(self, node: MemoryNode) -> bool:
+        needed, there = self.wishes.memory_bytes, node.available_bytes
+        return self._has_memory(node) and (needed is None or there is None or there >= needed)
+
+    # ------------------------------------------------------------------ GPUs
+
+    def _mine(self) -> list[Gpu] | None:
+        """The GPUs of this process; None when that is unknown."""
+        if not self.wishes.uses_gpu:
+            return []
+        if self.gpus.visible is None:
+            self.notes.append(f"{self.gpus.problem}: not bound to its GPU's node")
+            return None
+        if self.ranks.source and self.gpus.visible and not self.gpus.ordered:
+            self.notes.append(f"{MIXED}: not bound to its GPU's node")
+            return None
+        return self._of_rank(self.ranks.rank) if self.ranks.source else list(self.gpus.visible)
+
+    def _of_rank(self, rank: int) -> list[Gpu]:
+        """The GPUs of a rank: its part when we divide them, else the one with its number, as programs choose."""
+        visible = list(self.gpus.visible or ())
+        if self.ranks.divides_gpus:
+            return [visible[index] for index in part(len(visible), rank, self.ranks.size or 1)]
+        return [visible[rank % len(visible)]] if visible else []
+
+    def _node_of(self, gpu: Gpu) -> MemoryNode | None:
+        """The node beside a GPU whose CPUs we may use; by its CPUs where the firmware gives no number."""
+        for node in self.local:
+            if node.id == gpu.node or (gpu.node is None and gpu.local_cpus and gpu.local_cpus & self.machine.online == node.cpus):
+                return node
+        return None
+
+    def _gpu_nodes(self) -> list[MemoryNode]:
+        mine = self._mine()
+        if not mine or len(self.local) < 2 or "gpu-node" not in self.wishes.targets:
+            return []
+        found = {node.id: node for gpu in mine if (node := self._node_of(gpu))}
+        if not all(self._node_of(gpu) for gpu in mine):
+            self.notes.append(
+                "the firmware does not say which node its GPU is beside, or none of that node's CPUs may be used: not bound to it"
+            )
+            return []
+        return list(found.values())
+
+    # ------------------------------------------------------------------ ranks
+
+    def _rank(self) -> Placement:
+        if self.ranks.own_cpus:
+            self.notes.append(f"{self.ranks.source} gave this rank CPUs {self.allowed}: kept")
+            return self._kept()
+        if self.ranks.size is None:
+            self.notes.append(f"{self.ranks.source} does not say how many ranks are on this machine: CPUs are not divided")
+            return self._single()
+        if "rank-share" not in self.wishes.targets:
+            return self._everywhere()
+        beside = self._beside_gpus()
+        if beside is not None:
+            node, mine, sharing = beside
+            return self._share((node,), mine, sharing)
+        return self._spread()
+
+    def _kept(self) -> Placement:
+        nodes = self._nodes_of(self.allowed)
+        near = nodes if len(nodes) == 1 and len(self.local) >= 1 and len(self.machine.nodes) > 1 else ()
+        return self._placement(self.allowed, "", near)
+
+    def _beside_gpus(self) -> tuple[MemoryNode, int, int] | None:
+        """(node of this rank's GPU, which of its parts, how many): ranks whose GPUs share a node divide it."""
+        size = self.ranks.size or 1
+        if not self._gpu_nodes() or not self.gpus.visible:
+            return None
+        visible = self.gpus.visible
+        if len(visible) > 1 or size == 1:
+            places = [self._of_rank(rank)[0] for rank in range(size)]
+            rank = self.ranks.rank
+        else:  # each rank sees its own GPU only: take it that every GPU of the machine has one rank
+            places = list(self.gpus.machine)
+            rank = next((index for index, gpu in enumerate(places) if gpu.bus_id == visible[0].bus_id), 0)
+            if size > len(places):
+                self.notes.append(f"{size} ranks on {len(places)} GPUs, each seeing one: which of them share is not known")
+                return None
+        nodes = [self._node_of(gpu) for gpu in places]
+        mine = nodes[rank]
+        if mine is None:
+            return None
+        sharing = [index for index, node in enumerate(nodes) if node and node.id == mine.id]
+        return mine, sharing.index(rank), len(sharing)
+
+    def _spread(self) -> Placement:
+        """Ranks without GPUs: whole nodes, or even parts of one, where that comes out even; else even parts of all cores.
+
+        A rank with fewer cores than the others is the one that all wait for, and costs more than one that straddles two nodes.
+        """
+        rank, size, count = self.ranks.rank, self.ranks.size or 1, len(self.local)
+        if (count % size and size % count) or not self._nodes_are_alike():
+            return self._share((), rank, size)
+        if size <= count:
+            return self._share(tuple(self.local[rank * count // size : (rank + 1) * count // size]), 0, 1)
+        mine = rank * count // size
+        sharing = [other for other in range(size) if other * count // size == mine]
+        return self._share((self.local[mine],), sharing.index(rank), len(sharing))
+
+    def _nodes_are_alike(self) -> bool:
+        """Whether there are several, each with as many of our cores, and together with all of them."""
+        sizes = {len(self._compute(node.cpus & self.allowed)) for node in self.local}
+        return len(self.local) > 1 and len(sizes) == 1 and not self.allowed - CpuSet.union(node.cpus for node in self.local)
+
+    def _share(self, nodes: tuple[MemoryNode, ...], number: int, parts: int) -> Placement:
+        """The part's cores: an even, contiguous share of each kind, ordered by the L3 cache they are under."""
+        cpus = CpuSet.union(node.cpus for node in nodes) & self.allowed if nodes else self.allowed
+        fast = self._fast(cpus)
+        mine: list[CpuSet] = []
+        for kind in (fast, cpus - fast):
+            cores = self._by_cache(self._cores(kind))
+            mine += _slice(cores, number, parts, at_least_one=kind is fast)
+        if len(self._cores(fast)) < parts:
+            self.notes.append(f"{parts} ranks share {len(self._cores(fast))} cores")
+        cpus = CpuSet.union(mine)
+        near = self._nodes_of(cpus)
+        return self._placement(cpus, "rank-share", near if len(near) == 1 else (), parts=self.ranks.size or parts)
+
+    def _by_cache(self, cores: list[CpuSet]) -> list[CpuSet]:
+        """By memory node, then by L3 cache, then by number."""
+        domains = self.machine.l3_domains or ()
+
+        def order(core: CpuSet) -> tuple[int, int, int]:
+            first = core.first() or 0
+            node = next((index for index, node in enumerate(self.local) if first in node.cpus), len(self.local))
+            return node, next((domain.first() or 0 for domain in domains if first in domain), first), first
+
+        return sorted(cores, key=order)
+
+    # ------------------------------------------------------------------ what comes of it
+
+    def _placement(self, cpus: CpuSet, target: str, memory: Iterable[MemoryNode], *, parts: int = 1) -> Placement:
+        nodes = self._nodes_of(cpus)
+        # One node with memory: everything is near.
+        several = len(self.machine.nodes) > 1
+        memory_nodes = CpuSet(node.id for node in memory if several and self._has_memory(node))
+        if self.wishes.strict:
+            memory_nodes = self._fitting(CpuSet(node.id for node in nodes))
+        budget = self._share_of_budget(cpus, parts)
+        cores = len(self._compute(cpus))
+        return Placement(
+            allowed=self.allowed,
+            cpus=cpus,
+            target=target,
+            nodes=CpuSet(node.id for node in nodes),
+            memory_nodes=memory_nodes,
+            strict=self.wishes.strict and bool(memory_nodes),
+            cores=cores,
+            threads=self.wishes.threads or max(1, min(cores, budget)),
+            budget=budget,
+            notes=tuple(self.notes),
+        )
+
+    def _fitting(self, numbers: CpuSet) -> CpuSet:
+        """Strict memory that would not fit ends in a kill while other nodes have memory to spare: refused."""
+        nodes = [node for node in self.machine.nodes if node.id in numbers and self._has_memory(node)]
+        known = [node.available_bytes for node in nodes if node.available_bytes is not None]
+        if not nodes:
+            raise Refused("--strict-memory: no memory node here can be bound to", "leave it out")
+        needed = self.wishes.memory_bytes
+        if needed is not None and len(known) == len(nodes) and sum(known) < needed:
+            raise Refused(
+                f"--strict-memory: {needed / 2**30:.1f} GiB do not fit on node {numbers}, which has {sum(known) / 2**30:.1f} GiB to spare",
+                "leave out --strict-memory: memory then comes from this node first and from others when it is full",
+            )
+        return numbers
+
+    def _share_of_budget(self, cpus: CpuSet, parts: int) -> int:
+        """This rank's part of the quota; the first ranks get what does not divide evenly."""
+        if not self.machine.quota:
+            return len(cpus)
+        whole = math.ceil(self.machine.quota)
+        return max(1, min(len(cpus), whole // parts + (self.ranks.rank % parts < whole % parts)))
+
+    def _budget(self, cpus: CpuSet) -> int:
+        return max(1, min(len(self._compute(cpus)), self._share_of_budget(cpus, 1)))
+
+    def _nodes_of(self, cpus: CpuSet) -> list[MemoryNode]:
+        return [node for node in self.local if node.cpus & cpus]
+
+    def _fast(self, cpus: CpuSet) -> CpuSet:
+        """The performance CPUs among these; all when there are none."""
+        return (cpus & self.machine.performance if self.machine.performance else cpus) or cpus
+
+    def _cores(self, cpus: CpuSet) -> list[CpuSet]:
+        """The allowed threads of each physical core; every CPU is one where the kernel does not say."""
+        if self.machine.cores is None:
+            return [CpuSet((cpu,)) for cpu in cpus]
+        found = [core & cpus for core in self.machine.cores if core & cpus]
+        rest = cpus - CpuSet.union(found)
+        return [*found, *(CpuSet((cpu,)) for cpu in rest)]
+
+    def _compute(self, cpus: CpuSet) -> list[CpuSet]:
+        """The physical cores on which compute threads run."""
+        return self._cores(self._fast(cpus))
+
+
+def _slice(cores: list[CpuSet], number: int, parts: int, *, at_least_one: bool) -> list[CpuSet]:
+    start, stop = number * len(cores) // parts, (number + 1) * len(cores) // parts
+    if start == stop and at_least_one and cores:
+        return [cores[start % len(cores)]]
+    return cores[start:stop]

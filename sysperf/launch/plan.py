@@ -1,0 +1,168 @@
+"""What is changed for a program: the rules' fixes, merged with what the user decided. The user wins, and is told."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sysperf.launch.command import Command
+from sysperf.launch.environment import MARKER, mark
+from sysperf.launch.placement import Placement
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record
+
+PRELOAD = "LD_PRELOAD"
+ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc")
+ASKED = "asked for"
+UNKNOWN = "?"
+
+
+class Wanted(Record):
+    """A change that a rule, a profile or an option wants."""
+
+    kind: str
+    """env, unset, preload, cpus or memory."""
+    name: str
+    value: str
+    rule: str
+    """The rule's id; `asked for` for an option, `profile` for a profile."""
+
+
+class Kept(Record):
+    """A change that was not made because somebody had decided already."""
+
+    rule: str
+    name: str
+    value: str
+    because: str
+
+
+class Plan(Record):
+    """All that differs from starting the command plainly."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    """Variables to set."""
+    unset: tuple[str, ...] = ()
+    cpus: CpuSet | None = None
+    """CPUs to bind to; None leaves the mask alone."""
+    memory_nodes: CpuSet | None = None
+    memory: str = ""
+    """preferred, strict or interleave; empty leaves the policy alone."""
+    changes: tuple[Wanted, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+    """(rule, message) of what the user should know."""
+    notes: tuple[str, ...] = ()
+    untouched: bool = False
+    """An outer wrap has placed this program."""
+
+
+def merge(
+    argv: Sequence[str],
+    wanted: Iterable[Wanted],
+    env: Mapping[str, str],
+    command: Command,
+    placement: Placement,
+    *,
+    free: Iterable[str] = (),
+    warnings: Iterable[tuple[str, str]] = (),
+    keeps_policy: bool = False,
+) -> Plan:
+    """The plan. `env` is what reaches the program; variables in `free` were nobody's choice and may be replaced."""
+    merger = _Merger(env, command, placement, frozenset(free), keeps_policy=keeps_policy)
+    for one in wanted:
+        merger.add(one)
+    return Plan(
+        argv=tuple(argv),
+        env=merger.env,
+        unset=tuple(merger.unset),
+        cpus=merger.cpus,
+        memory_nodes=merger.nodes,
+        memory=merger.memory,
+        changes=tuple(merger.changes),
+        kept=tuple(merger.kept),
+        warnings=tuple(warnings),
+        notes=placement.notes,
+    )
+
+
+class _Merger:
+    def __init__(
+        self, given: Mapping[str, str], command: Command, placement: Placement, free: frozenset[str], *, keeps_policy: bool
+    ) -> None:
+        self.given, self.command, self.placement, self.free, self.keeps_policy = given, command, placement, free, keeps_policy
+        self.env: dict[str, str] = {}
+        self.unset: list[str] = []
+        self.cpus: CpuSet | None = None
+        self.nodes: CpuSet | None = None
+        self.memory = ""
+        self.changes: list[Wanted] = []
+        self.kept: list[Kept] = []
+
+    def add(self, one: Wanted) -> None:
+        if UNKNOWN in one.value.split() or (one.value == UNKNOWN):
+            return
+        {"env": self._env, "unset": self._unset, "preload": self._preload, "cpus": self._cpus, "memory": self._memory}[one.kind](one)
+
+    def _keep(self, one: Wanted, value: str, because: str) -> None:
+        self.kept.append(Kept(one.rule, one.name, value, because))
+
+    def _decided(self, name: str) -> str:
+        """Who decided on a variable already; "" when nobody did."""
+        if name in self.command.env:
+            return "in the command"
+        return "" if name not in self.given or name in self.free else "in the environment"
+
+    def _env(self, one: Wanted) -> None:
+        decided = self._decided(one.name)
+        if one.rule != ASKED and decided:
+            if self.given.get(one.name) != one.value:
+                self._keep(one, self.given.get(one.name, ""), decided)
+        elif one.name not in self.env:  # the first rule, or the user's own option, decides
+            self.env[one.name] = one.value
+            self.changes.append(one)
+
+    def _unset(self, one: Wanted) -> None:
+        decided = self._decided(one.name)
+        if decided:
+            self._keep(one, self.given.get(one.name, ""), decided)
+        elif one.name in self.given:
+            self.unset.append(one.name)
+            self.changes.append(one)
+
+    def _preload(self, one: Wanted) -> None:
+        """An entry in front of those that are there; a second allocator is never added."""
+        before = self.env.get(PRELOAD, self.given.get(PRELOAD, ""))
+        entries = before.replace(":", " ").split()
+        allocator = next((entry for entry in entries if any(name in entry.rpartition("/")[2] for name in ALLOCATORS)), "")
+        if allocator:
+            self._keep(one, allocator, "preloaded already")
+            return
+        if PRELOAD in self.command.env:
+            self._keep(one, before, "in the command")
+            return
+        self.env[PRELOAD] = ":".join((one.value, *entries))
+        self.changes.append(one)
+
+    def _cpus(self, one: Wanted) -> None:
+        if self.command.cpu_tool:
+            self._keep(one, str(self.command.cpus or ""), f"{self.command.cpu_tool} in the command")
+        elif self.cpus is None and self.placement.cpus and self.placement.cpus != self.placement.allowed:
+            self.cpus = self.placement.cpus
+            self.changes.append(one)
+
+    def _memory(self, one: Wanted) -> None:
+        if self.command.memory_tool:
+            self._keep(one, "", f"{self.command.memory_tool} in the command")
+        elif self.keeps_policy and one.rule != ASKED:
+            self._keep(one, "", "a memory policy that was set before")
+        elif not self.memory and one.value and one.name:
+            self.nodes, self.memory = CpuSet.parse(one.value), one.name
+            self.changes.append(one)
+
+
+def environment(plan: Plan, given: Mapping[str, str], command: Command, rank: str = "") -> dict[str, str]:
+    """The whole environment to start the program with; one that an outer wrap placed keeps that wrap's mark."""
+    env = {name: value for name, value in given.items() if name not in plan.unset}
+    env.update(plan.env)
+    if not plan.untouched:
+        env[MARKER] = mark(launcher=command.kind == "launcher", rank=rank, names=plan.env)
+    return env

@@ -1,0 +1,162 @@
+"""Which part of a parallel job this process is, as its launcher says in the environment.
+
+torchrun  https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+Slurm     https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
+Open MPI  https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
+Intel MPI, MPICH (Hydra), PALS (Cray), Flux and MVAPICH name theirs in the table below.
+"""
+
+import re
+from collections.abc import Mapping
+
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.pattern import lazy
+from sysperf.model.record import Record
+
+FAMILIES = (
+    # launcher, local rank, local size (the first that is set)
+    ("torchrun", "LOCAL_RANK", ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")),
+    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",)),
+    ("MPICH", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",)),
+    ("MVAPICH", "MV2_COMM_WORLD_LOCAL_RANK", ("MV2_COMM_WORLD_LOCAL_SIZE",)),
+    ("PALS", "PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE",)),
+    ("Flux", "FLUX_TASK_LOCAL_ID", ()),
+)
+SLURM = "SLURM_LOCALID"
+ACCELERATE = "ACCELERATE_USE_CPU"
+"""accelerate sets it for whatever it starts, also for a single process."""
+
+OTHERS = (
+    "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
+    "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID",
+    "SLURM_CPU_BIND_TYPE", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID",
+)  # fmt: skip
+NAMES = frozenset((SLURM, *OTHERS, *(name for _, rank, sizes in FAMILIES for name in (rank, *sizes))))
+"""What launchers tell their ranks; none of it is secret."""
+
+OURS = "sysperf wrap --nproc"
+MOST_ABOVE = 8
+_COUNTS = lazy(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
+MOST_RANKS = 65_536
+
+
+class Ranks(Record):
+    """This process among those of its job on this machine. A size of 1 is a process of its own."""
+
+    source: str = ""
+    """The launcher; empty for a process of its own."""
+    rank: int = 0
+    size: int | None = 1
+    """None: the launcher does not say how many there are here."""
+    own_cpus: bool = False
+    """The launcher has given each rank CPUs of its own."""
+    injected: tuple[str, ...] = ()
+    """Variables that the launcher set and no user chose."""
+    divides_gpus: bool = False
+    """We are the launcher, and give each rank its part of the GPUs; else ranks choose by their number among all they see."""
+
+
+def identity(source: str, rank: int) -> str:
+    """A rank in one word; "" for a process of its own, and for our own instances, which their programs do not know of."""
+    return f"{source.replace(' ', '')}:{rank}" if source and source != OURS else ""
+
+
+def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
+    """What the environment says, and whether the launcher bound this rank already."""
+    source, rank, size = _place(env)
+    if not source:
+        return Ranks(injected=_injected(env, _above(host, ACCELERATE)[1])) if ACCELERATE in env else Ranks()
+    above = _above(host, _rank_name(source))
+    if source == "Slurm" and env.get("SLURM_CPU_BIND_TYPE"):
+        own = "none" not in env["SLURM_CPU_BIND_TYPE"]
+    else:
+        own = bool(allowed and above[0] and allowed != above[0] and allowed.issubset(above[0]))
+    injected = _injected(env, above[1]) if source == "torchrun" and size != 1 else ()
+    return Ranks(source, rank, size, own and size != 1, injected)
+
+
+def _injected(env: Mapping[str, str], above: frozenset[str] | None) -> tuple[str, ...]:
+    """torchrun and accelerate set OMP_NUM_THREADS=1 when nobody set it; a user's own is in the launcher's environment."""
+    return ("OMP_NUM_THREADS",) if env.get("OMP_NUM_THREADS") == "1" and above is not None and "OMP_NUM_THREADS" not in above else ()
+
+
+def _rank_name(source: str) -> str:
+    return next((rank for family, rank, _ in FAMILIES if family == source), SLURM)
+
+
+def _place(env: Mapping[str, str]) -> tuple[str, int, int | None]:
+    for source, name, sizes in FAMILIES:
+        rank = _number(env.get(name))
+        if rank is not None:
+            found = (_number(env.get(size)) for size in sizes)
+            size = next((one for one in found if one), None) or (_per_node(env) if source == "Flux" else None)
+            return source, rank, _checked(rank, size or _alone(env))
+    rank = _number(env.get(SLURM))
+    if rank is not None and ("SLURM_STEP_ID" in env or "SLURM_STEPID" in env):  # the batch script itself has SLURM_LOCALID too
+        return "Slurm", rank, _checked(rank, _slurm_size(env))
+    return "", 0, 1
+
+
+def _alone(env: Mapping[str, str]) -> int | None:
+    return 1 if env.get("WORLD_SIZE") == "1" else None
+
+
+def _checked(rank: int, size: int | None) -> int | None:
+    return None if size is None or not rank < size <= MOST_RANKS else size
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"[0-9]{1,6}", text) else None
+
+
+def _per_node(env: Mapping[str, str]) -> int | None:
+    size, nodes = _number(env.get("FLUX_JOB_SIZE")), _number(env.get("FLUX_JOB_NNODES"))
+    return -(-size // nodes) if size and nodes else None
+
+
+def _slurm_size(env: Mapping[str, str]) -> int | None:
+    """``4(x2),3`` is 4 tasks on each of the first two nodes and 3 on the third."""
+    text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or env.get("SLURM_NTASKS_PER_NODE") or ""
+    node = _number(env.get("SLURM_NODEID")) or 0
+    for part in text.split(",")[:4096]:
+        match = _COUNTS.fullmatch(part.strip())
+        if not match:
+            return None
+        repeated = int(match[2] or 1)
+        if node < repeated:
+            return int(match[1]) or None
+        node -= repeated
+    return None
+
+
+def _above(host: Host, name: str) -> tuple[CpuSet | None, frozenset[str] | None]:
+    """(CPUs, names of variables) of the launcher: the first process above us whose environment does not make it this rank."""
+    pid = host.call("getppid", _parent)
+    for _ in range(MOST_ABOVE):
+        if not isinstance(pid, int) or pid <= 0:
+            break
+        status = host.pairs(f"/proc/{pid}/status") or {}
+        names = _variables(host, pid)
+        if names is None or name not in names:
+            return _listed(status.get("Cpus_allowed_list", "")), names
+        pid = _number(status.get("PPid"))
+    return None, None
+
+
+def _parent() -> int:
+    import os  # noqa: PLC0415 - a call of the live machine only
+
+    return os.getppid()
+
+
+def _variables(host: Host, pid: int) -> frozenset[str] | None:
+    text = host.text(f"/proc/{pid}/environ", 4 << 20)
+    return None if text is None else frozenset(entry.partition("=")[0] for entry in text.split("\0"))
+
+
+def _listed(text: str) -> CpuSet | None:
+    try:
+        return CpuSet.parse(text) or None
+    except ValueError:
+        return None

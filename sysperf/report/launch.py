@@ -1,0 +1,109 @@
+"""A launch in words: each part with its rule, its facts and where they were read; what stays, and why (`wrap --explain`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sysperf.launch.facts import Launch
+from sysperf.launch.plan import ASKED, Plan, Wanted
+from sysperf.launch.shown import command_line
+from sysperf.model.outcome import Evidence, Outcome
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page
+
+MOST_FACTS = 6
+
+
+def render(plan: Plan, launch: Launch, outcomes: Sequence[Outcome], *, color: bool, width: int) -> str:
+    """The whole launch as text."""
+    page = Page(Ink(color), width)
+    by_rule = {outcome.rule: outcome for outcome in outcomes}
+    page.paragraph(_program(launch), "strong")
+    page.paragraph(_machine(launch), "dim")
+    for rule, changes in _grouped(plan.changes):
+        page.line()
+        page.paragraph(", ".join(map(_change, changes)), "strong")
+        _because(page, rule, by_rule.get(rule))
+    _kept(page, plan)
+    _section(page, "warnings", [f"{message} ({rule})" for rule, message in plan.warnings])
+    _section(page, "left alone", _left(plan, outcomes))
+    _section(page, "unknown", [f"{one.rule}: {gap.fact}: {gap.reason}" for one in outcomes for gap in one.unknown])
+    page.line()
+    page.verbatim("command", command_line(plan), "command")
+    return str(page)
+
+
+def _program(launch: Launch) -> str:
+    torch = f" with torch {launch.torch_version}" if launch.torch_version else " without torch" if launch.torch is False else ""
+    runtime = f" and {launch.openmp_runtime}" if launch.openmp_runtime else ""
+    what = launch.interpreter or launch.program
+    rank = f", rank {launch.rank} of {launch.ranks or '?'} ({launch.rank_source})" if launch.rank_source else ""
+    return neutral(f"{launch.kind}: {what}{torch}{runtime}{rank}")
+
+
+def _machine(launch: Launch) -> str:
+    parts = [
+        f"CPUs {launch.allowed} allowed" if launch.allowed else "allowed CPUs unknown",
+        f"{launch.cores} cores to compute on" if launch.cores else "",
+        "CPU quota unknown" if launch.quota is None else f"a quota of {launch.quota:g} CPUs" if launch.quota else "no CPU quota",
+        f"{launch.other_runnable} other runnable tasks" if launch.other_runnable is not None else "",
+        f"GPUs {', '.join(launch.gpus)}" if launch.gpus else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _grouped(changes: Sequence[Wanted]) -> Iterator[tuple[str, list[Wanted]]]:
+    rules = dict.fromkeys(change.rule for change in changes)
+    for rule in rules:
+        yield rule, [change for change in changes if change.rule == rule]
+
+
+def _change(change: Wanted) -> str:
+    if change.kind == "memory":
+        return f"{change.name} memory of node {change.value}"
+    return (
+        f"unset {change.name}"
+        if change.kind == "unset"
+        else neutral(f"{change.name}{' ' if change.kind == 'cpus' else '='}{change.value}", 200)
+    )
+
+
+def _because(page: Page, rule: str, outcome: Outcome | None) -> None:
+    if outcome is None:
+        page.labelled("why", "you asked for it" if rule == ASKED else f"the {rule} says so")
+        return
+    page.labelled("rule", outcome.rule)
+    page.labelled("why", outcome.message)
+    for number, fact in enumerate(outcome.evidence[:MOST_FACTS]):
+        page.labelled("" if number else "facts", _fact(fact))
+
+
+def _fact(fact: Evidence) -> str:
+    return neutral(f"{fact.fact} = {_value(fact.value)}{f'  ({fact.source})' if fact.source else ''}", 300)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return {True: "yes", False: "no", "": "(empty)"}.get(value, str(value)) if isinstance(value, bool | str) else str(value)
+
+
+def _kept(page: Page, plan: Plan) -> None:
+    lines = []
+    for one in plan.kept:
+        what = f"{one.name}={one.value}" if one.name.isupper() and one.value else one.value or one.name
+        lines.append(f"{what}: {one.because} ({one.rule} would have changed it)")
+    _section(page, "kept", lines)
+
+
+def _left(plan: Plan, outcomes: Sequence[Outcome]) -> list[str]:
+    guarded = [f"{outcome.rule}: {outcome.because}" for outcome in outcomes if outcome.state == "suppressed"]
+    return [*plan.notes, *guarded] or (["nothing here would help"] if not plan.changes else [])
+
+
+def _section(page: Page, title: str, lines: Sequence[str]) -> None:
+    for number, text in enumerate(lines):
+        if not number:
+            page.line()
+        page.labelled("" if number else title, neutral(text, 600))

@@ -1,0 +1,629 @@
+"""`sysperf wrap` as a person meets it: real programs, real signals, what the kernel says of the process afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sysperf.cli import wrap
+from sysperf.cli.command_line import parser
+from tests.conftest import fixture_folder
+
+WRAP = [sys.executable, "-m", "sysperf", "wrap"]
+CPUS = sorted(os.sched_getaffinity(0))
+MINE = ("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_", "GLIBC_TUNABLES", "LOCAL_", "SLURM_", "MKL_", "KMP_", "GOMP_")
+BASE = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
+SHOW = "import os, json; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0)), os.getpid(), os.getppid()]))"
+
+
+@pytest.fixture(autouse=True)
+def _no_site_rules(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("config")
+    monkeypatch.setitem(BASE, "XDG_CONFIG_HOME", str(folder))
+    monkeypatch.setitem(BASE, "XDG_CACHE_HOME", str(folder))
+
+
+@pytest.fixture
+def torch_python(tmp_path: Path) -> str:
+    """An interpreter whose environment has a torch, as far as files tell."""
+    site = tmp_path / "env/lib/python3.11/site-packages/torch"
+    (site / "lib").mkdir(parents=True)
+    (site / "version.py").write_text("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n")
+    (site / "lib/libgomp.so.1").touch()
+    (tmp_path / "env/bin").mkdir()
+    (tmp_path / "env/pyvenv.cfg").write_text(f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
+    (tmp_path / "env/bin/python").symlink_to(os.path.realpath(sys.executable))
+    return str(tmp_path / "env/bin/python")
+
+
+def run(
+    *words: str, env: dict[str, str] | None = None, stdin: str = "", options: tuple[str, ...] = (), **other: object
+) -> subprocess.CompletedProcess[str]:
+    """`sysperf wrap OPTIONS -- WORDS`."""
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]  # keyword arguments of a test
+        [*WRAP, *options, "--", *words],
+        env={**BASE, **(env or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **other,
+    )
+
+
+def inside(python: str, *options: str, env: dict[str, str] | None = None) -> tuple[dict[str, str], list[int]]:
+    """(environment, CPUs) of a wrapped program."""
+    done = run(python, "-c", SHOW, options=options, env=env)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    return seen[0], seen[1]
+
+
+# ---------------------------------------------------------------------- exec
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 42, 255])
+def test_exit_codes_are_the_programs(code: int) -> None:
+    """Whatever it says."""
+    assert run("sh", "-c", f"exit {code}").returncode == code
+
+
+def test_nothing_of_us_stays() -> None:
+    """The process that was started is the program: same number, our parent is its parent."""
+    process = subprocess.Popen([*WRAP, "-q", "--", sys.executable, "-c", SHOW], stdout=subprocess.PIPE, env=BASE)
+    out, _ = process.communicate(timeout=60)
+
+    assert json.loads(out)[2:] == [process.pid, os.getpid()]
+
+
+def test_nothing_on_stdout_and_one_line_on_stderr() -> None:
+    """stdout is the program's, also with everything to say."""
+    done = run("printf", "x", env={"GOMP_CPU_AFFINITY": "0"}, options=("--threads", "1", "--set", "A=1"))
+
+    assert done.stdout == "x"
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("sysperf wrap: ")
+    assert run("true", options=("-q",)).stderr == ""
+
+
+def test_signals_end_the_program_itself() -> None:
+    """A program ended by a signal is seen so by our parent."""
+    assert run("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+
+
+def test_a_closed_pipe_ends_it() -> None:
+    """Python ignores SIGPIPE; a wrapped `yes | head` must end all the same."""
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{shlex.join([*WRAP, '-q', '--', 'yes'])} | head -1"],
+        capture_output=True,
+        env=BASE,
+        timeout=30,
+        check=False,
+    )
+
+    assert (done.stdout, done.returncode) == (b"y\n", 128 + signal.SIGPIPE)
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    """`nohup sysperf wrap …` keeps its protection, and nothing else changes."""
+    look = ["grep", "SigIgn", "/proc/self/status"]
+    plain, wrapped = (
+        int(subprocess.run(["nohup", *argv], capture_output=True, text=True, env=BASE, timeout=30, check=False).stdout.split()[1], 16)
+        for argv in (look, [*WRAP, "-q", "--", *look])
+    )
+
+    assert wrapped == plain
+    assert wrapped & 1 << (signal.SIGHUP - 1)
+
+
+def test_stdin_is_the_programs() -> None:
+    """Every byte of it."""
+    assert run("cat", stdin="a\n" * 5000).stdout == "a\n" * 5000
+
+
+def test_arguments_arrive_as_they_are() -> None:
+    """Newlines, empty words, dashes and bytes that are no text."""
+    words = ["a\nb", "", "--", "-x", "--debug", "ü", "$HOME", "*"]
+    done = subprocess.run(
+        [*map(os.fsencode, WRAP), b"-q", b"--", b"printf", b"%s|", *map(os.fsencode, words), b"\xff\xfe"],
+        capture_output=True,
+        env=BASE,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.stdout == b"|".join([*map(os.fsencode, words), b"\xff\xfe", b""])
+
+
+def test_a_command_that_begins_with_a_dash(tmp_path: Path) -> None:
+    """After `--` every word is the command's."""
+    (tmp_path / "-prog").write_text("#!/bin/sh\necho dash\n")
+    (tmp_path / "-prog").chmod(0o755)
+
+    assert run("-prog", env={"PATH": f"{tmp_path}:{BASE['PATH']}"}).stdout == "dash\n"
+
+
+def test_without_the_two_dashes() -> None:
+    """As with env and nice, the first word that is no option begins the command; its options are its own."""
+    done = subprocess.run(
+        [*WRAP, "--threads", "1", "printf", "%s", "--debug"], capture_output=True, text=True, env=BASE, timeout=30, check=False
+    )
+
+    assert done.stdout == "--debug"
+
+
+def test_not_found_and_not_executable(tmp_path: Path) -> None:
+    """127 and 126, as shells have them, and one line that says which."""
+    (tmp_path / "script").write_text("#!/nowhere/python\n")
+    (tmp_path / "script").chmod(0o755)
+    (tmp_path / "data").write_bytes(b"\0\1\2")
+    (tmp_path / "data").chmod(0o755)
+
+    assert run("no-such-program").returncode == 127
+    assert "not found" in run("no-such-program").stderr
+    assert run("/no/such/program").returncode == 127
+    assert run(str(tmp_path / "script")).returncode == 127
+    assert run("/etc/passwd").returncode == 126
+    assert run(str(tmp_path)).returncode == 126
+    assert run(str(tmp_path / "data")).returncode == 126
+
+
+def test_ten_thousand_variables_and_more_than_fit() -> None:
+    """All arrive; too many are the kernel's refusal, not a traceback."""
+    many = {f"VARIABLE_{index}": "x" * 20 for index in range(10_000)}
+
+    assert len(inside(sys.executable, env=many)[0]) >= 10_000
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """A program can be started from a folder that was removed."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    script = f"cd {shlex.quote(str(folder))} && rmdir {shlex.quote(str(folder))} && {shlex.join([*WRAP, '-q', '--', 'echo', 'ok'])}"
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, env={**BASE, "PYTHONPATH": os.getcwd()}, timeout=30, check=False
+    )
+
+    assert done.stdout == "ok\n"
+
+
+@pytest.mark.parametrize("options", [(), ("-q",)])
+def test_the_short_way_and_the_long_way_are_one(options: tuple[str, ...]) -> None:
+    """Without options argparse is not loaded: the defaults are the same."""
+    built, _ = parser("wrap")
+    parsed = vars(built.parse_args([*options]))
+    parsed.pop("command")
+
+    assert {**wrap._DEFAULTS, "quiet": bool(options)} == parsed
+
+
+# ---------------------------------------------------------------------- what is changed
+
+
+def test_a_program_without_torch_is_left_alone() -> None:
+    """No variable but the mark of the wrap, the same CPUs."""
+    env, cpus = inside(sys.executable)
+
+    assert {name for name in env if name not in BASE} <= {"SYSPERF_WRAPPED", "LC_CTYPE"}
+    assert cpus == CPUS
+
+
+def test_a_program_with_torch(torch_python: str) -> None:
+    """glibc keeps its pages; nothing that binds OpenMP threads; the mask stays whole."""
+    env, cpus = inside(torch_python)
+
+    assert env["MALLOC_TRIM_THRESHOLD_"] == "4294967296"
+    assert not {"GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY"} & set(env)
+    assert cpus == CPUS
+
+
+def test_the_user_wins(torch_python: str) -> None:
+    """Variables, tools and options of the user stay, and the line says so."""
+    done = run(torch_python, "-c", SHOW, env={"OMP_WAIT_POLICY": "active", "MALLOC_TOP_PAD_": "1"}, options=("--threads", "3"))
+    env = json.loads(done.stdout)[0]
+
+    assert (env["OMP_WAIT_POLICY"], env["MALLOC_TOP_PAD_"], env["OMP_NUM_THREADS"]) == ("active", "1", "3")
+    assert "kept" in done.stderr
+    assert "MALLOC_TOP_PAD_=1" in done.stderr
+
+
+def test_skip_and_only(torch_python: str) -> None:
+    """Rules are chosen by id; one that is not there is named with its neighbour."""
+    assert "MALLOC_TRIM_THRESHOLD_" not in inside(torch_python, "--skip", "launch.page-faults-likely")[0]
+    assert "MALLOC_TRIM_THRESHOLD_" in inside(torch_python, "--only", "launch.page-faults-likely")[0]
+    done = run("true", options=("--skip", "launch.page-fault-likely"))
+    assert (done.returncode, "did you mean `launch.page-faults-likely`" in done.stderr) == (2, True)
+
+
+def test_a_sites_rules(torch_python: str, tmp_path: Path) -> None:
+    """A site adds, changes and disables rules without code; a wrong file does not keep programs from starting."""
+    rules = Path(BASE["XDG_CONFIG_HOME"]) / "sysperf/rules.d"
+    rules.mkdir(parents=True, exist_ok=True)
+    (rules / "site.toml").write_text(
+        'schema = 1\n[[override]]\nrule = "launch.page-faults-likely"\ndisabled = true\n'
+        '[[rule]]\nid = "site.tokenizers"\ntitle = "t"\nscope = "launch"\nseverity = "info"\nmessage = "m"\nwhen = "launch.torch"\n'
+        'explain = "e"\nfix = [{ kind = "env", set = { TOKENIZERS_PARALLELISM = "false" }, safety = "safe" }]\n'
+        '[[rule]]\nid = "site.host"\ntitle = "t"\nscope = "host"\nseverity = "info"\nmessage = "m"\nwhen = "memory.swappiness > 1"\nexplain = "e"\n'
+    )
+    env, _ = inside(torch_python)
+    assert env.get("TOKENIZERS_PARALLELISM") == "false"
+    assert "MALLOC_TRIM_THRESHOLD_" not in env
+
+    (rules / "site.toml").write_text("schema = 9")
+    done = run(torch_python, "-c", "print('started')")
+    assert (done.stdout, "rules are not used" in done.stderr) == ("started\n", True)
+    shutil.rmtree(rules)
+
+
+def test_affinity_variables_are_warned_about(torch_python: str) -> None:
+    """They pin every loader worker to one CPU; they stay, because they are the user's."""
+    done = run(torch_python, "-c", SHOW, env={"GOMP_CPU_AFFINITY": "0"})
+
+    assert "warning: GOMP_CPU_AFFINITY pins loader workers" in done.stderr
+    assert json.loads(done.stdout)[0]["GOMP_CPU_AFFINITY"] == "0"
+
+
+def test_a_preload_that_is_not_there_is_noticed() -> None:
+    """The loader only prints a line; we say which rule and what to do."""
+    done = run("true", env={"LD_PRELOAD": "/nowhere/libjemalloc.so.1"})
+
+    assert done.returncode == 0
+    assert "/nowhere/libjemalloc.so.1, which is not there" in done.stderr
+
+
+def test_an_allocator_that_is_not_installed(torch_python: str) -> None:
+    """The program starts without it, and is told what to install; with one in its own environment it is preloaded."""
+    missing = run(torch_python, "-c", SHOW, options=("--allocator", "mimalloc"))
+    if "LD_PRELOAD" not in json.loads(missing.stdout)[0]:
+        assert "no mimalloc was found here" in missing.stderr
+    library = Path(torch_python).parent.parent / "lib/libmimalloc.so.2"
+    source = next(path for path in map(Path, _mapped()) if path.name.startswith("libm.so") or path.name.startswith("libc.so"))
+    shutil.copy(source, library)
+
+    env, _ = inside(torch_python, "--allocator", "mimalloc")
+    assert env["LD_PRELOAD"] == str(library)
+
+
+def _mapped() -> Iterator[str]:
+    yield from {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith((".so.6", ".so"))}
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_cpus_asked_for(torch_python: str) -> None:
+    """The mask is what was asked for; threads follow; the kernel says so."""
+    env, cpus = inside(torch_python, "--cpus", str(CPUS[1]))
+
+    assert cpus == [CPUS[1]]
+    assert env.get("OMP_NUM_THREADS") is None  # one CPU starts one thread by itself
+
+
+def test_wishes_that_cannot_be_met() -> None:
+    """Exit 2, the reason and what would work; the program is not started."""
+    for options in (
+        ("--cpus", "9999"),
+        ("--node", "99"),
+        ("--cpus", "x"),
+        ("--memory", "much"),
+        ("--threads", "0"),
+        ("--set", "=1"),
+        ("--nproc", "0"),
+        ("--profile", "/nowhere"),
+    ):
+        done = run("echo", "started", options=options)
+        assert (done.returncode, done.stdout) == (2, ""), options
+        assert "Traceback" not in done.stderr
+    assert run().returncode == 2
+    assert run("").returncode == 2
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_taskset_in_the_command_and_outside(torch_python: str) -> None:
+    """In the command it decides; outside it is the mask that we may use."""
+    done = run("taskset", "-c", str(CPUS[0]), torch_python, "-c", SHOW)
+    assert json.loads(done.stdout)[1] == [CPUS[0]]
+
+    outside = subprocess.run(
+        ["taskset", "-c", str(CPUS[1]), *WRAP, "-q", "--", torch_python, "-c", SHOW], capture_output=True, env=BASE, timeout=30, check=False
+    )
+    assert json.loads(outside.stdout)[1] == [CPUS[1]]
+
+
+def test_nested_wraps_change_nothing(torch_python: str) -> None:
+    """The second time all is decided; a program gets the same as with one wrap."""
+    once, cpus = inside(torch_python)
+    done = run(*WRAP, "--", torch_python, "-c", SHOW)
+    twice = json.loads(done.stdout)
+
+    assert (twice[0], twice[1]) == (once, cpus)
+    assert "placed it already" in done.stderr
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_ranks_get_cpus_of_their_own(torch_python: str) -> None:
+    """Two ranks of torchrun divide the CPUs."""
+    masks = [inside(torch_python, env={"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"})[1] for rank in range(2)]
+
+    assert not set(masks[0]) & set(masks[1])
+    assert sorted(masks[0] + masks[1]) == CPUS
+
+
+def test_torchruns_single_thread_is_replaced(torch_python: str) -> None:
+    """A launcher that injects OMP_NUM_THREADS=1 is told from a user who did."""
+    rank = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    launcher = f"import os, subprocess; subprocess.run({[*WRAP, '-q', '--json', '--', torch_python, 'x.py']!r}, env={{**os.environ, **{rank!r}, 'OMP_NUM_THREADS': '1'}})"
+
+    def injected(**env: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", launcher], capture_output=True, text=True, env={**BASE, **env}, timeout=30, check=False
+        )
+        return list(json.loads(done.stdout)["launch"]["injected"])
+
+    assert injected() == ["OMP_NUM_THREADS"]
+    assert injected(OMP_NUM_THREADS="1") == []
+
+
+def test_around_a_launcher(tmp_path: Path) -> None:
+    """Nothing is bound; the ranks inherit the environment, and are told how they would be placed."""
+    done = run("torchrun", "--nproc-per-node", "2", "train.py", options=("--json",))
+    plan = json.loads(done.stdout)["plan"]
+
+    assert plan["cpus"] is None
+    assert json.loads(done.stdout)["launch"]["launcher_ranks"] == 2
+
+
+# ---------------------------------------------------------------------- showing
+
+
+def test_print_is_equal_in_effect(torch_python: str) -> None:
+    """What is printed, pasted into a shell, gives the program the same environment and CPUs."""
+    options = ("--cpus", str(CPUS[0]), "--threads", "2", "--set", "A=x 'y'")
+    line = run(torch_python, "-c", SHOW, options=(*options, "--print")).stdout
+    pasted = json.loads(subprocess.run(["bash", "-c", line], capture_output=True, env=BASE, timeout=30, check=True).stdout)
+    env, cpus = inside(torch_python, *options)
+
+    assert pasted[1] == cpus
+    assert {**pasted[0], "SYSPERF_WRAPPED": "", "_": ""} == {**env, "SYSPERF_WRAPPED": "", "_": ""}
+
+
+def test_explain_names_rule_fact_and_file(torch_python: str) -> None:
+    """Each part: who wants it, from what, and where that was read."""
+    said = run(torch_python, "x.py", options=("--explain",), env={"OMP_WAIT_POLICY": "active"}).stdout
+
+    assert "launch.page-faults-likely" in said
+    assert "launch.torch = yes" in said
+    assert "torch/version.py" in said
+    assert "command" in said
+
+
+def test_json_and_dry_run(torch_python: str) -> None:
+    """The decision for programs; all but the start."""
+    decision = json.loads(run(torch_python, "x.py", options=("--json",)).stdout)
+    dry = run("sh", "-c", "echo started", options=("--dry-run",))
+
+    assert decision["launch"]["torch_version"] == "2.13.0+cpu"
+    assert {change["rule"] for change in decision["plan"]["changes"]} >= {"launch.page-faults-likely"}
+    assert (dry.returncode, dry.stdout) == (0, "")
+    assert run("no-such-program", options=("--dry-run",)).returncode == 127
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither of the command nor of the environment."""
+    done = run(
+        "python", "train.py", "--token", "hf_abcdefghijklmnopqrstuvwxyz012345", env={"TORCH_API_KEY": "s3cr3t-s3cr3t"}, options=("--json",)
+    )
+
+    launch = json.loads(done.stdout)["launch"]
+    assert "hf_abc" not in json.dumps(launch)
+    assert "s3cr3t" not in done.stdout
+
+
+@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
+def test_a_captured_machine_is_shown_and_never_bound_to() -> None:
+    """`--root` with --print; without it, refused."""
+    folder = fixture_folder("machines")
+    root = f"{folder}/20em64t-hybrid-1p6c2t+2ca4co1t.tar.bz2"
+
+    assert run("python", "x.py", options=("--root", root, "--print")).stdout == "env OMP_NUM_THREADS=6 python x.py\n"
+    assert run("echo", "started", options=("--root", root)).returncode == 2
+
+
+def test_a_profile(torch_python: str, tmp_path: Path) -> None:
+    """Decisions kept in a file; the environment wins over it, an option over both."""
+    path = tmp_path / "p.toml"
+    path.write_text('threads = 5\nskip = ["launch.page-faults-likely"]\n[set]\nOMP_WAIT_POLICY = "passive"\nA = "file"\n')
+    profile = ("--profile", str(path))
+
+    env, _ = inside(torch_python, *profile, env={"A": "mine"})
+    assert (env["OMP_NUM_THREADS"], env["OMP_WAIT_POLICY"], env["A"], env.get("MALLOC_TRIM_THRESHOLD_")) == ("5", "passive", "mine", None)
+    assert inside(torch_python, *profile, "--threads", "2")[0]["OMP_NUM_THREADS"] == "2"
+
+
+def test_traceable(torch_python: str, tmp_path: Path) -> None:
+    """The sockets lie in a folder of the user's own that others cannot enter."""
+    env, _ = inside(torch_python, "--traceable", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+
+    assert env["KINETO_USE_DAEMON"] == "1"
+    assert env["KINETO_IPC_SOCKET_DIR"].startswith(str(tmp_path))
+    assert os.stat(env["KINETO_IPC_SOCKET_DIR"]).st_mode & 0o077 == 0
+
+
+# ---------------------------------------------------------------------- several instances
+
+
+def test_instances_divide_cpus_and_share_one_exit_code(torch_python: str) -> None:
+    """Prefixed output, CPUs of their own, 0 when all succeed."""
+    done = run(torch_python, "-c", "import os; print(sorted(os.sched_getaffinity(0)))", options=("-q", "--nproc", "2"))
+    seen = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+    assert done.returncode == 0
+    assert set(seen) == {"[0]", "[1]"}
+    if len(CPUS) >= 2:
+        assert not set(json.loads(seen["[0]"])) & set(json.loads(seen["[1]"]))
+
+
+def test_the_first_failure_ends_all() -> None:
+    """One instance fails, the others are told to end, the code is its."""
+    start = time.monotonic()
+    done = run(
+        "sh",
+        "-c",
+        'case $(cat /proc/self/stat | wc -c) in *) [ -e "$F" ] || { : > "$F"; exit 7; }; sleep 30;; esac',
+        options=("-q", "--nproc", "2"),
+        env={"F": f"/tmp/sysperf-test-{os.getpid()}"},
+    )
+    os.unlink(f"/tmp/sysperf-test-{os.getpid()}")
+
+    assert done.returncode == 7
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGSEGV, 139), (signal.SIGKILL, 137)])
+def test_an_instance_ended_by_a_signal(number: int, code: int) -> None:
+    """128+n, as shells have it."""
+    assert run("sh", "-c", f"kill -{int(number)} $$", options=("-q", "--nproc", "2")).returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_are_passed_on(number: signal.Signals) -> None:
+    """All instances hear it and may end in their own way; we end after them."""
+    script = "trap 'echo heard; exit 0' TERM INT HUP; echo ready; while :; do sleep 0.1; done"
+    process = subprocess.Popen([*WRAP, "-q", "--nproc", "2", "--", "bash", "-c", script], stdout=subprocess.PIPE, text=True, env=BASE)
+    assert process.stdout is not None
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+
+    assert sorted(out.splitlines()) == ["[0] heard", "[1] heard"]
+    assert process.returncode == 128 + number
+
+
+def test_what_an_instance_leaves_behind_is_ended() -> None:
+    """Children of a failed instance do not outlive it."""
+    done = run("sh", "-c", "sleep 300 & echo $!; exit 3", options=("-q", "--nproc", "2"))
+    time.sleep(0.2)
+
+    assert done.returncode == 3
+    for line in done.stdout.splitlines():
+        assert not os.path.exists(f"/proc/{line.split()[1]}") or "Z" in Path(f"/proc/{line.split()[1]}/stat").read_text()
+
+
+def test_only_the_first_reads_stdin() -> None:
+    """Two readers of one input would each get half."""
+    assert run("cat", options=("-q", "--nproc", "2"), stdin="once\n").stdout == "[0] once\n"
+
+
+def test_print_for_instances() -> None:
+    """A line for each."""
+    assert len(run("python", "x.py", options=("--nproc", "3", "--print")).stdout.splitlines()) == 3
+
+
+# ---------------------------------------------------------------------- hard places
+
+
+def unshare(*flags: str) -> bool:
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(["unshare", *flags, "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not unshare("-m"), reason="needs unshare (util-linux) and the right to use mount namespaces")
+@pytest.mark.parametrize("hidden", ["/sys", "/proc", "/sys/fs/cgroup"])
+def test_without_sys_or_proc(hidden: str) -> None:
+    """Nothing can be read, and the program runs all the same."""
+    script = f"mount -t tmpfs none {hidden} && exec {shlex.join([*WRAP, '--', 'echo', 'ok'])}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, env=BASE, timeout=60, check=False)
+
+    assert (done.stdout, done.returncode) == ("ok\n", 0)
+    assert "internal error" not in done.stderr
+
+
+@pytest.mark.skipif(not unshare("-pf", "--mount-proc"), reason="needs unshare (util-linux) and the right to use PID namespaces")
+def test_as_the_first_process_of_a_container() -> None:
+    """PID 1 becomes the program; with --nproc it reaps what it is given."""
+    single = subprocess.run(
+        ["unshare", "-pf", "--mount-proc", *WRAP, "-q", "--", sys.executable, "-c", SHOW],
+        capture_output=True,
+        env=BASE,
+        timeout=60,
+        check=False,
+    )
+    several = subprocess.run(
+        ["unshare", "-pf", "--mount-proc", *WRAP, "-q", "--nproc", "2", "--", "sh", "-c", "(sleep 0.1 &); echo ok"],
+        capture_output=True,
+        text=True,
+        env=BASE,
+        timeout=60,
+        check=False,
+    )
+
+    assert json.loads(single.stdout)[2] == 1
+    assert (several.returncode, sorted(several.stdout.splitlines())) == (0, ["[0] ok", "[1] ok"])
+
+
+CPU_GROUP = next(
+    (
+        Path(line.split()[1])
+        for line in Path("/proc/mounts").read_text().splitlines()
+        if line.split()[2] == "cgroup" and "cpu" in line.split()[3].split(",")
+    ),
+    None,
+)
+
+
+@pytest.mark.skipif(CPU_GROUP is None or not os.access(CPU_GROUP, os.W_OK), reason="needs root and a cgroup v1 cpu controller")
+@pytest.mark.parametrize(("quota_us", "threads"), [(50_000, "1"), (100_000, "1"), (150_000, "2")])
+def test_a_cpu_quota(torch_python: str, quota_us: int, threads: str) -> None:
+    """In a real control group: half a CPU and one CPU are one thread, one and a half are two that do not spin."""
+    assert CPU_GROUP is not None
+    group = CPU_GROUP / f"sysperf-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+        script = f"echo $$ > {group}/cgroup.procs; exec {shlex.join([*WRAP, '--json', '--', torch_python, 'x.py'])}"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=BASE, timeout=60, check=True)
+    finally:
+        time.sleep(0.05)
+        group.rmdir()
+    decision = json.loads(done.stdout)
+
+    assert decision["launch"]["threads"] == min(int(threads), len(CPUS))
+    if len(CPUS) > int(threads):
+        assert decision["plan"]["env"]["OMP_NUM_THREADS"] == threads
+
+
+def test_another_process_keeps_a_cpu_busy(torch_python: str) -> None:
+    """Threads that wait sleep then; on an idle machine nothing is said of waiting."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in CPUS]
+    try:
+        time.sleep(0.5)
+        decision = json.loads(run(torch_python, "x.py", options=("--json",)).stdout)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+    if decision["launch"]["threads"] > 1:
+        assert decision["plan"]["env"]["OMP_WAIT_POLICY"] == "passive"
+
+
+def test_a_fault_of_ours_does_not_keep_it_from_running(tmp_path: Path) -> None:
+    """Whatever breaks inside, the program starts, unchanged, and the line says that it is."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sysperf.launch.interpreter as i\ndef broken(*a): raise KeyError('x')\ni.find = broken\n"
+    )
+    done = run("echo", "ok", env={"PYTHONPATH": f"{tmp_path}:{os.getcwd()}"})
+
+    assert (done.stdout, done.returncode) == ("ok\n", 0)
+    assert "nothing changed: internal error: KeyError" in done.stderr

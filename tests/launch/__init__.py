@@ -1,0 +1,1 @@
+"""Tests of sysperf.launch and of the verb that joins it."""

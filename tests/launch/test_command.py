@@ -1,0 +1,128 @@
+"""What a command is: the tools in front, the program behind, and who has decided what already."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.launch.command import parse
+from sysperf.model.cpuset import CpuSet
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "program"),
+    [
+        ("python train.py", "python", "python"),
+        ("/opt/venv/bin/python3.12 -u train.py", "python", "/opt/venv/bin/python3.12"),
+        ("env A=1 B=2 nice -n 5 nohup python train.py", "python", "python"),
+        ("timeout -k 5 10m python train.py", "python", "python"),
+        ("stdbuf -oL python x.py", "python", "python"),
+        ("bash run.sh", "shell", "bash"),
+        ("torchrun --nproc-per-node 4 train.py", "launcher", "torchrun"),
+        ("accelerate launch train.py", "launcher", "accelerate"),
+        ("accelerate config", "program", "accelerate"),
+        ("mpirun -np 4 python x.py", "launcher", "mpirun"),
+        ("conda run -n fast python x.py", "environment", "python"),
+        ("uv run train.py", "environment", "train.py"),
+        ("sysperf wrap --threads 2 -- python x.py", "python", "python"),
+        ("python -m sysperf wrap -- env A=1 torchrun x.py", "launcher", "torchrun"),
+        ("sysperf audit", "program", "sysperf"),
+        ("vllm serve model", "program", "vllm"),
+        ("-weird", "program", "-weird"),
+    ],
+)
+def test_the_program_behind_the_tools(line: str, kind: str, program: str) -> None:
+    """Tools that only change how a program is started are looked through."""
+    found = parse(line.split())
+
+    assert (found.kind, found.program) == (kind, program)
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "module"),
+    [
+        ("python train.py -m x", "train.py", ""),
+        ("python -m pkg.train --lr 1", "", "pkg.train"),
+        ("python -mpkg.train", "", "pkg.train"),
+        ("python -Im pkg.train", "", "pkg.train"),
+        ("python -X importtime -W ignore train.py", "train.py", ""),
+        ("python -Ximporttime train.py", "train.py", ""),
+        ("python -c print() train.py", "", ""),
+        ("python -", "-", ""),
+        ("python", "", ""),
+    ],
+)
+def test_what_python_runs(line: str, script: str, module: str) -> None:
+    """Script, module or code, with options joined or not."""
+    found = parse(line.split())
+
+    assert (found.kind, found.script, found.module) == ("python", script, module)
+
+
+@pytest.mark.parametrize(
+    ("line", "ranks", "binding"),
+    [
+        ("torchrun --nproc-per-node=8 train.py", 8, ""),
+        ("torchrun --nproc_per_node 2 --nnodes 2 train.py", 2, ""),
+        ("torchrun --nproc-per-node gpu train.py", None, ""),
+        ("torchrun --numa-binding=node --nproc-per-node 2 train.py", 2, "node"),
+        ("python -m torch.distributed.run --nproc-per-node 4 train.py", 4, ""),
+    ],
+)
+def test_the_ranks_of_torchrun(line: str, ranks: int | None, binding: str) -> None:
+    """How many ranks start here, where that is said in numbers, and how they are bound."""
+    found = parse(line.split())
+
+    assert (found.launcher, found.launcher_ranks, found.binds_ranks) == ("torchrun", ranks, binding)
+
+
+@pytest.mark.parametrize(
+    ("line", "tool", "cpus"),
+    [
+        ("taskset -c 0-3,8 python x.py", "taskset", "0-3,8"),
+        ("taskset -ac 0-3 python x.py", "taskset", "0-3"),
+        ("taskset --cpu-list 2 python x.py", "taskset", "2"),
+        ("taskset 0xf0 python x.py", "taskset", "4-7"),
+        ("numactl -C 0-7 -m 0 python x.py", "numactl", "0-7"),
+        ("numactl --physcpubind=0-7 python x.py", "numactl", "0-7"),
+        ("numactl --physcpubind=+0-7 python x.py", "numactl", ""),
+        ("hwloc-bind package:0 -- python x.py", "hwloc-bind", ""),
+    ],
+)
+def test_cpus_that_the_command_chooses(line: str, tool: str, cpus: str) -> None:
+    """taskset and numactl in the command decide; how many CPUs that leaves is known where they say it in numbers."""
+    found = parse(line.split())
+
+    assert (found.kind, found.cpu_tool, str(found.cpus or "")) == ("python", tool, cpus)
+
+
+def test_memory_and_nodes_of_numactl() -> None:
+    """A node's CPUs and a memory policy are told apart."""
+    found = parse(["numactl", "-N", "1", "--membind=1", "python", "x.py"])
+
+    assert (found.cpu_nodes, found.memory_tool) == (CpuSet([1]), "numactl")
+    assert parse(["numactl", "-C", "0", "python", "x.py"]).memory_tool == ""
+
+
+def test_env_in_the_command() -> None:
+    """What `env` sets, removes or clears reaches the program, or does not."""
+    found = parse(["env", "-u", "A", "B=1", "C=x=y", "python", "x.py"])
+
+    assert (found.env, found.unset, found.clears) == ({"B": "1", "C": "x=y"}, ("A",), False)
+    assert parse(["env", "-i", "python"]).clears
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["env", "nice", "-n", "taskset", "-c", "numactl", "python", "-m", "--", "", "A=1", "timeout", "\n", "run"]),
+        max_size=12,
+    )
+)
+def test_no_command_is_too_strange(words: list[str]) -> None:
+    """Any words are some command; parsing never fails and invents no words."""
+    found = parse(words)
+
+    assert found.program in ("", *words)
+    assert set(found.arguments) <= set(words)

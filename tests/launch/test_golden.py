@@ -1,0 +1,68 @@
+"""Every captured machine: the command that `wrap --print` gives for typical programs, looked at by hand against its topology."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sysperf import wrapping
+from sysperf.launch.shown import command_line
+from sysperf.model.cpuset import CpuSet
+from tests.collect.machines import every_machine
+from tests.conftest import captured
+
+FOLDER = Path(__file__).parent / "golden"
+LAUNCHES = {
+    "one program": (("python", "train.py"), None, {}),
+    "two threads": (("python", "train.py"), None, {"threads": 2}),
+    "two instances": (("python", "serve.py"), 2, {}),
+    "four ranks": (("python", "train.py"), 4, {}),
+}
+
+
+def commands(kind: str, name: str) -> str:
+    """The commands for all kinds of launches on one machine."""
+    lines = []
+    for title, (argv, ranks, wishes) in LAUNCHES.items():
+        lines.append(f"# {title}")
+        for rank in range(ranks or 1):
+            env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)} if ranks else {}
+            request = wrapping.Request(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
+            decision = wrapping.wrap(captured(kind, name), wrapping.rules(), request, env, "/")
+            lines += [command_line(decision.plan), *(f"#   {note}" for note in decision.plan.notes)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("kind", "name"), every_machine())
+def test_each_captured_machine(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str
+) -> None:
+    """The same commands as were reviewed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    said = commands(kind, name)
+    path = FOLDER / f"{name}.txt"
+    if request.config.getoption("--update"):
+        path.write_text(said, encoding="utf-8")
+
+    assert said == path.read_text(encoding="utf-8"), f"{name}: look at the difference, then run pytest with --update"
+
+
+@pytest.mark.parametrize(("kind", "name"), every_machine())
+def test_ranks_share_no_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str) -> None:
+    """Whatever the machine: up to as many ranks as cores, every rank has CPUs of its own, inside what is allowed and online."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    host, ruleset = captured(kind, name), wrapping.rules()
+    for size in (2, 3, 4):
+        masks = []
+        for rank in range(size):
+            env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+            placement = wrapping.wrap(host, ruleset, wrapping.Request(argv=("python", "x.py")), env, os.sep).placement
+            assert placement.cpus
+            assert placement.allowed is not None
+            assert placement.cpus.issubset(placement.allowed)
+            masks.append(placement.cpus)
+        whole = CpuSet.union(masks)
+        assert any("share" in note for note in placement.notes) or sum(map(len, masks)) == len(whole)

@@ -1,0 +1,367 @@
+"""Placement, a pure function: which CPUs, which memory, how many threads."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.launch.gpus import Gpu, Gpus
+from sysperf.launch.placement import Machine, MemoryNode, Placement, Refused, Wishes, place
+from sysperf.launch.ranks import Ranks
+from sysperf.model.cpuset import CpuSet
+
+GIB = 1 << 30
+
+
+def cpus(text: str) -> CpuSet:
+    return CpuSet.parse(text)
+
+
+def one_node(count: int = 8, **other: Any) -> Machine:
+    every = CpuSet(range(count))
+    return Machine(**{"allowed": every, "online": every, "nodes": (MemoryNode(0, every),), "quota": 0.0, **other})
+
+
+def two_nodes(**other: Any) -> Machine:
+    """Two sockets of 8 cores with two threads each: node 0 has 0-7,16-23, node 1 has 8-15,24-31."""
+    every = CpuSet(range(32))
+    nodes = (MemoryNode(0, cpus("0-7,16-23"), 10 * GIB), MemoryNode(1, cpus("8-15,24-31"), 20 * GIB))
+    cores = tuple(CpuSet([cpu, cpu + 16]) for cpu in range(16))
+    return Machine(**{"allowed": every, "online": every, "cores": cores, "nodes": nodes, "quota": 0.0, **other})
+
+
+EIGHT_GPUS = tuple(Gpu(f"0000:{bus:02x}:00.0", index // 4) for index, bus in enumerate(range(16, 24)))
+GPUS = Gpus(EIGHT_GPUS, EIGHT_GPUS)
+
+
+def put(machine: Machine, ranks: Ranks | None = None, gpus: Gpus | None = None, **wishes: Any) -> Placement:
+    return place(machine, ranks or Ranks(), gpus or Gpus(), Wishes(**wishes))
+
+
+def rank(number: int, size: int | None, **other: Any) -> Ranks:
+    return Ranks("torchrun", number, size, **other)
+
+
+# ---------------------------------------------------------------------- one process
+
+
+def test_a_plain_machine_is_left_alone() -> None:
+    """One node, cores alike: all CPUs, a thread a core, no policy."""
+    found = put(one_node())
+
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (CpuSet(range(8)), "", CpuSet(), 8)
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(0.1, 1), (0.5, 1), (1.0, 1), (1.5, 2), (2.0, 2), (7.2, 8), (64.0, 8), (0.0, 8), (None, 8)])
+def test_threads_are_the_quota_rounded_up(quota: float | None, threads: int) -> None:
+    """Never the CPUs of the host: 1 for half a CPU, 2 for 1.5; an unknown quota cuts nothing."""
+    assert put(one_node(quota=quota)).threads == threads
+
+
+def test_siblings_stay_in_the_mask_and_compute_nothing() -> None:
+    """One compute thread a physical core, all hardware threads for workers."""
+    found = put(two_nodes(allowed=cpus("0-7,16-23")))
+
+    assert (found.cpus, found.threads) == (cpus("0-7,16-23"), 8)
+
+
+def test_performance_cores_compute_and_all_stay_in_the_mask() -> None:
+    """Hybrid: six P cores with two threads (0-11) and eight E cores (12-19)."""
+    cores = (*(CpuSet([cpu, cpu + 1]) for cpu in range(0, 12, 2)), *(CpuSet([cpu]) for cpu in range(12, 20)))
+    machine = one_node(20, cores=cores, performance=cpus("0-11"))
+
+    assert (put(machine).threads, put(machine).cpus) == (6, cpus("0-19"))
+    assert put(msgspec_replace(machine, allowed=cpus("12-19"))).threads == 8
+
+
+def msgspec_replace(machine: Machine, **other: Any) -> Machine:
+    return Machine(**{**{name: getattr(machine, name) for name in Machine.__struct_fields__}, **other})
+
+
+def test_a_program_that_fits_runs_on_the_roomiest_node() -> None:
+    """Four threads on two nodes of eight cores: the node with more memory to spare, and its memory first."""
+    found = put(two_nodes(), threads=4)
+
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "node", CpuSet([1]), 4)
+
+
+def test_a_quota_makes_a_program_fit() -> None:
+    """A quota of 3 CPUs needs 3 threads, and those fit on one node."""
+    assert put(two_nodes(quota=2.5)).target == "node"
+
+
+def test_a_program_that_needs_both_nodes_keeps_them_and_is_told() -> None:
+    """Nothing is bound, no policy is set, and the way out is named."""
+    found = put(two_nodes())
+
+    assert (found.cpus, found.target, found.memory_nodes) == (CpuSet(range(32)), "", CpuSet())
+    assert "--nproc 2" in found.notes[0]
+
+
+def test_memory_that_only_one_node_has() -> None:
+    """--memory chooses among the nodes; more than any has leaves everything alone."""
+    machine = two_nodes(nodes=(MemoryNode(0, cpus("0-7,16-23"), 20 * GIB), MemoryNode(1, cpus("8-15,24-31"), 10 * GIB)))
+
+    assert put(machine, threads=4, memory_bytes=15 * GIB).memory_nodes == CpuSet([0])
+    assert put(machine, threads=4, memory_bytes=99 * GIB).target == ""
+
+
+def test_memory_only_nodes_are_never_bound_to() -> None:
+    """CXL, HBM and a GPU's own memory have no CPUs; a node without memory of its own is no place for pages."""
+    nodes = (MemoryNode(0, cpus("0-3"), GIB), MemoryNode(1, CpuSet(), 99 * GIB), MemoryNode(250, CpuSet(), 99 * GIB, gpu_memory=True))
+
+    found = put(one_node(4, nodes=nodes), threads=2)
+    assert (found.target, found.memory_nodes) == ("", CpuSet())
+
+
+def test_a_node_whose_memory_the_cpuset_forbids() -> None:
+    """Its CPUs may compute; its memory is not asked for."""
+    found = put(two_nodes(allowed_nodes=CpuSet([0])), threads=4)
+    assert found.memory_nodes != CpuSet([1])
+
+    shares = [put(two_nodes(allowed_nodes=CpuSet([0])), rank(number, 2)) for number in range(2)]
+    assert [one.memory_nodes for one in shares] == [CpuSet([0]), CpuSet()]
+    assert CpuSet.union(one.cpus or CpuSet() for one in shares) == CpuSet(range(32))
+
+
+def test_nothing_known() -> None:
+    """No /sys: no CPU list, no cores, no nodes. The mask decides, and without it nothing is bound."""
+    assert put(Machine(allowed=cpus("0-1"), online=cpus("0-1"))).threads == 2
+    assert put(Machine()).cpus is None
+    assert put(Machine(online=cpus("0-3"))).cpus == cpus("0-3")
+
+
+# ---------------------------------------------------------------------- GPUs
+
+
+def test_the_gpus_node() -> None:
+    """One visible GPU: the CPUs of its node, all of them, and its memory first."""
+    found = put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS))
+
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "gpu-node", CpuSet([1]), 8)
+
+
+def test_gpus_on_several_nodes_bind_nothing() -> None:
+    """One process that sees GPUs of both nodes may use any: it is told how to choose."""
+    found = put(two_nodes(), gpus=GPUS)
+
+    assert found.target == ""
+    assert "CUDA_VISIBLE_DEVICES" in found.notes[0]
+
+
+def test_a_torch_without_gpus_is_not_bound_to_one() -> None:
+    """A CPU build cannot use them."""
+    assert put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS), uses_gpu=False).target == ""
+
+
+def test_a_gpu_whose_node_nobody_knows() -> None:
+    """Firmware that says -1: nothing is done, and that is said; CPUs beside it that are a node's are as good as its number."""
+    unknown = Gpus((Gpu("0000:10:00.0"),), (Gpu("0000:10:00.0"),))
+    by_cpus = Gpu("0000:10:00.0", None, cpus("8-15,24-31"))
+
+    assert put(two_nodes(), gpus=unknown).target == ""
+    assert "firmware" in put(two_nodes(), gpus=unknown).notes[0]
+    assert put(two_nodes(), gpus=Gpus((by_cpus,), (by_cpus,))).memory_nodes == CpuSet([1])
+
+
+def test_gpus_that_cannot_be_told() -> None:
+    """The reason is passed on."""
+    assert "no idea" in put(two_nodes(), gpus=Gpus(None, EIGHT_GPUS, problem="no idea")).notes[0]
+
+
+def test_skipping_the_rule_skips_the_binding() -> None:
+    """Targets that no rule in force wants are not aimed at, and threads count the whole mask."""
+    found = put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS), targets=frozenset())
+
+    assert (found.cpus, found.target, found.threads) == (CpuSet(range(32)), "", 16)
+
+
+# ---------------------------------------------------------------------- ranks
+
+
+def test_eight_ranks_with_eight_gpus() -> None:
+    """Four on each node, two cores each with their siblings, no core twice."""
+    found = [put(two_nodes(), rank(number, 8), GPUS) for number in range(8)]
+
+    assert [str(one.cpus) for one in found] == [
+        "0-1,16-17",
+        "2-3,18-19",
+        "4-5,20-21",
+        "6-7,22-23",
+        "8-9,24-25",
+        "10-11,26-27",
+        "12-13,28-29",
+        "14-15,30-31",
+    ]
+    assert {one.threads for one in found} == {2}
+    assert [str(one.memory_nodes) for one in found] == ["0"] * 4 + ["1"] * 4
+
+
+def test_each_rank_sees_only_its_own_gpu() -> None:
+    """As under Slurm with one GPU a task: the place among the machine's GPUs tells which part of the node is free for it."""
+    found = [put(two_nodes(), Ranks("Slurm", number, 8), Gpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
+
+    assert str(found[0].cpus) == "14-15,30-31"
+    assert CpuSet.union(one.cpus or CpuSet() for one in found) == CpuSet(range(32))
+    assert sum(len(one.cpus or ()) for one in found) == 32
+
+
+def test_two_ranks_without_gpus_take_a_node_each() -> None:
+    """Nodes first."""
+    found = [put(two_nodes(), rank(number, 2)) for number in range(2)]
+
+    assert [str(one.cpus) for one in found] == ["0-7,16-23", "8-15,24-31"]
+    assert [one.memory_nodes for one in found] == [CpuSet([0]), CpuSet([1])]
+
+
+def test_ranks_that_do_not_divide_the_nodes() -> None:
+    """Three ranks on two nodes: even parts, of which the middle one straddles; the others prefer their node's memory."""
+    found = [put(two_nodes(), rank(number, 3)) for number in range(3)]
+
+    assert [str(one.cpus) for one in found] == ["0-4,16-20", "5-9,21-25", "10-15,26-31"]
+    assert [one.memory_nodes for one in found] == [CpuSet([0]), CpuSet(), CpuSet([1])]
+
+
+def test_four_ranks_on_two_nodes() -> None:
+    """Two on each, and each prefers its memory."""
+    assert [str(put(two_nodes(), rank(number, 4)).cpus) for number in range(4)] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
+
+
+def test_nodes_of_which_we_may_use_unequal_parts() -> None:
+    """A cpuset of 6 cores on one node and 2 on the other: even parts, not one node each."""
+    machine = two_nodes(allowed=cpus("2-9"))
+
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["2-5", "6-9"]
+
+
+def test_more_ranks_than_cores_share_and_are_told() -> None:
+    """Each rank has a core, some the same."""
+    found = [put(one_node(2), rank(number, 5)) for number in range(5)]
+
+    assert all(len(one.cpus or ()) == 1 for one in found)
+    assert "5 ranks share 2 cores" in found[0].notes
+
+
+def test_ranks_follow_l3_caches() -> None:
+    """CPUs numbered round-robin over two L3 caches: a rank gets cores under one."""
+    machine = one_node(8, l3_domains=(cpus("0,2,4,6"), cpus("1,3,5,7")))
+
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["0,2,4,6", "1,3,5,7"]
+
+
+def test_ranks_on_a_hybrid_part_share_both_kinds() -> None:
+    """No rank is left with efficiency cores alone: it would be the one that all wait for."""
+    machine = one_node(8, performance=cpus("0-3"))
+
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["0-1,4-5", "2-3,6-7"]
+    assert put(machine, rank(0, 2)).threads == 2
+
+
+def test_ranks_divide_a_quota() -> None:
+    """All ranks are in one control group: five CPUs' worth for two ranks is three and two threads."""
+    assert [put(one_node(quota=5.0), rank(number, 2)).threads for number in range(2)] == [3, 2]
+    assert put(one_node(quota=0.5), rank(1, 2)).threads == 1
+
+
+def test_cpus_that_the_launcher_divided_stay() -> None:
+    """The mask is the rank's own; one inside a node prefers its memory."""
+    found = put(two_nodes(allowed=cpus("8-11")), Ranks("Slurm", 1, 4, own_cpus=True))
+
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-11"), "", CpuSet([1]), 4)
+    assert "kept" in found.notes[0]
+
+
+def test_a_launcher_that_does_not_say_how_many() -> None:
+    """Dividing by an unknown number would be a guess."""
+    found = put(one_node(), rank(0, None))
+
+    assert (found.cpus, found.target) == (CpuSet(range(8)), "")
+    assert "does not say how many" in found.notes[0]
+
+
+def test_one_rank_is_a_process_with_a_number() -> None:
+    """torchrun with one rank: cuda:0 is its GPU, and the whole node is its."""
+    found = put(two_nodes(), rank(0, 1), GPUS)
+
+    assert (found.target, found.cpus) == ("gpu-node", cpus("0-7,16-23"))
+
+
+def test_instances_of_ours_divide_the_gpus() -> None:
+    """--nproc 2 with eight GPUs: the first four are on node 0."""
+    found = [put(two_nodes(), Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True), GPUS) for number in range(2)]
+
+    assert [str(one.cpus) for one in found] == ["0-7,16-23", "8-15,24-31"]
+
+
+# ---------------------------------------------------------------------- wishes
+
+
+def test_cpus_asked_for() -> None:
+    """They are taken as they are, with the memory of their node; what is not allowed is refused with what is."""
+    found = put(two_nodes(), cpus=cpus("8-9"))
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-9"), "cpus", CpuSet([1]), 2)
+
+    with pytest.raises(Refused, match="64 may not be used") as refused:
+        put(two_nodes(), cpus=cpus("0,64"))
+    assert "0-31" in refused.value.hint
+
+
+def test_a_node_asked_for() -> None:
+    """Its allowed CPUs; one that is not there is refused with those that are."""
+    assert put(two_nodes(), node=1).cpus == cpus("8-15,24-31")
+    with pytest.raises(Refused, match="no such memory node") as refused:
+        put(two_nodes(), node=7)
+    assert "0-1" in refused.value.hint
+    with pytest.raises(Refused, match="none of its CPUs"):
+        put(two_nodes(allowed=cpus("0-3")), node=1)
+
+
+def test_strict_memory_that_would_not_fit_is_refused() -> None:
+    """A strict policy on a full node ends in a kill: refused, with the way out."""
+    assert put(two_nodes(), node=1, strict=True, memory_bytes=15 * GIB).strict
+    with pytest.raises(Refused, match="do not fit on node 1") as refused:
+        put(two_nodes(), node=1, strict=True, memory_bytes=30 * GIB)
+    assert "leave out --strict-memory" in refused.value.hint
+
+
+# ---------------------------------------------------------------------- always
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    count = draw(st.integers(1, 24))
+    threads = draw(st.sampled_from([1, 2, 4]))
+    every = CpuSet(range(count))
+    cores = tuple(CpuSet(range(start, min(start + threads, count))) for start in range(0, count, threads))
+    edges = sorted({0, count, *draw(st.lists(st.integers(0, count), max_size=3))})
+    nodes = tuple(
+        MemoryNode(2 * index, CpuSet(range(low, high)), draw(st.integers(0, 9)))
+        for index, (low, high) in enumerate(itertools.pairwise(edges))
+    )
+    allowed = CpuSet(draw(st.sets(st.sampled_from(range(count)), min_size=1)))
+    fast = CpuSet(draw(st.sets(st.sampled_from(range(count)))))
+    quota = draw(st.sampled_from([None, 0.0, 0.5, 1.5, 4.0]))
+    return Machine(
+        allowed, every, draw(st.sampled_from([cores, None])), fast or None, None, (*nodes, MemoryNode(99, CpuSet(), 5)), None, quota
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(machines(), st.integers(1, 6), st.booleans())
+def test_every_placement_is_inside_what_is_allowed(machine: Machine, size: int, own: bool) -> None:
+    """Some allowed CPU, at least one thread and never more than cores or quota; ranks cover cores and share none while there are enough."""
+    shares = [put(machine, Ranks("torchrun" if size > 1 else "", number, size, own_cpus=own and size > 1)) for number in range(size)]
+    for one in shares:
+        assert one.cpus
+        assert machine.allowed is not None
+        assert one.cpus.issubset(machine.allowed)
+        assert 1 <= (one.threads or 0) <= max(1, one.cores or 0)
+        assert 99 not in one.memory_nodes
+        if machine.quota:
+            assert (one.threads or 0) <= -(-machine.quota // 1)
+    if size > 1 and not own and not any("share" in note for one in shares for note in one.notes):
+        assert sum(len(one.cpus or ()) for one in shares) == len(CpuSet.union(one.cpus or CpuSet() for one in shares))

@@ -1,0 +1,128 @@
+"""What is changed, what stays, and the same in words and as a command to paste."""
+
+from __future__ import annotations
+
+import shlex
+
+from sysperf.launch.command import Command, parse
+from sysperf.launch.environment import MARKER
+from sysperf.launch.placement import Placement
+from sysperf.launch.plan import ASKED, Plan, Wanted, environment, merge
+from sysperf.launch.shown import command_line, line
+from sysperf.model.cpuset import CpuSet
+
+HALF = Placement(allowed=CpuSet(range(8)), cpus=CpuSet(range(4)), memory_nodes=CpuSet([0]))
+ARGV = ("python", "train.py")
+
+
+def planned(*wanted: Wanted, env: dict[str, str] | None = None, argv: tuple[str, ...] = ARGV, **other: object) -> Plan:
+    command = parse(argv)
+    return merge(argv, wanted, {**(env or {}), **command.env}, command, HALF, **other)  # type: ignore[arg-type]  # as merge takes them
+
+
+def want(kind: str, name: str, value: str, rule: str = "launch.x") -> Wanted:
+    return Wanted(kind, name, value, rule)
+
+
+THREADS = want("env", "OMP_NUM_THREADS", "4")
+
+
+def test_the_users_variable_stays() -> None:
+    """What is in the environment or in an `env` of the command is kept, and reported."""
+    kept = planned(THREADS, env={"OMP_NUM_THREADS": "2"})
+    in_command = planned(THREADS, argv=("env", "OMP_NUM_THREADS=2", *ARGV))
+
+    assert kept.env == in_command.env == {}
+    assert (kept.kept[0].value, kept.kept[0].because) == ("2", "in the environment")
+    assert in_command.kept[0].because == "in the command"
+    assert "kept OMP_NUM_THREADS=2" in line(kept)
+
+
+def test_the_same_value_is_no_conflict() -> None:
+    """Nothing to change and nothing to report."""
+    assert planned(THREADS, env={"OMP_NUM_THREADS": "4"}).kept == ()
+
+
+def test_an_option_wins_over_all() -> None:
+    """--set is the user's latest word; the profile comes after the environment, and before the rules."""
+    assert planned(want("env", "A", "1", ASKED), env={"A": "0"}).env == {"A": "1"}
+    assert planned(want("env", "A", "1", ASKED), want("env", "A", "2", "profile"), want("env", "A", "3")).env == {"A": "1"}
+    assert planned(want("env", "A", "2", "profile"), want("env", "A", "3")).env == {"A": "2"}
+    assert planned(want("env", "A", "2", "profile"), env={"A": "0"}).env == {}
+
+
+def test_what_a_launcher_injected_may_be_replaced() -> None:
+    """OMP_NUM_THREADS=1 by torchrun is nobody's choice."""
+    assert planned(THREADS, env={"OMP_NUM_THREADS": "1"}, free=("OMP_NUM_THREADS",)).env == {"OMP_NUM_THREADS": "4"}
+
+
+def test_a_value_with_an_unknown_is_not_set() -> None:
+    """A blank that could not be filled is a question mark, and that is no number of threads."""
+    assert planned(want("env", "OMP_NUM_THREADS", "?")).env == {}
+
+
+def test_a_preload_comes_first_and_is_added_once() -> None:
+    """Other entries stay; an allocator that is preloaded already is left."""
+    tc = want("preload", "LD_PRELOAD", "/lib/libtcmalloc_minimal.so.4")
+
+    assert planned(tc, env={"LD_PRELOAD": "/a.so /b.so"}).env["LD_PRELOAD"] == "/lib/libtcmalloc_minimal.so.4:/a.so:/b.so"
+    assert planned(tc, env={"LD_PRELOAD": "libjemalloc.so.2"}).env == {}
+    assert planned(tc, env={"LD_PRELOAD": "libjemalloc.so.2"}).kept[0].because == "preloaded already"
+
+
+def test_numactl_in_the_command_stays() -> None:
+    """Neither CPUs nor memory are bound around it."""
+    found = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"), argv=("numactl", "-C", "1", "-m", "1", *ARGV))
+
+    assert (found.cpus, found.memory) == (None, "")
+    assert [one.because for one in found.kept] == ["numactl in the command"] * 2
+
+
+def test_a_memory_policy_that_is_set_already_stays() -> None:
+    """An outer numactl has decided."""
+    assert planned(want("memory", "preferred", "0"), keeps_policy=True).memory == ""
+
+
+def test_unset() -> None:
+    """A variable is removed when a rule wants it gone and nobody chose it."""
+    assert planned(want("unset", "A", ""), env={"A": "1"}, free=("A",)).unset == ("A",)
+    assert planned(want("unset", "A", ""), env={"A": "1"}).unset == ()
+    assert planned(want("unset", "A", "")).unset == ()
+
+
+def test_the_command_to_paste() -> None:
+    """env for variables, numactl where memory is placed, taskset for CPUs alone; quoted for a shell."""
+    both = Plan(("python", "a b.py"), env={"A": "x y"}, cpus=CpuSet(range(4)), memory="preferred", memory_nodes=CpuSet([1]))
+    alone = Plan(ARGV, unset=("B",), cpus=CpuSet([2]))
+
+    assert command_line(both) == "env 'A=x y' numactl --physcpubind=0-3 --preferred=1 python 'a b.py'"
+    assert command_line(alone) == "env -u B taskset -c 2 python train.py"
+    assert command_line(Plan(ARGV)) == "python train.py"
+    assert "--membind=0-1" in command_line(Plan(ARGV, memory="strict", memory_nodes=CpuSet([0, 1])))
+    assert "--preferred-many=0-1" in command_line(Plan(ARGV, memory="preferred", memory_nodes=CpuSet([0, 1])))
+
+
+def test_a_program_whose_name_begins_with_a_dash() -> None:
+    """The tool in front must not take it for an option of its own."""
+    assert shlex.split(command_line(Plan(("-x", "y"), cpus=CpuSet([0])))) == ["taskset", "-c", "0", "--", "-x", "y"]
+
+
+def test_the_line() -> None:
+    """One line, whatever is in it."""
+    found = line(Plan(("x",), env={"A": "1\n2\x1b[31m"}, cpus=CpuSet(range(0, 200, 2)), warnings=(("launch.y", "look\nout"),)))
+
+    assert "\n" not in found
+    assert "\x1b" not in found
+    assert "(100 CPUs)" in found
+    assert "warning: look" in found
+    assert line(Plan(("x",))) == "nothing to change"
+
+
+def test_what_the_program_gets() -> None:
+    """Our environment, changed, and the mark of an outer wrap: for ranks, with the variables that were set for them."""
+    plan = planned(THREADS, env={"A": "1", "B": "2"})
+
+    assert environment(plan, {"A": "1"}, Command(kind="python")) == {"A": "1", "OMP_NUM_THREADS": "4", MARKER: "program - OMP_NUM_THREADS"}
+    assert environment(plan, {}, Command(kind="launcher"))[MARKER] == "launcher - OMP_NUM_THREADS"
+    assert environment(plan, {}, Command(), "torchrun:1")[MARKER] == "program torchrun:1 OMP_NUM_THREADS"
+    assert environment(Plan(ARGV, untouched=True), {MARKER: "x"}, Command())[MARKER] == "x"

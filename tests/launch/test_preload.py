@@ -1,0 +1,72 @@
+"""Allocators to preload: files that are there, and programs that will take them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from sysperf.launch.preload import candidates, refusal
+
+LIBRARY = os.path.realpath(next(iter(Path("/lib").glob("*/libc.so.6")), Path("/lib/libc.so.6")))
+PROGRAM = os.path.realpath(sys.executable)
+
+
+def test_only_files_that_are_there(tmp_path: Path) -> None:
+    """The environment's own library comes first; what the loader knows second; what is not there never."""
+    (tmp_path / "libjemalloc.so.2").touch()
+    (tmp_path / "system.so").touch()
+
+    assert candidates("jemalloc", [str(tmp_path), ""], {"jemalloc": f"{tmp_path}/system.so"}) == [
+        f"{tmp_path}/libjemalloc.so.2",
+        f"{tmp_path}/system.so",
+    ]
+    assert candidates("jemalloc", ["/nowhere"], {"jemalloc": "/nowhere/libjemalloc.so.2"}) == []
+
+
+@pytest.mark.skipif(not os.path.exists(LIBRARY), reason="no libc.so.6 below /lib")
+def test_a_program_that_takes_it() -> None:
+    """This Python and this C library are made for each other; a script is as good as its interpreter."""
+    assert refusal(LIBRARY, PROGRAM) == ""
+    assert refusal(LIBRARY, __file__) == ""
+    assert refusal(LIBRARY, "/nowhere") == ""
+
+
+@pytest.mark.skipif(not os.path.exists(LIBRARY), reason="no libc.so.6 below /lib")
+def test_programs_that_ignore_it(tmp_path: Path) -> None:
+    """Set-user-ID and static programs, and those of another machine."""
+    copy = tmp_path / "program"
+    shutil.copy(PROGRAM, copy)
+    copy.chmod(0o4755)
+    assert "rights of its own" in refusal(LIBRARY, str(copy))
+
+    raw = bytearray(Path(PROGRAM).read_bytes())
+    raw[18:20] = b"\x02\x00"  # e_machine: SPARC
+    copy.chmod(0o755)
+    copy.write_bytes(raw)
+    assert "another machine" in refusal(LIBRARY, str(copy))
+
+    raw = bytearray(Path(PROGRAM).read_bytes())
+    raw[56:58] = b"\x00\x00"  # e_phnum: no loader is named
+    copy.write_bytes(raw)
+    assert "statically" in refusal(LIBRARY, str(copy))
+
+
+@pytest.mark.skipif(not os.path.exists(LIBRARY), reason="no libc.so.6 below /lib")
+def test_a_library_that_the_loader_refuses(tmp_path: Path) -> None:
+    """A damaged file passes a glance at its header; the loader is asked before the program is started."""
+    damaged = tmp_path / "libjemalloc.so.2"
+    damaged.write_bytes(Path(LIBRARY).read_bytes()[:4096])
+
+    said = refusal(str(damaged), PROGRAM)
+    assert "cannot be preloaded" in said or "does not take" in said
+
+
+def test_what_is_no_library(tmp_path: Path) -> None:
+    """An empty or foreign file is not preloaded."""
+    (tmp_path / "libtcmalloc_minimal.so.4").write_bytes(b"\x7fELF")
+
+    assert "no shared library" in refusal(str(tmp_path / "libtcmalloc_minimal.so.4"), PROGRAM)

@@ -1,0 +1,50 @@
+"""Launch profiles: read strictly, and wrong ones say where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sysperf.launch.profile import read
+from sysperf.model.errors import ConfigError
+
+
+def test_a_whole_profile(tmp_path: Path) -> None:
+    """All that a profile may say."""
+    path = tmp_path / "p.toml"
+    path.write_text(
+        'threads = 8\ncpus = "0-7"\nallocator = "jemalloc"\nskip = ["launch.memory-far"]\n[set]\nA = "1"\n[params."launch.x"]\nlimit = 2\n'
+    )
+
+    found = read(str(path))
+    assert (found.threads, found.cpus, found.allocator, found.skip) == (8, "0-7", "jemalloc", ("launch.memory-far",))
+    assert (found.set, found.params) == ({"A": "1"}, {"launch.x": {"limit": 2}})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("threads = 'many'", "threads"),
+        ("nodes = 1", "nodes"),
+        ("threads = ", "not TOML"),
+        ("[set]\n'A B' = '1'", "no name of a variable"),
+        ("schema = 9", "schema 9"),
+        ("cpus = 'all'", "cpus"),
+        ("\0", "not TOML"),
+    ],
+)
+def test_wrong_profiles(tmp_path: Path, text: str, says: str) -> None:
+    """The file, and what is wrong in it."""
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match=says) as error:
+        read(str(path))
+    assert "p.toml" in str(error.value)
+
+
+def test_a_profile_that_is_not_there() -> None:
+    """The system's own words."""
+    with pytest.raises(ConfigError, match="No such file"):
+        read("/nowhere/p.toml")

@@ -1,0 +1,82 @@
+"""Which part of a job a process is, and what its launcher has decided for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.launch.ranks import read
+from sysperf.model.cpuset import CpuSet
+from tests.conftest import MakeMachine
+
+ALL, HALF = CpuSet(range(8)), CpuSet(range(4))
+
+
+@pytest.mark.parametrize(
+    ("env", "source", "rank", "size"),
+    [
+        ("LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "torchrun", 1, 4),
+        ("LOCAL_RANK=0 LOCAL_SIZE=2", "torchrun", 0, 2),
+        ("LOCAL_RANK=0", "torchrun", 0, None),
+        ("LOCAL_RANK=0 WORLD_SIZE=1", "torchrun", 0, 1),
+        ("OMPI_COMM_WORLD_LOCAL_RANK=3 OMPI_COMM_WORLD_LOCAL_SIZE=4", "Open MPI", 3, 4),
+        ("MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", "MPICH", 1, 2),
+        ("PALS_LOCAL_RANKID=5 PALS_LOCAL_SIZE=6", "PALS", 5, 6),
+        ("FLUX_TASK_LOCAL_ID=1 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2", "Flux", 1, 3),
+        ("SLURM_LOCALID=2 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4(x2) SLURM_NODEID=1", "Slurm", 2, 4),
+        ("SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2", "Slurm", 0, 3),
+        ("SLURM_LOCALID=0 SLURM_NTASKS_PER_NODE=4", "", 0, 1),
+        ("LOCAL_RANK=5 LOCAL_WORLD_SIZE=4", "torchrun", 5, None),
+        ("LOCAL_RANK=one", "", 0, 1),
+        ("", "", 0, 1),
+    ],
+)
+def test_each_launcher_says_it_in_its_own_words(machine: MakeMachine, env: str, source: str, rank: int, size: int | None) -> None:
+    """Rank and size here; unknown where a launcher does not say; a batch script of Slurm is no rank."""
+    found = read(machine({}), dict(word.split("=", 1) for word in env.split()), ALL)
+
+    assert (found.source, found.rank, found.size) == (source, rank, size)
+
+
+def above(env: str, cpus: str = "0-7", pid: int = 40, ppid: int = 1) -> dict[str, str | bytes | OSError]:
+    return {f"/proc/{pid}/environ": env.replace(" ", "\0"), f"/proc/{pid}/status": f"PPid:\t{ppid}\nCpus_allowed_list:\t{cpus}\n"}
+
+
+RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+
+
+def test_one_thread_by_torchrun_is_nobodys_choice(machine: MakeMachine) -> None:
+    """torchrun sets OMP_NUM_THREADS=1 for several ranks; a user's own 1 is in torchrun's environment too."""
+    ours = machine(above("CONDA_PREFIX=/x"), calls={"getppid": 40})
+    users = machine(above("OMP_NUM_THREADS=1"), calls={"getppid": 40})
+
+    assert read(ours, RANK, ALL).injected == ("OMP_NUM_THREADS",)
+    assert read(users, RANK, ALL).injected == ()
+    assert read(machine({}), RANK, ALL).injected == ()
+
+
+def test_one_thread_by_accelerate(machine: MakeMachine) -> None:
+    """accelerate does so even for one process, which is no rank."""
+    found = read(machine(above("CONDA_PREFIX=/x"), calls={"getppid": 40}), {"ACCELERATE_USE_CPU": "False", "OMP_NUM_THREADS": "1"}, ALL)
+
+    assert (found.source, found.injected) == ("", ("OMP_NUM_THREADS",))
+
+
+def test_cpus_narrower_than_the_launchers_are_the_ranks_own(machine: MakeMachine) -> None:
+    """A launcher that may run everywhere and a rank that may not: the launcher bound it. A mask that both share is divided by nobody."""
+    assert read(machine(above("A=1", "0-7"), calls={"getppid": 40}), RANK, HALF).own_cpus
+    assert not read(machine(above("A=1", "0-3"), calls={"getppid": 40}), RANK, HALF).own_cpus
+
+
+def test_a_shell_between_rank_and_launcher(machine: MakeMachine) -> None:
+    """`srun bash -c 'sysperf wrap …'`: the shell is the rank too, and its mask says nothing."""
+    files = {**above("LOCAL_RANK=0", "0-3", 40, 30), **above("A=1", "0-7", 30, 1)}
+
+    assert read(machine(files, calls={"getppid": 40}), RANK, HALF).own_cpus
+
+
+@pytest.mark.parametrize(("kind", "own"), [("quiet,mask_cpu:0x0F,0xF0", True), ("none", False)])
+def test_slurm_says_whether_it_bound(machine: MakeMachine, kind: str, own: bool) -> None:
+    """SLURM_CPU_BIND_TYPE decides for Slurm: a step's cpuset is narrower than slurmstepd's although all tasks share it."""
+    env = {"SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_CPU_BIND_TYPE": kind}
+
+    assert read(machine(above("A=1", "0-63"), calls={"getppid": 40}), env, HALF).own_cpus is own
