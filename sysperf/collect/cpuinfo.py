@@ -92,7 +92,10 @@ class Cpuinfo:
     def vendor(self) -> str | None:
         """The maker, as the CPU says it."""
         code = self.get("CPU implementer")
-        return ARM_VENDORS.get(code, code) if code else self.get("vendor_id", "vendor")
+        if code:
+            return ARM_VENDORS.get(code, code)
+        power = (self.get("cpu") or "").startswith(("POWER", "PPC"))
+        return "IBM" if power else self.get("vendor_id", "vendor")
 
     def model_name(self) -> str | None:
         """The model, for people."""

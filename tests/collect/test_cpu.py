@@ -417,6 +417,12 @@ def test_x86_identity(machine: MakeMachine) -> None:
     assert (facts.isa.avx512, facts.isa.amx, facts.isa.bf16, facts.isa.sve) == (True, True, True, False)
 
 
+def test_power_is_of_ibm() -> None:
+    """POWER's cpuinfo names no vendor."""
+    info = Cpuinfo("processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3450.000000MHz\nrevision\t: 2.1 (pvr 004e 1201)\n")
+    assert (info.vendor(), info.model_name(), info.mhz()) == ("IBM", "POWER9, altivec supported", 3450.0)
+
+
 def test_half_an_avx512_is_none() -> None:
     """Knights Landing has AVX-512 F and CD but not the parts that oneDNN's kernels need."""
     isa = Cpuinfo("processor: 0\nflags: avx2 avx512f avx512cd avx512er avx512pf\n").isa()
