@@ -4,13 +4,17 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test lint bench clean
+.PHONY: audit test test-machines lint bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
 
 test: .venv-dev/.ready
 	$(DEV)/pytest -n 2 $(TESTS)
+
+# Boots machines with several memory nodes in QEMU, and a real systemd in a container: a few minutes.
+test-machines: .venv-dev/.ready
+	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd" $(TESTS)
 
 lint: .venv-dev/.ready
 	$(DEV)/ruff check sysperf tests benchmarks

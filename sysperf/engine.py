@@ -91,13 +91,14 @@ def audit(host: Host, ruleset: Ruleset, terms: Terms = Terms(), areas: Sequence[
 
 def judged(facts: Snapshot, ruleset: Ruleset, terms: Terms = Terms(), ledger: Ledger | None = None) -> Report:  # noqa: B008 - as above
     """Judge a machine that was read before."""
-    facts = _with_drift(facts, terms.reference, ruleset)
+    facts = with_drift(facts, terms.reference, ruleset)
     court = judge(ruleset, facts, ledger or Ledger(facts))
     outcomes = sorted(apply_waivers(court.outcomes, terms.waivers, terms.baseline, ruleset), key=rank)
     return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=court.tally(outcomes))
 
 
-def _with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:
+def with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:
+    """The facts with what differs from a good machine; nothing differs where there is none to compare with."""
     if reference is None:
         return facts if "drift" in facts.areas else _add_area(facts, "drift", Area(Drift()))
     found = compare([reference, facts], ruleset.tables.get("matters", {}))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sysperf.launch.placement import TARGETS, Machine, MemoryNode, Placement, Re
 from sysperf.launch.profile import Profile
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError, UsageError
-from sysperf.model.outcome import Outcome
+from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.record import Record
 from sysperf.model.rule import Advice, Bind, Env, Override, Preload, Rule
 from sysperf.model.snapshot import Area, Snapshot
@@ -120,6 +121,32 @@ def rules(extra: Sequence[Path] = (), problems: list[str] | None = None) -> Rule
 def wrap(host: Host, ruleset: Ruleset, request: Request, env: Mapping[str, str], cwd: str, *, rank: int | None = None) -> Decision:
     """Decide how to start a program. Raises UsageError when a wish cannot be met."""
     return _Wrapper(host, ruleset, request, env, cwd, rank).decide()
+
+
+MOST_REWRAPS = 16
+
+
+def rewraps(host: Host, snapshot: Snapshot, ruleset: Callable[[], Ruleset]) -> tuple[Rewrap, ...]:
+    """How the programs that run would have been started, where wrap would have done it otherwise. Cheap where none runs."""
+    found = getattr(snapshot.areas["process"].facts, "processes", None) or () if "process" in snapshot.areas else ()
+    running = [one for one in found if one.command and not one.launcher and environment.MARKER not in (one.env or {})][:MOST_REWRAPS]
+    if not running:
+        return ()
+    rules_in_force = ruleset()
+    return tuple(one for process in running if (one := _rewrap(host, rules_in_force, process, snapshot)) is not None)
+
+
+def _rewrap(host: Host, ruleset: Ruleset, process: Any, snapshot: Snapshot) -> Rewrap | None:
+    try:
+        argv = tuple(shlex.split(process.command))
+        decision = _Running(host, ruleset, process, argv, snapshot).decide()
+    except (ValueError, UsageError):  # a command line that was cut, or that nobody could start again
+        return None
+    changes = [one for one in decision.plan.changes if not (one.kind == "cpus" and decision.placement.cpus == process.allowed)]
+    if not changes:
+        return None
+    because = tuple(dict.fromkeys(one.rule for one in changes))
+    return Rewrap(process.pid, f"sysperf wrap -- {process.command}", tuple(map(plan.shown, changes)), because)
 
 
 class _Wrapper:
@@ -249,7 +276,7 @@ class _Wrapper:
             uses_gpu=torch.gpu is not False if torch else True,
         )
 
-    def _policy(self, placement: Placement) -> bool:
+    def _policy(self, placement: Placement, /) -> bool:
         """Whether an outer numactl has set a memory policy: asked only where we would set one."""
         if not self.host.live or not placement.memory_nodes or self.request.strict:
             return False
@@ -459,3 +486,28 @@ def _for_launcher(placement: Placement, found: ranks.Ranks) -> Placement:
 
 def _package(library: str) -> str:
     return {"tcmalloc_minimal": "tcmalloc-minimal4", "jemalloc": "jemalloc2", "mimalloc": "mimalloc2.0"}[library]
+
+
+class _Running(_Wrapper):
+    """A program that runs already: how it would be started if it were started now, on a machine without it."""
+
+    def __init__(self, host: Host, ruleset: Ruleset, process: Any, argv: tuple[str, ...], snapshot: Snapshot) -> None:
+        folder = host.link(f"/proc/{process.pid}/cwd") or "/"
+        super().__init__(host, ruleset, Request(argv=argv), process.env or {}, folder, None)
+        self.looked = 0
+        self.process = process
+        self.areas = {name: area for name, area in snapshot.areas.items() if area.facts is not None}
+
+    def _allowed(self, cpu: Any) -> CpuSet | None:
+        """What it was allowed before anything bound its threads."""
+        return self.process.allowed_at_start or self.process.allowed or getattr(cpu, "online", None)
+
+    def _ranks(self) -> ranks.Ranks:
+        return ranks.of_running(self.deciding)
+
+    def _policy(self, _placement: Placement, /) -> bool:
+        return False
+
+    def _launch(self, placement: Placement, *, wrapped: bool) -> Launch:
+        """Its own load is not that of others."""
+        return msgspec.structs.replace(super()._launch(placement, wrapped=wrapped), other_runnable=0, pressure=0.0)

@@ -21,11 +21,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from sysperf import engine, report
 from sysperf.cli import command_line
 from sysperf.cli.config import Config, read_baseline, read_config
 from sysperf.evaluate.judge import at_least
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.outcome import Report
 from sysperf.model.rule import SEVERITIES
@@ -70,7 +73,19 @@ def audit(args: argparse.Namespace, config: Config) -> Report:
         if args.root != Path("/"):
             raise UsageError("--from and --root both name a machine", "give one of them")
         return engine.judged(engine.read_saved(args.source), ruleset, terms)
-    return engine.audit(command_line.host(args), ruleset, terms)
+    host = command_line.host(args)
+    return with_rewraps(host, engine.audit(host, ruleset, terms))
+
+
+def with_rewraps(host: Host, result: Report) -> Report:
+    """The report with how running programs would have been started by wrap."""
+    if not getattr(result.snapshot.areas["process"].facts, "processes", None):
+        return result
+    from sysperf import wrapping  # noqa: PLC0415 - only machines with a running program pay
+
+    problems: list[str] = []
+    found = wrapping.rewraps(host, result.snapshot, lambda: wrapping.rules(problems=problems))
+    return msgspec.structs.replace(result, rewraps=found)
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sysperf.agent.settings import Settings
 from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.errors import ConfigError
 from sysperf.model.record import Record, convert, fact, from_json
@@ -29,6 +30,7 @@ class Config(Record):
     rules: Annotated[tuple[str, ...], fact("more rule files or folders")] = ()
     reference: Annotated[str, fact("report or capture of a good machine to compare with")] = ""
     fail_on: Literal["error", "warning", "info", "hint", "never"] = "warning"
+    agent: Annotated[Settings, fact("how `sysperf agent` runs; docs/agent.md")] = Settings()
 
 
 def read_config(only: Path | None = None) -> Config:
@@ -69,7 +71,7 @@ def _read(path: Path) -> dict[str, object]:
 def _bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
-        if os.geteuid() == 0 and (status.st_uid != 0 or status.st_mode & stat.S_IWOTH):
+        if os.geteuid() == 0 and (status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
             raise ConfigError(
                 f"{path}: others than root can write it, and root does not take orders from it", f"sudo chown root {path}, or --config FILE"
             )

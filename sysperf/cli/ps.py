@@ -15,7 +15,7 @@ import argparse
 
 from sysperf import engine
 from sysperf.cli import command_line
-from sysperf.cli.audit import rules
+from sysperf.cli.audit import rules, with_rewraps
 from sysperf.cli.config import read_config
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, processes
@@ -35,13 +35,12 @@ def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     ruleset.keep_scope("process")
-    result = engine.audit(command_line.host(args), ruleset, engine.Terms(config.waive), AREAS)
+    host = command_line.host(args)
+    result = with_rewraps(host, engine.audit(host, ruleset, engine.Terms(config.waive), AREAS))
     if args.format == "json":
         area = result.snapshot.areas["process"]
-        text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes})
+        text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes, "rewraps": result.rewraps})
     else:
-        text = processes.render(
-            result.snapshot, result.outcomes, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose
-        )
+        text = processes.render(result, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
     command_line.write(text, args)
     return Exit.CLEAN

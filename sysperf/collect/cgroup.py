@@ -95,6 +95,9 @@ class Cgroup(Record):
     ] = None
 
 
+OWN_UNITS = ("sysperf-agent.service", "sysperf-audit.service")
+
+
 def collect(host: Host) -> Cgroup:
     """Read the group of our own process."""
     found = read_group(host, "self")
@@ -195,8 +198,14 @@ def _paths(text: str) -> dict[str, str]:
         names, colon, path = rest.partition(":")
         if colon and path.startswith("/"):
             for name in names.split(","):
-                paths.setdefault(name, path.removesuffix(" (deleted)"))
+                paths.setdefault(name, _around(path.removesuffix(" (deleted)")))
     return paths
+
+
+def _around(path: str) -> str:
+    """The group around the agent's own: what its unit allows it is no limit of this machine."""
+    above, _, name = path.rpartition("/")
+    return (above or "/") if name in OWN_UNITS else path
 
 
 def _below(root: str, path: str) -> list[str] | None:

@@ -10,6 +10,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 import re
+import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -42,6 +44,7 @@ MAX_FDS = 20_000
 MAX_LINKS = 256
 MAX_GPUS = 64
 MAX_PACKAGES = 64
+MOST_COMMAND = 800
 MAX_NUMA_RSS_BYTES = 4 << 30
 """The kernel walks all pages to answer numa_maps, while the process cannot map memory: larger ones only with `--deep`."""
 FAULT_S = 2e-6
@@ -79,7 +82,7 @@ class Process(Record, kw_only=True):
     ppid: Annotated[int, fact("process number of its parent", STAT)]
     name: Annotated[str, fact("name of its main thread", STAT)]
     user: Annotated[int | None, fact("user number of its owner", STATUS)] = None
-    command: Annotated[str | None, fact("command line without secrets", CMDLINE)] = None
+    command: Annotated[str | None, fact("command line without secrets, quoted for a shell", CMDLINE)] = None
     age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
@@ -262,9 +265,14 @@ def _identity(subject: _Subject) -> dict[str, Any]:
         "ppid": stat.ppid,
         "name": neutral(stat.comm, 40),
         "user": whole(subject.status.get("Uid", "").partition("\t")[0]),
-        "command": None if argv is None else neutral(" ".join(argv), 800),
+        "command": None if argv is None else neutral(_command(argv), MOST_COMMAND),
         "age_s": None if uptime_s is None else round(max(0.0, uptime_s - stat.start_ticks / TICKS_PER_S), 1),
     }
+
+
+def _command(argv: Sequence[str]) -> str:
+    """The command line as one would type it; a program that gave itself a title has one word with blanks in it."""
+    return argv[0] if len(argv) == 1 else " ".join(map(shlex.quote, argv))
 
 
 def _software(subject: _Subject) -> dict[str, Any]:
@@ -411,12 +419,14 @@ def numa_pages(text: str) -> tuple[str, tuple[NodePages, ...]]:
     nodes: dict[int, int] = {}
     policies: dict[str, int] = {}
     for line in text.splitlines():
-        words = line.split(" ", 2)
+        words = line.split(" ", 3)
+        # "prefer (many):1" and "weighted interleave:0-1" are two words
+        policy = " ".join(words[1:3]) if words[1:2] in (["prefer"], ["weighted"]) else "".join(words[1:2])
         size = _PAGE_KB.search(line)
         page_bytes = int(size[1]) << 10 if size else 4096
         for node, pages in _PAGES.findall(line):
             nodes[int(node)] = nodes.get(int(node), 0) + int(pages) * page_bytes
-            policies[words[1]] = policies.get(words[1], 0) + int(pages) * page_bytes
+            policies[policy] = policies.get(policy, 0) + int(pages) * page_bytes
     most = max(policies, key=lambda name: policies[name], default="default")
     return neutral(most, 80), tuple(NodePages(node, nodes[node]) for node in sorted(nodes))
 

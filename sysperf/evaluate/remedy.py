@@ -8,9 +8,10 @@ from typing import Any
 
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.ruleset import Compiled
-from sysperf.model.knob import NVML_SETTINGS, SYSFS
+from sysperf.model.change import Setting
+from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy
-from sysperf.model.rule import Advice, Affinity, Bind, Env, Fix, MigratePages, Nvml, Preload, Sysctl, Sysfs
+from sysperf.model.rule import Advice, Affinity, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
 
 Filler = Callable[..., str]
@@ -37,6 +38,7 @@ def _remedy(fix: Any, fill: Filler, scope: Scope) -> Remedy:
         needs=fix.needs or needs,
         note=fill(fix.note),
         numerics=fix.numerics,
+        setting=_setting(fix, fill, scope),
     )
 
 
@@ -55,6 +57,20 @@ def _sysfs(fix: Sysfs, fill: Filler, _scope: Scope) -> Parts:
     was = fill(fix.was) if fix.was else "?"
     undo = f"echo {shlex.quote(was)} | sudo tee {shown}" if was != "?" else ""
     return f"echo {fix.value} | sudo tee {shown}", undo, f"set {fix.knob} to {fix.value}", "root"
+
+
+def _set_knob(fix: SetKnob, fill: Filler, _scope: Scope) -> Parts:
+    command, item, was = _OF_KNOB[fix.knob], shlex.quote(fill(fix.item)), shlex.quote(fill(fix.was))
+    undo = "sudo sysperf undo" if SETTABLE[fix.knob].held else command.format(value=was, item=item) if fix.was else ""
+    return command.format(value=fix.value, item=item), undo, f"set {fix.knob} to {fix.value}", "root"
+
+
+_OF_KNOB = {
+    "process.nice": "sudo renice -n {value} -p {item}",
+    "process.io_class": "sudo ionice -c {value} -p {item}",
+    "shm.size_bytes": "sudo mount -o remount,size={value} /dev/shm",
+    "cpu.dma_latency_us": "sudo sysperf apply --set cpu.dma_latency_us={value} --lease 8h",
+}
 
 
 def _nvml(fix: Nvml, _fill: Filler, scope: Scope) -> Parts:
@@ -92,10 +108,9 @@ def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
 
 
 def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:
-    """`sysperf wrap` finds the place by itself; for a running process, the wrap that would have been right."""
-    argv = getattr(scope.names.get("proc"), "command", None)
-    program = neutral(shlex.join(argv), MAX_COMMAND) if argv else "python …"
-    return f"sysperf wrap -- {program}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+    """`sysperf wrap` finds the place by itself; for a running process, how it would have been started."""
+    program = getattr(scope.names.get("proc"), "command", None) or "python …"
+    return f"sysperf wrap -- {neutral(program, MAX_COMMAND)}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
 
 
 def _advice(fix: Advice, fill: Filler, _scope: Scope) -> Parts:
@@ -105,6 +120,7 @@ def _advice(fix: Advice, fill: Filler, _scope: Scope) -> Parts:
 _COMMANDS: dict[type[Fix], Callable[..., Parts]] = {
     Sysctl: _sysctl,
     Sysfs: _sysfs,
+    SetKnob: _set_knob,
     Nvml: _nvml,
     Affinity: _affinity,
     MigratePages: _migrate,
@@ -112,4 +128,41 @@ _COMMANDS: dict[type[Fix], Callable[..., Parts]] = {
     Preload: _preload,
     Bind: _bind,
     Advice: _advice,
+}
+
+
+# ---------------------------------------------------------------------- the same as a wish that `sysperf apply` can fulfil
+
+
+def _setting(fix: Fix, fill: Filler, scope: Scope) -> Setting | None:
+    """None where a person does it, or `sysperf wrap` at the next start, or where a blank could not be filled."""
+    make = _SETTINGS.get(type(fix))
+    wish = make(fix, fill, scope) if make else None
+    return wish if wish and KNOBS[wish.knob].takes_item(wish.item) and KNOBS[wish.knob].accepts(wish.value) else None
+
+
+def _sysctl_setting(fix: Sysctl, _fill: Filler, _scope: Scope) -> Setting:
+    return Setting(fix.key, str(fix.value))
+
+
+def _knob_setting(fix: Sysfs | SetKnob, fill: Filler, _scope: Scope) -> Setting:
+    return Setting(fix.knob, str(fix.value), fill(fix.item) if fix.item else "")
+
+
+def _nvml_setting(fix: Nvml, _fill: Filler, scope: Scope) -> Setting:
+    return Setting(f"gpu.{fix.setting}", "1", str(getattr(scope.names.get("gpu"), "bus_id", None) or ""))
+
+
+def _process_setting(fix: Affinity | MigratePages, fill: Filler, scope: Scope) -> Setting:
+    knob, value = ("process.cpus", fix.cpus) if isinstance(fix, Affinity) else ("process.pages", fix.nodes)
+    return Setting(knob, fill(value).replace(" ", ""), str(getattr(scope.names.get("proc"), "pid", "")))
+
+
+_SETTINGS: dict[type[Fix], Callable[..., Setting | None]] = {
+    Sysctl: _sysctl_setting,
+    Sysfs: _knob_setting,
+    SetKnob: _knob_setting,
+    Nvml: _nvml_setting,
+    Affinity: _process_setting,
+    MigratePages: _process_setting,
 }

@@ -18,9 +18,9 @@ from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.sieve import Sieve, compile_sieve
 from sysperf.evaluate.template import Template, compile_template
 from sysperf.model.errors import RuleError
-from sysperf.model.knob import SYSCTLS, SYSFS
+from sysperf.model.knob import SETTABLE, SYSCTLS, SYSFS, Knob
 from sysperf.model.record import convert, from_json, to_json
-from sysperf.model.rule import ITEMS, Advice, Fix, Override, Rule, RuleFile, Sysctl, Sysfs
+from sysperf.model.rule import ITEMS, Advice, Fix, Override, Rule, RuleFile, SetKnob, Sysctl, Sysfs
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
@@ -130,12 +130,19 @@ def check_fix(fix: Fix) -> None:
         _check_knob(fix.key, fix.value, SYSCTLS, "sysctl")
     if isinstance(fix, Sysfs):
         _check_knob(fix.knob, fix.value, SYSFS, "sysfs knob")
-        if SYSFS[fix.knob].per_item != bool(fix.item):
-            raise RuleError(f"`{fix.knob}` {'needs' if SYSFS[fix.knob].per_item else 'takes no'} `item`")
+        _check_item(fix, SYSFS[fix.knob])
+    if isinstance(fix, SetKnob):
+        _check_knob(fix.knob, fix.value, SETTABLE, "setting")
+        _check_item(fix, SETTABLE[fix.knob])
     if isinstance(fix, Advice) and fix.safety == "safe":
         raise RuleError("advice is done by a person: its safety is `manual` or `caution`")
     if fix.numerics and fix.safety == "safe":
         raise RuleError("a fix that can change results is never `safe`")
+
+
+def _check_item(fix: Sysfs | SetKnob, knob: Knob) -> None:
+    if knob.per_item != bool(fix.item):
+        raise RuleError(f"`{knob.name}` {'needs' if knob.per_item else 'takes no'} `item`")
 
 
 def _check_knob(name: str, value: str | int, knobs: dict[str, Any], what: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sysperf.host import redact
-from sysperf.host.tree import TOO_LARGE, Tree, open_tree
+from sysperf.host.tree import TOO_LARGE, Live, Tree, open_tree
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
 from sysperf.model.pattern import lazy
@@ -33,6 +33,7 @@ MAX_LIST = 65_536
 """The longest CPU list: 8,192 CPUs, every second one."""
 MANIFEST = "/sysperf/capture.json"
 NOT_CAPTURED = "not in this capture"
+CAPTURED = "a captured machine is never changed"
 
 _UNESCAPED = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\n\t\0"
 _WILD = frozenset("*?[")
@@ -72,6 +73,7 @@ class Host:
         deep: bool = False,
         pythons: tuple[str, ...] = (),
         answers: Answers | None = None,
+        nvml: Any = None,
     ) -> None:
         self.root = str(root)
         self.deep = deep
@@ -81,7 +83,7 @@ class Host:
         self._tree = tree if tree is not None else open_tree(Path(root))
         self._manifest = None if self._tree.live or answers is not None else _manifest(self._tree, self.root)
         self.answers = answers or self._manifest or (Answers() if record else None)
-        self._nvml: Any = None
+        self._nvml = nvml
 
     @property
     def live(self) -> bool:
@@ -210,6 +212,47 @@ class Host:
         None when NVML, the driver, the permission or the feature is absent; the source says which.
         """
         return self.call(f"nvml:{name}({','.join(map(str, args))})", lambda: self._nvml_door().ask(name, args))
+
+    # ------------------------------------------------------------------ changes
+
+    def write(self, path: str, value: str) -> None:
+        """Write a setting of the allow-list (`sysperf.model.knob`); only `sysperf.fix` does. Raises OSError."""
+        self._own(path).write(path, value.encode())
+
+    def create(self, path: str, content: str) -> None:
+        """Write a file that makes the system set it again at its next start; its name is ours. Raises OSError."""
+        self._own(path).create(path, content.encode())
+
+    def remove(self, path: str) -> None:
+        """Take such a file away. Raises OSError."""
+        self._own(path).remove(path)
+
+    def hold(self, path: str, flags: int) -> int:
+        """Open a file of the allow-list that means something while it is open. Raises OSError."""
+        return self._own(path).hold(path, flags)
+
+    def refusal(self, path: str) -> str:
+        """Why a file of the allow-list can not be written, as far as that shows without trying."""
+        try:
+            return self._own(path).refusal(path)
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def _own(self, path: str) -> Live:
+        """The machine itself, where `path` may be changed."""
+        from sysperf.model.knob import is_writable  # noqa: PLC0415 - only changes need it
+
+        if not is_writable(path):
+            raise PermissionError(errno.EPERM, "not a setting that sysperf may change", path)
+        if not isinstance(self._tree, Live):
+            raise OSError(errno.EROFS, CAPTURED, path)
+        return self._tree
+
+    def nvml_set(self, name: str, *args: int | str) -> None:
+        """Change a setting of a GPU. Raises OSError."""
+        if not self.live:
+            raise OSError(errno.EROFS, CAPTURED, name)
+        self._nvml_door().set(name, args)
 
     # ------------------------------------------------------------------ inside
 

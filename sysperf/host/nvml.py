@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -22,7 +23,8 @@ NOT_SUPPORTED = "Not Supported"
 LOST = "GPU is lost"
 MISMATCH = "Driver/library version mismatch"
 
-_READS = ("DeviceGet", "SystemGet", "GpmQuery")
+_READS = ("DeviceGet", "SystemGet", "GpmQuery", "GpmMetrics")
+_SETS = ("DeviceSetPersistenceMode",)
 _PRIVATE = ("DeviceGetSerial", "DeviceGetBoardPartNumber", "DeviceGetPlatformInfo", "DeviceGetHostname")
 _OF_TWO = ("DeviceGetP2PStatus", "DeviceGetTopologyCommonAncestor")
 _TEXTS = {18: MISMATCH, 22: NOT_SUPPORTED}  # as nvidia-smi says it; 22 is "vGPU ECC not supported"
@@ -35,6 +37,7 @@ _FILLED = {
 _NOT_AVAILABLE = (1 << 64) - 1
 
 Arguments = tuple[int | str, ...]
+Questions = Sequence[tuple[str, Arguments]]
 
 
 class Nvml:
@@ -42,9 +45,10 @@ class Nvml:
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._tasks: SimpleQueue[tuple[str, Arguments] | None] = SimpleQueue()
+        self._tasks: SimpleQueue[Questions | None] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._problem: str | None = None
+        self._turn = threading.Lock()
         self._lost: set[int | str] = set()
         threading.Thread(target=_serve, args=(self._tasks, self._answers), name="sysperf-nvml", daemon=True).start()
         try:
@@ -54,19 +58,47 @@ class Nvml:
 
     def ask(self, name: str, args: Arguments) -> Any:
         """Call ``nvml<name>`` and return JSON-like data."""
-        if self._problem:
-            raise OSError(self._problem)
-        if not name.startswith(_READS) or name.startswith(_PRIVATE):
-            raise OSError(f"sysperf does not call nvml{name}")
-        if args and args[0] in self._lost:
-            raise OSError(LOST)
-        self._tasks.put((name, args))
-        answer = self._wait(f"nvml{name}")
+        (answer,) = self.ask_all([(name, args)])
         if isinstance(answer, OSError):
-            if args and str(answer) == LOST:  # the other calls would each wait for a GPU that is not there
-                self._lost.add(args[0])
             raise answer
         return answer
+
+    def ask_all(self, questions: Questions) -> list[Any]:
+        """The answers of several calls, an OSError for each that failed. They wait for the other thread only once."""
+        refused = [self._refused(name, args) for name, args in questions]
+        asked = [question for question, refusal in zip(questions, refused, strict=True) if refusal is None]
+        answers = iter(self._answered(asked) if asked else ())
+        return [next(answers) if refusal is None else refusal for refusal in refused]
+
+    def set(self, name: str, args: Arguments) -> None:
+        """Change a setting of a GPU. Raises OSError."""
+        if name not in _SETS:
+            raise OSError(f"sysperf does not call nvml{name}")
+        if self._problem:
+            raise OSError(self._problem)
+        (answer,) = self._answered([(name, args)])
+        if isinstance(answer, OSError):
+            raise answer
+
+    def _refused(self, name: str, args: Arguments) -> OSError | None:
+        """Why we do not call this, if so."""
+        if self._problem:
+            return OSError(self._problem)
+        if not name.startswith(_READS) or name.startswith(_PRIVATE):
+            return OSError(f"sysperf does not call nvml{name}")
+        return OSError(LOST) if args and args[0] in self._lost else None
+
+    def _answered(self, questions: Questions) -> list[Any]:
+        with self._turn:
+            self._tasks.put(questions)
+            try:
+                answers: list[Any] = self._wait(f"nvml{questions[0][0]}")
+            except OSError as error:
+                return [error] * len(questions)
+        for (_, args), answer in zip(questions, answers, strict=True):
+            if args and isinstance(answer, OSError) and str(answer) == LOST:
+                self._lost.add(args[0])  # the other calls would each wait for a GPU that is not there
+        return answers
 
     def close(self) -> None:
         """Let go of the GPUs: an open handle keeps a driver from being unloaded and a GPU from being reset."""
@@ -81,19 +113,19 @@ class Nvml:
             raise OSError(self._problem) from None
 
 
-def _serve(tasks: SimpleQueue[tuple[str, Arguments] | None], answers: SimpleQueue[Any]) -> None:
+def _serve(tasks: SimpleQueue[Questions | None], answers: SimpleQueue[Any]) -> None:
     """Open NVML, answer what is asked, close it. The first answer is what is wrong with NVML, or None."""
     library, problem = _opened()
     answers.put(problem)
-    handles: dict[int, Any] = {}
-    while not problem and (task := tasks.get()) is not None:
-        answers.put(_answer(library, handles, *task))
+    handles: dict[Any, Any] = {}
+    while not problem and (questions := tasks.get()) is not None:
+        answers.put([_answer(library, handles, *question) for question in questions])
     if not problem:
         with contextlib.suppress(library.NVMLError):
             library.nvmlShutdown()
 
 
-def _answer(library: Any, handles: dict[int, Any], name: str, args: Arguments) -> Any:
+def _answer(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -> Any:
     """The answer, or the reason why there is none as an OSError."""
     try:
         return _call(library, handles, name, args)
@@ -115,7 +147,9 @@ def _opened() -> tuple[Any, str | None]:
     return pynvml, None
 
 
-def _call(library: Any, handles: dict[int, Any], name: str, args: Arguments) -> Any:
+def _call(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -> Any:
+    if name == "GpmMetrics":
+        return _gpm(library, handles, int(args[0]), [int(metric) for metric in args[1:]])
     function = getattr(library, f"nvml{name}", None)
     if function is None:
         raise ValueError(f"this nvidia-ml-py has no nvml{name}")
@@ -132,7 +166,26 @@ def _call(library: Any, handles: dict[int, Any], name: str, args: Arguments) -> 
     return plain(function(*first, *rest))
 
 
-def _handle(library: Any, handles: dict[int, Any], index: int) -> Any:
+def _gpm(library: Any, handles: dict[Any, Any], index: int, metrics: list[int]) -> dict[str, float | None]:
+    """Activity of a GPU since the last time this was asked; nothing the first time. Takes no lock from other profilers."""
+    key, device = ("gpm", index), _handle(library, handles, index)
+    before, after = handles.pop(key, None) or (None, library.nvmlGpmSampleAlloc())
+    if before is None:
+        handles[key] = (library.nvmlGpmSampleGet(device, after), None)
+        return {}
+    after = after or library.nvmlGpmSampleAlloc()
+    library.nvmlGpmSampleGet(device, after)
+    handles[key] = (after, before)  # the older one is filled anew next time
+    asked = library.c_nvmlGpmMetricsGet_t(
+        version=library.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=before, sample2=after
+    )
+    for place, metric in enumerate(metrics):
+        asked.metrics[place].metricId = metric
+    library.nvmlGpmMetricsGet(asked)
+    return {str(one.metricId): one.value if one.nvmlReturn == 0 else None for one in asked.metrics[: len(metrics)]}
+
+
+def _handle(library: Any, handles: dict[Any, Any], index: int) -> Any:
     if index not in handles:
         handles[index] = library.nvmlDeviceGetHandleByIndex(index)
     return handles[index]

@@ -21,6 +21,9 @@ TARGETS = frozenset(("gpu-node", "node", "rank-share"))
 
 Groups = Sequence[CpuSet]
 
+LEAST_STRICT_BYTES = 256 << 20
+"""Strict memory on a node with less to spare than this is refused: importing torch alone takes as much."""
+
 
 class MemoryNode(Record):
     """A memory node as placement sees it."""
@@ -352,10 +355,13 @@ class _Placer:
         if not nodes:
             raise Refused("--strict-memory: no memory node here can be bound to", "leave it out")
         needed = self.wishes.memory_bytes
-        if needed is not None and len(known) == len(nodes) and sum(known) < needed:
+        least = LEAST_STRICT_BYTES if needed is None else needed
+        if len(known) == len(nodes) and sum(known) < least:
+            what = "what a program with torch takes" if needed is None else f"{needed / 2**30:.1f} GiB"
+            smaller = ", or say with --memory that it needs less" if needed is None else ""
             raise Refused(
-                f"--strict-memory: {needed / 2**30:.1f} GiB do not fit on node {numbers}, which has {sum(known) / 2**30:.1f} GiB to spare",
-                "leave out --strict-memory: memory then comes from this node first and from others when it is full",
+                f"--strict-memory: {what} does not fit on node {numbers}, which has {sum(known) / 2**30:.1f} GiB to spare",
+                f"leave out --strict-memory: memory then comes from this node first and from others when it is full{smaller}",
             )
         return numbers
 

@@ -55,6 +55,13 @@ class Plan(Record):
     """An outer wrap has placed this program."""
 
 
+def shown(change: Wanted) -> str:
+    """A change in a few words."""
+    if change.kind in ("env", "preload"):
+        return f"{change.name}={change.value}"
+    return {"unset": f"without {change.name}", "cpus": f"CPUs {change.value}", "memory": f"memory {change.name} on node {change.value}"}[change.kind]
+
+
 def merge(
     argv: Sequence[str],
     wanted: Iterable[Wanted],

@@ -76,6 +76,13 @@ def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
     return Ranks(source, rank, size, own and size != 1, injected)
 
 
+def of_running(env: Mapping[str, str]) -> Ranks:
+    """The rank of a program that runs already, by its variables. Nobody can tell any more whether its launcher bound it."""
+    source, rank, size = _place(env)
+    injected = ("OMP_NUM_THREADS",) if source == "torchrun" and size != 1 and env.get("OMP_NUM_THREADS") == "1" else ()
+    return Ranks(source, rank, size, injected=injected) if source else Ranks()
+
+
 def _injected(env: Mapping[str, str], above: frozenset[str] | None) -> tuple[str, ...]:
     """torchrun and accelerate set OMP_NUM_THREADS=1 when nobody set it; a user's own is in the launcher's environment."""
     return ("OMP_NUM_THREADS",) if env.get("OMP_NUM_THREADS") == "1" and above is not None and "OMP_NUM_THREADS" not in above else ()

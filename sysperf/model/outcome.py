@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from sysperf.model.change import Setting
 from sysperf.model.record import Record, fact
 from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity
 from sysperf.model.snapshot import Snapshot
@@ -38,6 +39,7 @@ class Remedy(Record):
     needs: str = ""
     note: str = ""
     numerics: bool = False
+    setting: Annotated[Setting | None, fact("the change, where sysperf can make it (`sysperf apply`)")] = None
 
 
 class Gain(Record):
@@ -69,6 +71,15 @@ class Outcome(Record):
     fingerprint: Annotated[str, fact("stable name of this finding, for baselines and code scanning")] = ""
 
 
+class Rewrap(Record):
+    """How a running program would have been started by `sysperf wrap`, where that differs from how it was."""
+
+    pid: int
+    command: Annotated[str, fact("command line to start it again with")]
+    changes: Annotated[tuple[str, ...], fact("what wrap would have set, such as OMP_NUM_THREADS=8")]
+    rules: Annotated[tuple[str, ...], fact("the launch rules that say so")] = ()
+
+
 class Tally(Record):
     """How often each answer was given, over all rules and subjects."""
 
@@ -88,6 +99,7 @@ class Report(Record, kw_only=True):
     snapshot: Snapshot
     outcomes: tuple[Outcome, ...]
     tally: Tally
+    rewraps: Annotated[tuple[Rewrap, ...], fact("running programs that wrap would have started otherwise; gains are unmeasured")] = ()
     took_ms: float = 0.0
 
     def findings(self) -> tuple[Outcome, ...]:

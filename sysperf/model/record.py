@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,6 +62,11 @@ def plain(value: Any) -> Any:
 def json_schema(as_type: Any) -> dict[str, Any]:
     """The JSON schema (2020-12) of a record type."""
     return msgspec.json.schema(as_type, schema_hook=_schema)
+
+
+def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """(a schema for each type, the definitions they share): `reference` says where those are, such as ``#/$defs/{name}``."""
+    return msgspec.json.schema_components(types, schema_hook=_schema, ref_template=reference)
 
 
 def _encode(value: Any) -> Any:

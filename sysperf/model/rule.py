@@ -76,6 +76,15 @@ class Sysfs(Fix, tag="sysfs", tag_field="kind", kw_only=True):
     was: str = ""
 
 
+class SetKnob(Fix, tag="setting", tag_field="kind", kw_only=True):
+    """Set one of the settings that a system call or a held file sets, by its name in the allow-list."""
+
+    knob: str
+    value: str | int
+    item: Annotated[str, fact("template of the process number, for settings of a process")] = ""
+    was: str = ""
+
+
 class Nvml(Fix, tag="nvml", tag_field="kind", kw_only=True):
     """Change a setting of one GPU."""
 
@@ -133,7 +142,7 @@ class Advice(Fix, tag="advice", tag_field="kind", kw_only=True):
     undo: str = ""
 
 
-AnyFix = Sysctl | Sysfs | Nvml | Affinity | MigratePages | Env | Preload | Bind | Advice
+AnyFix = Sysctl | Sysfs | SetKnob | Nvml | Affinity | MigratePages | Env | Preload | Bind | Advice
 
 
 class Test(Record):

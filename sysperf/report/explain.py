@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sysperf.model.knob import SYSCTLS, SYSFS
-from sysperf.model.rule import AnyFix, Rule, Sysctl, Sysfs
+from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
+from sysperf.model.rule import AnyFix, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import LONGEST_TEXT, NEEDS, SAFETY, command, paragraphs
@@ -85,6 +85,8 @@ def _what(fix: AnyFix) -> str:
         return f"set {fix.key} to {fix.value}"
     if isinstance(fix, Sysfs):
         return f"set {fix.knob} to {fix.value} in {SYSFS[fix.knob].path}"
+    if isinstance(fix, SetKnob):
+        return f"set {fix.knob} to {fix.value}"
     return _TITLES.get(str(type(fix).__struct_config__.tag), "")
 
 
@@ -92,4 +94,4 @@ def _source(fix: AnyFix) -> str:
     """Who documents the setting."""
     if isinstance(fix, Sysctl):
         return SYSCTLS[fix.key].source
-    return SYSFS[fix.knob].source if isinstance(fix, Sysfs) else ""
+    return KNOBS[fix.knob].source if isinstance(fix, Sysfs | SetKnob) else ""

@@ -27,7 +27,7 @@ def render(plan: Plan, launch: Launch, outcomes: Sequence[Outcome], *, color: bo
         _because(page, rule, by_rule.get(rule))
     _kept(page, plan)
     _section(page, "warnings", [f"{message} ({rule})" for rule, message in plan.warnings])
-    _section(page, "left alone", _left(plan, outcomes))
+    _section(page, "untouched", _left(plan, outcomes))
     _section(page, "unknown", [f"{one.rule}: {gap.fact}: {gap.reason}" for one in outcomes for gap in one.unknown])
     page.line()
     page.verbatim("command", command_line(plan), "command")

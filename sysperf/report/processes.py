@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sysperf.model.outcome import Outcome
+from sysperf.model.outcome import Outcome, Report, Rewrap
 from sysperf.model.pattern import lazy
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
@@ -22,9 +22,10 @@ _PID = lazy(r"\(pid (\d{1,10})\)$")
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
 
 
-def render(snapshot: Snapshot, outcomes: Sequence[Outcome], *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+def render(report: Report, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """One row a program, its findings below; `verbose` adds how it was started and the commands that help."""
     page = Page(Ink(color), width)
+    snapshot, outcomes = report.snapshot, report.outcomes
     found = facts(snapshot, "process")
     if found is None:
         problem = look(snapshot.areas.get("process"), "problem") or "the area was not read"
@@ -39,6 +40,9 @@ def render(snapshot: Snapshot, outcomes: Sequence[Outcome], *, color: bool = Fal
         if verbose:
             _details(page, process)
         _findings(page, [one for one in outcomes if _pid(one) == look(process, "pid")], verbose)
+        for again in report.rewraps:
+            if again.pid == look(process, "pid"):
+                _rewrap(page, again, verbose)
     _foot(page, found, processes, outcomes)
     return str(page)
 
@@ -121,6 +125,13 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
     if doubts:
         told = f"cannot tell without {words.some(dict.fromkeys(doubts), len(doubts) if verbose else 3)}"
         page.line(f"      {page.ink('unknown', '?')} {told if verbose else clip(told, page.width - 8)}")
+
+
+def _rewrap(page: Page, again: Rewrap, verbose: bool) -> None:
+    told = f"wrap would have set {words.some([neutral(one, 200) for one in again.changes], len(again.changes) if verbose else 3)}"
+    page.line(f"      {page.ink('dim', '→')} {told if verbose else clip(told, page.width - 8)}")
+    if verbose:
+        page.verbatim("", neutral(again.command, 2_000), "command")
 
 
 def _foot(page: Page, found: Any, processes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sysperf.model.outcome import Outcome, Remedy, Report
+from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -29,6 +29,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
             _full(page, outcomes, verbose)
         else:
             _brief(page, outcomes)
+    _rewraps(page, report, verbose)
     _unread(page, report, verbose)
     _suppressed(page, report, verbose)
     _foot(page, report, verbose)
@@ -134,6 +135,23 @@ def _brief(page: Page, outcomes: list[Outcome]) -> None:
         page.line(f"{mark} {page.ink('strong', name)}  {shorten(_about(outcome), page.width - column - 4)}")
     if len(outcomes) > MOST_BRIEF:
         page.line(page.ink("dim", f"  and {len(outcomes) - MOST_BRIEF} more; --verbose shows all"))
+
+
+def _rewraps(page: Page, report: Report, verbose: bool) -> None:
+    """Running programs that wrap would have started otherwise; those that lack the same are told together."""
+    if not report.rewraps:
+        return
+    alike: dict[tuple[str, ...], list[Rewrap]] = {}
+    for one in report.rewraps:
+        alike.setdefault(one.changes, []).append(one)
+    page.line()
+    page.line(page.ink("hint", f"Started otherwise ({len(report.rewraps)}): what wrap would have set; the gain is unmeasured"))
+    for changes, programs in alike.items():
+        pids = words.some([str(one.pid) for one in programs], len(programs) if verbose else MOST_SUBJECTS)
+        page.paragraph(f"pid {pids}: {words.some([neutral(one, 200) for one in changes], len(changes))}", indent="  ")
+        for one in programs if verbose else programs[:1]:
+            command = neutral(one.command, 2_000)
+            page.line("  " + page.ink("command", command if verbose else clip(command, page.width - 2)))
 
 
 def _unread(page: Page, report: Report, verbose: bool) -> None:

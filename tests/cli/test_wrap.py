@@ -404,6 +404,7 @@ def test_explain_names_rule_fact_and_file(torch_python: str) -> None:
     assert "launch.torch = yes" in said
     assert "torch/version.py" in said
     assert "command" in said
+    assert "  untouched nothing here would help" in run("true", options=("--explain",)).stdout
 
 
 def test_json_and_dry_run(torch_python: str) -> None:

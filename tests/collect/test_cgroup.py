@@ -51,6 +51,24 @@ def test_smallest_quota_up_the_hierarchy_binds(machine: MakeMachine) -> None:
     assert collect(machine(v2_machine(files))).cpu_quota == 2.0
 
 
+@pytest.mark.parametrize("unit", ["sysperf-agent.service", "sysperf-audit.service"])
+def test_the_limits_of_our_own_service_are_not_the_machines(machine: MakeMachine, unit: str) -> None:
+    """The agent's unit gives it 20 % of a CPU and 128 MiB: no reason to tell that to who trains here. Its slice's limits count."""
+    mine = f"/sys/fs/cgroup/system.slice/{unit}"
+    files: Files = {
+        f"{mine}/cpu.max": "20000 100000",
+        f"{mine}/memory.max": "134217728",
+        "/sys/fs/cgroup/system.slice/cpu.max": "max 100000",
+    }
+    files["/sys/fs/cgroup/system.slice/memory.max"] = "max"
+
+    found = collect(machine(v2_machine(files, group=f"/system.slice/{unit}")))
+    assert (found.path, found.cpu_quota, found.memory_limit_bytes) == ("/system.slice", 0.0, 0)
+
+    files["/sys/fs/cgroup/system.slice/cpu.max"] = "150000 100000"
+    assert collect(machine(v2_machine(files, group=f"/system.slice/{unit}"))).cpu_quota == 1.5
+
+
 def test_no_quota_is_known_to_be_none(machine: MakeMachine) -> None:
     """`max`, and the root's absent file, mean no quota: 0.0, and nothing was throttled."""
     found = collect(machine(v2_machine({f"{GROUP}/cpu.max": "max 100000"})))

@@ -371,6 +371,13 @@ def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> N
     assert [(pages.node, pages.bytes) for pages in one.numa_pages or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
 
 
+@pytest.mark.parametrize("policy", ["prefer (many):1", "prefer (many)=static:1", "weighted interleave:0-1", "prefer:1", "interleave:0-1"])
+def test_policies_of_two_words(policy: str) -> None:
+    """As the kernel names them (mm/mempolicy.c), whatever follows."""
+    assert numa_pages(f"7f00 {policy} anon=5 dirty=5 N1=5 kernelpagesize_kB=4\n")[0] == policy
+    assert numa_pages(f"7f00 {policy} N1=5 kernelpagesize_kB=4\n")[0] == policy
+
+
 def test_memory_of_a_large_process_is_left_alone(machine: MakeMachine) -> None:
     """Counting the pages of 200 GiB would stop the process for a while: that needs --deep."""
     numa: Files = {"/proc/70/numa_maps": "", **{f"/sys/devices/system/node/node{node}/cpulist": "" for node in (0, 1)}}

@@ -292,6 +292,9 @@ def test_waiting_ends_by_itself() -> None:
     door = nvml.Nvml.__new__(nvml.Nvml)
     door._seconds, door._problem, door._lost = 0.05, None, set()
     from queue import SimpleQueue
+    from threading import Lock
+
+    door._turn = Lock()
 
     door._tasks, door._answers = SimpleQueue(), SimpleQueue()
     start = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -323,9 +324,18 @@ def test_a_node_asked_for() -> None:
 def test_strict_memory_that_would_not_fit_is_refused() -> None:
     """A strict policy on a full node ends in a kill: refused, with the way out."""
     assert put(two_nodes(), node=1, strict=True, memory_bytes=15 * GIB).strict
-    with pytest.raises(Refused, match="do not fit on node 1") as refused:
+    with pytest.raises(Refused, match="does not fit on node 1") as refused:
         put(two_nodes(), node=1, strict=True, memory_bytes=30 * GIB)
     assert "leave out --strict-memory" in refused.value.hint
+
+
+def test_strict_memory_on_a_full_node_is_refused_though_nobody_said_how_much() -> None:
+    """A node with less to spare than torch takes; who needs less can say so."""
+    full = two_nodes(nodes=tuple(msgspec.structs.replace(node, available_bytes=100 << 20) for node in two_nodes().nodes))
+    with pytest.raises(Refused, match="a program with torch takes does not fit on node 1") as refused:
+        put(full, node=1, strict=True)
+    assert "--memory" in refused.value.hint
+    assert put(full, node=1, strict=True, memory_bytes=10 << 20).strict
 
 
 # ---------------------------------------------------------------------- always

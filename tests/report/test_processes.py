@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.outcome import Gap, Outcome
+from sysperf.model.outcome import Gap, Outcome, Report, Rewrap, Tally
 from sysperf.model.snapshot import Snapshot
 from sysperf.report import processes
 from sysperf.report.terminal import cells
@@ -59,6 +59,12 @@ def about(pid: int, **changes: Any) -> Outcome:
     )
 
 
+def render(facts: Snapshot, outcomes: tuple[Outcome, ...], rewraps: tuple[Rewrap, ...] = (), **options: Any) -> str:
+    """The table of what was read and judged."""
+    report = Report(sysperf="1.2.3", snapshot=facts, outcomes=outcomes, tally=Tally(), rewraps=rewraps)
+    return processes.render(report, **options)
+
+
 OUTCOMES = (
     about(4242),
     reports.unknown("process.remote-memory", Gap("proc.numa_pages", "only read with --deep"), subject="python (pid 4242)"),
@@ -68,7 +74,7 @@ OUTCOMES = (
 @pytest.mark.parametrize("width", [80, 120])
 def test_programs_with_their_findings(width: int, golden: Golden) -> None:
     """A row a program, what is wrong below it."""
-    shown = processes.render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
+    shown = render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
 
     golden(f"processes-{width}.txt", shown)
     assert max(map(cells, shown.splitlines())) <= width
@@ -76,12 +82,12 @@ def test_programs_with_their_findings(width: int, golden: Golden) -> None:
 
 def test_verbose_tells_how_it_was_started(golden: Golden) -> None:
     """Environment, allocator, rank and the commands that help."""
-    golden("processes-verbose.txt", processes.render(snapshot(TRAIN, SERVE), OUTCOMES, width=100, verbose=True))
+    golden("processes-verbose.txt", render(snapshot(TRAIN, SERVE), OUTCOMES, width=100, verbose=True))
 
 
 def test_a_finding_stands_under_its_own_program() -> None:
     """Process 42 is not process 4242."""
-    rows = processes.render(snapshot(TRAIN, {**SERVE, "pid": 42}), (about(42),), width=100).splitlines()
+    rows = render(snapshot(TRAIN, {**SERVE, "pid": 42}), (about(42),), width=100).splitlines()
 
     assert next(index for index, row in enumerate(rows) if "process.workers-few" in row) == 3
     assert rows[2].split()[0] == "42"
@@ -89,19 +95,19 @@ def test_a_finding_stands_under_its_own_program() -> None:
 
 def test_no_program_is_an_answer() -> None:
     """It says among how many processes it looked."""
-    assert processes.render(snapshot(), ()) == "No PyTorch program is running among 134 processes.\n"
+    assert render(snapshot(), ()) == "No PyTorch program is running among 134 processes.\n"
 
 
 def test_processes_that_may_not_be_read_are_told() -> None:
     """Unknown is not absent."""
-    shown = processes.render(snapshot(unreadable=3), ())
+    shown = render(snapshot(unreadable=3), ())
 
     assert "3 large programs of other users could not be examined → run it as root: `sudo sysperf ps`" in shown
 
 
 def test_an_unread_area_gives_its_reason() -> None:
     """Without /proc nothing is known."""
-    assert processes.render(reports.snapshot(process="no /proc"), ()) == "PyTorch programs are unknown: no /proc\n"
+    assert render(reports.snapshot(process="no /proc"), ()) == "PyTorch programs are unknown: no /proc\n"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +120,7 @@ def test_ages_are_short(seconds: Any, shown: str) -> None:
 
 def test_gpus_are_numbers_where_they_are_known() -> None:
     """Bus addresses are matched whatever their case; unknown is a question mark, none is a dash."""
-    shown = processes.render(
-        snapshot(TRAIN, SERVE, {**TRAIN, "gpu_bus_ids": None}, {**TRAIN, "gpu_bus_ids": ["0000:99:00.0"]}), (), width=120
-    )
+    shown = render(snapshot(TRAIN, SERVE, {**TRAIN, "gpu_bus_ids": None}, {**TRAIN, "gpu_bus_ids": ["0000:99:00.0"]}), (), width=120)
 
     assert [line.split("2.13.0")[1].split()[0] for line in shown.splitlines()[1:5]] == ["0,1", "-", "?", "0000:99:00.0"]
 
@@ -128,6 +132,16 @@ def test_foreign_text_is_printable(text: str) -> None:
     program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator", "allowed"), text)}
     program |= {"env": {text: text}, "gpu_bus_ids": [text], "openmp": [{"name": text}]}
 
-    shown = processes.render(snapshot(program), (about(4242, message=text, rule=text),), verbose=True)
+    again = Rewrap(4242, text, (text,))
+    shown = render(snapshot(program), (about(4242, message=text, rule=text),), (again,), verbose=True)
 
     assert harmless(shown)
+
+
+def test_what_wrap_would_have_set_stands_under_its_program() -> None:
+    """One line; with --verbose also the command line to start it again with."""
+    again = Rewrap(4242, "sysperf wrap -- python train.py", ("OMP_NUM_THREADS=24", "CPUs 0-47"), ("wrap.threads",))
+    rows = render(snapshot(TRAIN, SERVE), (), (again,), width=100).splitlines()
+    assert rows[2].strip() == "→ wrap would have set OMP_NUM_THREADS=24 and CPUs 0-47"
+    assert sum("wrap would" in row for row in rows) == 1
+    assert "sysperf wrap -- python train.py" in render(snapshot(TRAIN), (), (again,), width=100, verbose=True)

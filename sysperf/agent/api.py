@@ -1,0 +1,257 @@
+"""The agent's paths: what it knows as JSON, as metrics, and as a stream of events. ``/v1/openapi.json`` describes them.
+
+A path keeps its meaning as long as the number in it: fields are added, none is renamed or taken away.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from sysperf import __version__
+from sysperf.agent import events, metrics
+from sysperf.agent.board import Board, Held, Status
+from sysperf.agent.meters import describe
+from sysperf.agent.server import EVENT_STREAM, JSON, PROBLEM, Answer, Handler, Problem, Refused, Request
+from sysperf.agent.store import Event, Point
+from sysperf.model.record import Record, fact, json_schemas, to_json
+from sysperf.model.snapshot import Snapshot
+from sysperf.report.words import encodable
+
+DEFAULT_SPAN_S = 3_600.0
+MAX_SERIES = 100
+MAX_POINTS = 10_000
+REPLAY = 500
+_KINDS = "sample, finding, gone, flapping, process, change, agent, lost"
+
+
+class Index(Record):
+    """What there is to ask."""
+
+    sysperf: str
+    routes: Annotated[dict[str, str], fact("path to what it answers")]
+
+
+class Findings(Record):
+    """What rules found, most costly first."""
+
+    findings: tuple[Held, ...]
+
+
+class Programs(Record):
+    """The running PyTorch programs."""
+
+    processes: tuple[Any, ...]
+
+
+class Meters(Record):
+    """The latest value of each series."""
+
+    at: Annotated[float, fact("Unix time of this answer")]
+    meters: dict[str, float]
+
+
+class Series(Record):
+    """A series of which there is a history."""
+
+    name: str
+    doc: Annotated[str, fact("what it says; empty for one that nobody documented")] = ""
+
+
+class AllSeries(Record):
+    """The answer without `series`."""
+
+    series: tuple[Series, ...]
+
+
+class History(Record):
+    """Points of series between two times, oldest first: ``[at, mean, low, high]``."""
+
+    since: float
+    until: float
+    history: dict[str, tuple[Point, ...]]
+
+
+class Changes(Record):
+    """What was changed on this machine, newest first."""
+
+    changes: tuple[Any, ...]
+
+
+class Parameter(NamedTuple):
+    """What a path can be asked with."""
+
+    name: str
+    doc: str
+    kind: str = "string"
+    where: str = "query"
+
+
+class Route(NamedTuple):
+    """A path, what it answers, and who answers."""
+
+    path: str
+    doc: str
+    handler: Handler
+    replies: tuple[type, ...] = ()
+    content_type: str = JSON
+    parameters: tuple[Parameter, ...] = ()
+
+
+_HISTORY_PARAMETERS = (
+    Parameter("series", f"names of at most {MAX_SERIES} series, separated by commas; without it, all names are listed"),
+    Parameter("since", "Unix time; negative: so many seconds before `until`; an hour when it is left out", "number"),
+    Parameter("until", "Unix time; now when it is left out", "number"),
+    Parameter("points", f"at most so many points of each series, up to {MAX_POINTS}", "integer"),
+)
+_EVENT_PARAMETERS = (
+    Parameter("kinds", f"only these kinds, separated by commas: {_KINDS}"),
+    Parameter("since", "number of the last event that is known already; later ones that are kept come first", "integer"),
+    Parameter("follow", "0: end after those that are kept, instead of waiting for more", "integer"),
+    Parameter("Last-Event-ID", "the same, as browsers send it when they connect again", "integer", "header"),
+)
+
+
+class Api:
+    """Answers from a board."""
+
+    def __init__(self, board: Board, news: events.Events, now: Callable[[], float] = time.time) -> None:
+        self._board = board
+        self._news = news
+        self._now = now
+        self._snapshot: tuple[Snapshot | None, bytes] = (None, b"")
+        self.table = (
+            Route("/", "what there is to ask", self._index, (Index,)),
+            Route("/v1/status", "how the agent is doing", lambda _: _json(board.status()), (Status,)),
+            Route("/v1/snapshot", "the facts of the machine, by area", self._last_snapshot, (Snapshot,)),
+            Route("/v1/findings", "what rules found, with since when it holds", lambda _: _json(Findings(board.findings())), (Findings,)),
+            Route("/v1/processes", "the running PyTorch programs", lambda _: _json(Programs(board.processes())), (Programs,)),
+            Route("/v1/meters", "the latest value of each series", lambda _: _json(Meters(now(), dict(board.meters()))), (Meters,)),
+            Route("/v1/history", "the past of series", self._history, (History, AllSeries), parameters=_HISTORY_PARAMETERS),
+            Route("/v1/changes", "what was changed on this machine", lambda _: _json(Changes(board.changes())), (Changes,)),
+            Route("/v1/events", f"what happens, as it happens ({_KINDS})", self._events, (Event,), EVENT_STREAM, _EVENT_PARAMETERS),
+            Route("/v1/openapi.json", "this description", lambda _: _json(openapi(self.table))),
+            Route("/metrics", "everything as Prometheus metrics", self._metrics, content_type=metrics.CONTENT_TYPE),
+        )
+
+    def routes(self) -> Mapping[str, Handler]:
+        """All paths, for the agent's socket."""
+        return {route.path: route.handler for route in self.table}
+
+    def metrics_only(self) -> Mapping[str, Handler]:
+        """Paths for a socket that others may reach: figures, and no command lines."""
+        return {"/metrics": self._metrics}
+
+    def _index(self, _: Request) -> Answer:
+        return _json(Index(__version__, {route.path: route.doc for route in self.table}))
+
+    def _last_snapshot(self, _: Request) -> Answer:
+        snapshot = self._board.snapshot()
+        if snapshot is None:
+            raise Refused(503, "the first snapshot is not taken yet")
+        if self._snapshot[0] is not snapshot:
+            self._snapshot = (snapshot, _encoded(snapshot))
+        return 200, JSON, self._snapshot[1]
+
+    def _history(self, request: Request) -> Answer:
+        store, query = self._board.store, request.query
+        names = tuple(dict.fromkeys(name for name in query.get("series", "").split(",") if name))
+        if not names:
+            return _json(AllSeries(tuple(Series(name, describe(name)) for name in store.series())))
+        if len(names) > MAX_SERIES:
+            raise Refused(400, f"more than {MAX_SERIES} series")
+        until = _number(query, "until", self._now())
+        since = _number(query, "since", -DEFAULT_SPAN_S)
+        since = until + since if since < 0 else since
+        if since >= until:
+            raise Refused(400, "`since` is not before `until`")
+        points = int(min(max(_number(query, "points", 600), 1), MAX_POINTS))
+        return _json(History(since, until, {name: store.history(name, since, until, points) for name in names}))
+
+    def _events(self, request: Request) -> Answer:
+        after = request.headers.get("last-event-id", "") or request.query.get("since", "")
+        if after and not (after.isascii() and after.isdecimal() and len(after) < 19):
+            raise Refused(400, "the number of an event is a whole number")
+        kinds = frozenset(kind for kind in request.query.get("kinds", "").split(",") if kind)
+        return self._stream(int(after) if after else None, kinds, follow=request.query.get("follow") != "0")
+
+    async def _stream(self, after: int | None, kinds: frozenset[str], *, follow: bool = True) -> AsyncIterator[bytes]:
+        """First what was missed, then what happens."""
+        with self._news.subscribe(kinds) as subscription:
+            yield b"retry: 3000\n\n"
+            last = self._board.store.last_event()
+            last = last if after is None else min(after, last)
+            while missed := self._board.store.events(last, REPLAY) if after is not None else ():
+                last = missed[-1].id
+                for event in missed:
+                    if not kinds or event.kind in kinds:
+                        yield events.encode(events.Message(event.kind, event.id, _encoded(event)))
+            if not follow:
+                return
+            async for piece in events.stream(subscription, last):
+                yield piece
+
+    def _metrics(self, _: Request) -> Answer:
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._board).encode("utf-8", "replace")
+
+
+def _json(value: Any) -> Answer:
+    return 200, JSON, _encoded(value)
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return to_json(value)
+    except UnicodeEncodeError:  # a lone surrogate, which JSON in UTF-8 cannot hold
+        return to_json(encodable(value))
+
+
+def _number(query: Mapping[str, str], name: str, otherwise: float) -> float:
+    try:
+        value = float(query.get(name) or otherwise)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Refused(400, f"`{name}` is not a number")
+    return value
+
+
+def openapi(table: Iterable[Route]) -> dict[str, Any]:
+    """All paths as OpenAPI 3.1, with the schemas of the records that answer."""
+    table = tuple(table)
+    types = (*dict.fromkeys(one for route in table for one in route.replies), Problem)
+    references, components = json_schemas(types, "#/components/schemas/{name}")
+    schema = dict(zip(types, references, strict=True))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "sysperf agent", "version": __version__, "summary": "What makes a PyTorch machine slow, live"},
+        "servers": [{"url": "http://localhost", "description": "HTTP/1.1 on the agent's unix socket"}],
+        "paths": {route.path: {"get": _operation(route, schema)} for route in table},
+        "components": {"schemas": components},
+    }
+
+
+def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
+    wrong = {"description": "why there is no answer", "content": {PROBLEM: {"schema": schema[Problem]}}}
+    return {
+        "operationId": route.path.removeprefix("/v1").strip("/").replace(".", "_") or "index",
+        "summary": route.doc,
+        "parameters": [
+            {"name": one.name, "in": one.where, "description": one.doc, "schema": {"type": one.kind}} for one in route.parameters
+        ],
+        "responses": {
+            "200": {"description": route.doc, "content": {route.content_type.partition(";")[0]: {"schema": _reply(route, schema)}}},
+            "default": wrong,
+        },
+    }
+
+
+def _reply(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
+    if route.content_type == EVENT_STREAM:
+        return {"type": "string", "description": "server-sent events; the data of those with an id is an Event as JSON"}
+    found = [schema[one] for one in route.replies]
+    if len(found) > 1:
+        return {"anyOf": found}
+    return found[0] if found else {"type": "object" if route.content_type == JSON else "string"}

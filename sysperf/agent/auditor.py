@@ -1,0 +1,291 @@
+"""The audit, taken apart: each area is read as often as it changes, and only rules that look at it are judged again.
+
+All of this runs in a thread of its own: a file system that hangs must not stop the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from sysperf import engine
+from sysperf.agent.gpus import Gpus
+from sysperf.agent.scan import Change, Scanner
+from sysperf.collect import AREAS, collect
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.judge import JUDGED, Judge, scope_names, subject_name
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.waivers import Waiver, apply_waivers
+from sysperf.host import Host
+from sysperf.model.errors import RuleError
+from sysperf.model.outcome import Outcome
+from sysperf.model.rule import ITEMS, Rule
+from sysperf.model.snapshot import Area, Snapshot, Source
+
+STATIC_S = 600.0
+PERIODS = {"memory": 30.0, "cgroup": 30.0, "process": 30.0, "gpu": 15.0, "power": 60.0, "numa": 60.0}
+"""Seconds between two readings of what changes; everything else is read each STATIC_S."""
+IDLE_PERIODS = {"memory": 60.0, "cgroup": 60.0, "power": 120.0, "numa": 120.0}
+"""The same while no PyTorch runs."""
+SHARE = 0.0005
+"""An area that is slow to read is read less often, so that it takes no more than this of a CPU."""
+LATEST = 10
+"""… but at least once in so many periods."""
+SCAN_S, SCAN_IDLE_S = 15.0, 20.0
+ASLEEP = "the GPU sleeps to save power, and is not woken to be looked at"
+_NVIDIA = "/sys/bus/pci/drivers/nvidia"
+_WORD = re.compile(r"[a-z_]+")
+_BOUND = {**{bound: area for bound, area, _ in ITEMS.values()}, **{f"{bound}s": area for bound, area, _ in ITEMS.values()}}
+
+
+class Terms(NamedTuple):
+    """What is judged by: rules, what a site accepted, and a good machine to compare with."""
+
+    ruleset: Ruleset
+    waivers: Sequence[Waiver] = ()
+    reference: Snapshot | None = None
+
+
+class Look(NamedTuple):
+    """What one look at the machine found."""
+
+    change: Change
+    refreshed: frozenset[str]
+    rules: Mapping[str, Rule]
+    """The rules that were judged."""
+    outcomes: Sequence[Outcome]
+    present: Mapping[str, Collection[str]]
+    """The subjects that exist, by scope."""
+    snapshot: Snapshot
+    took_s: float = 0.0
+
+
+class Auditor:
+    """The machine's facts, kept fresh area by area, and what rules say of them."""
+
+    def __init__(
+        self, terms: Terms, scanner: Scanner, gpus: Gpus, clock: Callable[[], float] = time.monotonic, host: type[Host] = Host
+    ) -> None:
+        self._scanner = scanner
+        self._gpus = gpus
+        self._clock = clock
+        self._host = host
+        self._areas: dict[str, Area] = {}
+        self._sources: dict[str, dict[str, Source]] = {}
+        self._due = dict.fromkeys(AREAS, clock())
+        self._cost_s: dict[str, float] = {}
+        self._scan_due = clock()
+        self._hurry: list[str] = []  # filled by the event loop's thread, emptied by ours
+        self._ended: list[int] = []
+        self._next_terms: Terms | None = None
+        self._torches: frozenset[tuple[str, str | None]] = frozenset()
+        self._computes = False
+        self.doing = ""
+        """What is being read right now, for those who wonder why it takes long."""
+        self.use(terms)
+
+    def use(self, terms: Terms) -> None:
+        """Judge by these from now on."""
+        self._terms = terms
+        rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED]
+        self._looks_at = {rule.id: looks_at(rule) for rule in rules}
+        self._rules = {rule.id: rule for rule in rules}
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The rules that are judged."""
+        return self._rules
+
+    @property
+    def idle(self) -> bool:
+        """No PyTorch runs."""
+        return not self._scanner.torch
+
+    @property
+    def computes(self) -> bool:
+        """Some process uses a GPU."""
+        return self._computes
+
+    @property
+    def throttle_files(self) -> tuple[str, ...]:
+        """The counters of the control groups in which PyTorch runs."""
+        sources = self._sources.get("process", {}) if self._scanner.torch else {}
+        return tuple(path for path, source in sources.items() if path.endswith("/cpu.stat") and source.error is None)
+
+    def areas_of(self, rule: str) -> frozenset[str]:
+        """The areas that a rule looks at."""
+        return self._looks_at.get(rule, frozenset())
+
+    def renew(self, terms: Terms) -> None:
+        """Judge by other rules from the next look on, which reads everything. May be called from the other thread."""
+        self._next_terms = terms
+        self.hurry()
+
+    def ended(self, pid: int) -> None:
+        """A process is gone. May be called from the other thread."""
+        self._ended.append(pid)
+        self.hurry("process")
+
+    def hurry(self, *areas: str) -> None:
+        """Read these with the next look; all of them when none is named. May be called from the other thread."""
+        self._hurry += areas or AREAS
+
+    def due(self) -> bool:
+        """Whether a look would do anything."""
+        now = self._clock()
+        return bool(self._hurry) or self._scan_due <= now or min(self._due.values()) <= now
+
+    def period_s(self, rule: Rule) -> float:
+        """How often a rule is judged: as often as the quickest area that it looks at is read."""
+        return min((self._period(area) for area in self._looks_at.get(rule.id, ()) if area in self._due), default=STATIC_S)
+
+    def look(self) -> Look:
+        """Find new processes, read what is due, judge what it concerns."""
+        start = self._clock()
+        hurried = set()
+        while self._hurry:
+            hurried.add(self._hurry.pop())
+        if self._next_terms is not None:
+            terms, self._next_terms = self._next_terms, None
+            self.use(terms)
+        while self._ended:
+            self._scanner.forget(self._ended.pop())
+        change = Change((), ())
+        if self._scan_due <= start or hurried:
+            self.doing = "looking for processes"
+            change = self._scanner.scan()
+            self._scan_due = start + (SCAN_IDLE_S if self.idle else SCAN_S)
+        areas = {area for area, at in self._due.items() if at <= start} | (hurried & set(AREAS))
+        if change.started or change.ended:
+            areas.add("process")
+            self._due.update({area: min(self._due[area], start + period_s) for area, period_s in PERIODS.items()})
+        self._read([area for area in AREAS if area in areas])
+        self._follow_gpus(areas)
+        refreshed = frozenset(areas)
+        snapshot = self._snapshot()
+        judged = [rule for rule in self._rules.values() if not refreshed.isdisjoint(self._looks_at[rule.id])]
+        outcomes = self._judge(judged, snapshot) if judged else []
+        self.doing = ""
+        rules = {rule.id: rule for rule in judged}
+        return Look(change, refreshed, rules, outcomes, _present(snapshot), snapshot, self._clock() - start)
+
+    # ------------------------------------------------------------------ inside
+
+    def _follow_gpus(self, areas: set[str]) -> None:
+        """GPUs are watched closely only while a program computes on one, and let go of otherwise."""
+        facts = self._areas["process"].facts if "process" in self._areas else None
+        computed, self._computes = self._computes, facts is not None and any(one.cuda_used for one in facts.processes)
+        if self._computes and not computed and "gpu" not in areas:
+            self._read(["gpu"])
+            areas.add("gpu")
+        if not self._computes:
+            self._gpus.close()
+
+    def _period(self, area: str) -> float:
+        base = (IDLE_PERIODS if self.idle else PERIODS).get(area, STATIC_S)
+        if area == "gpu" and not self._computes:
+            base = STATIC_S
+        return max(base, min(self._cost_s.get(area, 0.0) / SHARE, base * LATEST))
+
+    def _read(self, areas: list[str]) -> None:
+        """Read these areas: processes through a list that only names those with PyTorch, the rest one by one."""
+        for area in areas:
+            if area not in ("process", "torch"):
+                self._read_from(self._host("/", nvml=self._gpus), [area])
+        if "process" in areas or "torch" in areas:
+            narrow = self._host("/", tree=self._scanner.tree(), nvml=self._gpus)
+            self._read_from(narrow, ["torch", "process"] if "torch" in areas else ["process"])
+            self._complete_processes(narrow)
+
+    def _read_from(self, host: Host, areas: list[str]) -> None:
+        if areas[0] in ("gpu", "driver") and _gpus_asleep():
+            self._areas.setdefault(areas[0], Area(None, ASLEEP))
+            self._due[areas[0]] = self._clock() + STATIC_S
+            return
+        self.doing = f"reading {' and '.join(areas)}"
+        start = time.thread_time()
+        found = collect(host, areas)
+        took_s = time.thread_time() - start
+        for area in areas:
+            self._areas[area] = found[area]
+            self._sources[area] = {source.path: source for source in host.sources}
+            self._cost_s[area] = took_s
+            self._due[area] = self._clock() + self._period(area)
+
+    def _complete_processes(self, host: Host) -> None:
+        """What the scanner knows and the narrow list does not; and a PyTorch that nobody knew yet."""
+        area = self._areas["process"]
+        if area.facts is None:
+            if self._scanner.torch or self._scanner.problem:
+                return
+            area = self._areas["process"] = _no_processes(area)
+        counted = msgspec.structs.replace(area.facts, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
+        self._areas["process"] = msgspec.structs.replace(area, facts=counted)
+        torches = frozenset((one.torch_prefix, one.torch_version) for one in counted.processes)
+        if torches - self._torches and "torch" in self._areas:
+            self._torches |= torches
+            self._read_from(host, ["torch", "process"])
+            self._complete_processes(host)
+        self._torches = torches
+
+    def _snapshot(self) -> Snapshot:
+        areas = {area: self._areas[area] for area in AREAS if area in self._areas}
+        return engine.with_drift(Snapshot(taken_at=engine.now(), areas=areas), self._terms.reference, self._terms.ruleset)
+
+    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Outcome]:
+        """What these rules say; a rule that cannot be compiled says nothing."""
+        self.doing = "judging"
+        sources = (source for known in self._sources.values() for source in known.values())
+        court = Judge(scope_names(snapshot), self._terms.ruleset.tables, Ledger(snapshot, sources))
+        for rule in rules:
+            with contextlib.suppress(RuleError):
+                if not court.has_none(rule.scope):
+                    court.rule(self._terms.ruleset.compiled(rule.id))
+        found = apply_waivers(court.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else court.outcomes
+        return [one for one in found if one.rule != "waiver.stale"]
+
+
+def looks_at(rule: Rule) -> frozenset[str]:
+    """The areas whose facts a rule's conditions name."""
+    texts = (rule.for_each, rule.applies, rule.when, *(guard.when for guard in rule.unless))
+    words = {word for text in texts for word in _WORD.findall(text)}
+    named = {_BOUND.get(word, word) for word in words}
+    if rule.scope in ITEMS:
+        named.add(ITEMS[rule.scope][1])
+    return frozenset(named & {*AREAS, "drift"}) or frozenset(("kernel",))
+
+
+def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
+    """The names of all processes, so that findings about others can go."""
+    area = snapshot.areas.get("process")
+    if area is None or area.facts is None:
+        return {}
+    return {"process": {subject_name("proc", one, index) for index, one in enumerate(area.facts.processes)}}
+
+
+def _no_processes(area: Area) -> Area:
+    """An empty list means that none runs PyTorch: the narrow list of processes has no other reason to be empty."""
+    from sysperf.collect.process import Processes  # noqa: PLC0415 - with the collector
+
+    return Area(Processes(processes=()), None, area.failures, area.took_ms)
+
+
+def _gpus_asleep() -> bool:
+    """Whether the kernel has put all NVIDIA GPUs to sleep, as laptops do: asking NVML would wake them."""
+    try:
+        devices = [name for name in os.listdir(_NVIDIA) if ":" in name]
+        states = [_word(f"{_NVIDIA}/{name}/power/runtime_status") for name in devices]
+    except OSError:
+        return False
+    return bool(states) and all(state == "suspended" for state in states)
+
+
+def _word(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read(40).strip()

@@ -1,0 +1,90 @@
+"""Asking the agent over its socket: what the command line and the terminal interface use."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from sysperf.model.errors import SysperfError
+from sysperf.model.record import from_json
+from sysperf.model.text import neutral
+
+TIMEOUT_S = 10.0
+QUIET_S = 40.0
+"""The agent writes at least a comment into a stream each 15 s."""
+MAX_BYTES = 64 << 20
+
+
+class NoAgent(SysperfError):
+    """No agent answers."""
+
+
+class Client:
+    """Asks one agent. Raises NoAgent when there is none, and SysperfError when it cannot answer."""
+
+    def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.path = path
+        self._timeout_s = timeout_s
+
+    def get(self, path: str, **query: str | float) -> Any:
+        """The answer to GET as plain data."""
+        connection = self._connection(self._timeout_s)
+        try:
+            response = self._asked(connection, path, query)
+            return from_json(response.read(MAX_BYTES), Any)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._broke(error) from None
+        finally:
+            connection.close()
+
+    def events(self, **query: str | float) -> Iterator[tuple[str, Any]]:
+        """(kind, data) of each event as it comes, until the agent ends. Comments keep it from waiting forever."""
+        connection = self._connection(QUIET_S)
+        try:
+            response = self._asked(connection, "/v1/events", query)
+            kind = ""
+            while line := response.readline(MAX_BYTES):
+                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data":
+                    yield kind, from_json(value, Any)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._broke(error) from None
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        return _OnSocket(self.path, timeout_s)
+
+    def _asked(self, connection: http.client.HTTPConnection, path: str, query: Mapping[str, Any]) -> http.client.HTTPResponse:
+        connection.request("GET", f"{path}?{urlencode(query)}" if query else path)
+        response = connection.getresponse()
+        if response.status != http.HTTPStatus.OK:
+            raise SysperfError(f"the agent answers {response.status} to {path}: {neutral(response.read(2000).decode('utf-8', 'replace'))}")
+        return response
+
+    def _broke(self, error: Exception) -> SysperfError:
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return NoAgent(f"no agent answers at {self.path}", "start one with `sysperf agent`, or name its socket with --socket")
+        if isinstance(error, PermissionError):
+            return NoAgent(f"{self.path}: you may not talk to this agent", "ask to be added to the group `sysperf`")
+        return SysperfError(
+            f"{self.path}: {getattr(error, 'strerror', None) or error or type(error).__name__}", "is the agent well? `sysperf agent status`"
+        )
+
+
+class _OnSocket(http.client.HTTPConnection):
+    """HTTP on a unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

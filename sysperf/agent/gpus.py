@@ -1,0 +1,187 @@
+"""What each GPU does right now, through NVML. It is let go when nobody computes: an open handle keeps GPUs awake.
+
+NVML    https://docs.nvidia.com/deploy/nvml-api/  (GPM, from Hopper on, tells what the units of a GPU do)
+
+NVML calls can hang in the driver, so these meters are taken in a thread of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from sysperf.agent.meters import Rates
+from sysperf.collect.gpu_device import NOT_SUPPORTED
+from sysperf.host.nvml import Arguments, Nvml, Questions
+
+MOST_GPUS = 16
+PCIE_FIELDS = (197, 198)  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES and RX_BYTES
+GPM = {2: "sm_active", 3: "sm_occupancy", 5: "tensor_active", 10: "dram_active"}
+CAPPED = 0x4
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+MEMORY_V2 = 0x2000028
+ABSENT = (NOT_SUPPORTED, "Function Not Found", "Insufficient Permissions", "Invalid Argument", "Argument version mismatch")
+"""Answers that will be the same next time."""
+
+
+class Door(Protocol):
+    """What `sysperf.host.nvml.Nvml` answers."""
+
+    def ask_all(self, questions: Questions) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Gpus:
+    """Meters of the GPUs. A sample may take seconds; it never raises."""
+
+    def __init__(self, opened: Callable[[], Door] = Nvml, clock: Callable[[], float] = time.monotonic) -> None:
+        self._opened = opened
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._door: Door | None = None
+        self._gpus: list[_Gpu] = []
+        self.problem = ""
+
+    def ask(self, name: str, args: Arguments) -> Any:
+        """One NVML call, for the collectors: they and the meters share one open NVML. Raises OSError."""
+        (answer,) = self._open().ask_all([(name, args)])
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Let go of the GPUs."""
+        with self._turn:
+            if self._door is not None:
+                self._door.close()
+                self._door, self._gpus = None, []
+
+    def sample(self) -> dict[str, float]:
+        """The meters of all GPUs, and of the processes on them."""
+        out: dict[str, float] = {}
+        door, gpus = self._open(), self._gpus
+        if gpus:
+            asked = [(gpu, name) for gpu in gpus for name in gpu.questions()]
+            answers = door.ask_all([(name, (gpu.index, *args)) for gpu, (name, args) in asked])
+            for (gpu, (name, _)), answer in zip(asked, answers, strict=True):
+                gpu.take(name, answer, out)
+            failed = [str(answer) for answer in answers if isinstance(answer, OSError) and str(answer) not in ABSENT]
+            self.problem = failed[0] if len(failed) == len(answers) else ""
+        return out
+
+    def _open(self) -> Door:
+        with self._turn:
+            if self._door is None:
+                self._door = self._opened()
+                (count,) = self._door.ask_all([("DeviceGetCount", ())])
+                self.problem = str(count) if isinstance(count, OSError) else ""
+                self._gpus = [_Gpu(index, self._clock) for index in range(min(count, MOST_GPUS))] if isinstance(count, int) else []
+            return self._door
+
+
+class _Gpu:
+    """One GPU: which calls it answers, and what they said last."""
+
+    def __init__(self, index: int, clock: Callable[[], float]) -> None:
+        self.index = index
+        self._clock = clock
+        self._rates = Rates()
+        self._seen_us = 0
+        self._absent: set[str] = set()
+
+    def questions(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The calls of one sample, with their arguments after the GPU's number."""
+        asked: list[tuple[str, tuple[int, ...]]] = [
+            ("DeviceGetUtilizationRates", ()),
+            ("DeviceGetMemoryInfo", (MEMORY_V2,) if "v2" not in self._absent else ()),
+            ("DeviceGetPowerUsage", ()),
+            ("DeviceGetClockInfo", (1,)),
+            ("DeviceGetTemperature", (0,)),
+            (f"DeviceGetCurrentClocks{'Throttle' if 'DeviceGetCurrentClocksEventReasons' in self._absent else 'Event'}Reasons", ()),
+            ("DeviceGetFieldValues", PCIE_FIELDS),
+            ("GpmMetrics", tuple(GPM)),
+            ("DeviceGetComputeRunningProcesses_v3", ()),
+            ("DeviceGetProcessUtilization", (self._seen_us,)),
+        ]
+        return [(name, args) for name, args in asked if name not in self._absent]
+
+    def take(self, name: str, answer: Any, out: dict[str, float]) -> None:
+        """Turn one answer into meters. An answer of another shape than documented says nothing."""
+        if isinstance(answer, OSError):
+            if str(answer) in ABSENT:
+                self._absent.add("v2" if name == "DeviceGetMemoryInfo" and "v2" not in self._absent else name)
+            return
+        try:
+            self._takes[name](self, answer, out)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self._absent.add(name)
+
+    def put(self, out: dict[str, float], name: str, value: float | None) -> None:
+        if value is not None:
+            out[f"gpu.{self.index}.{name}"] = float(value)
+
+    def _utilization(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "utilization", answer["gpu"] / 100)
+        self.put(out, "memory_utilization", answer["memory"] / 100)
+
+    def _memory(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "memory_used_bytes", answer["used"])
+
+    def _power(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "power_watts", answer / 1000)
+
+    def _clock_mhz(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "sm_clock_mhz", answer)
+
+    def _celsius(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "celsius", answer)
+
+    def _events(self, answer: Any, out: dict[str, float]) -> None:
+        self.put(out, "clock_events", answer)
+        self.put(out, "power_capped", bool(answer & CAPPED))
+        self.put(out, "slowed", bool(answer & SLOWED))
+
+    def _pcie(self, answer: Any, out: dict[str, float]) -> None:
+        for field, name in zip(PCIE_FIELDS, ("pcie_sent_bytes_per_s", "pcie_received_bytes_per_s"), strict=True):
+            count = answer[str(field)]
+            if count is not None:
+                self.put(out, name, self._rates.per_s(name, self._clock(), count))
+
+    def _gpm(self, answer: Any, out: dict[str, float]) -> None:
+        for metric, name in GPM.items():
+            percent = answer.get(str(metric))
+            if percent is not None and 0 <= percent <= 100:
+                self.put(out, name, percent / 100)
+
+    def _held(self, answer: Any, out: dict[str, float]) -> None:
+        for one in answer:
+            if one["pid"] and one["usedGpuMemory"] is not None:
+                name = f"process.{one['pid']}.gpu_memory_bytes"
+                out[name] = out.get(name, 0) + one["usedGpuMemory"]
+
+    def _used(self, answer: Any, out: dict[str, float]) -> None:
+        busy: dict[int, list[int]] = {}
+        for one in answer:
+            if one["pid"] and 0 <= one["smUtil"] <= 100:
+                busy.setdefault(one["pid"], []).append(one["smUtil"])
+                self._seen_us = max(self._seen_us, one["timeStamp"])
+        for pid, percents in busy.items():
+            name = f"process.{pid}.gpu_utilization"
+            out[name] = out.get(name, 0.0) + sum(percents) / len(percents) / 100
+
+    _takes: ClassVar[dict[str, Callable[[_Gpu, Any, dict[str, float]], None]]] = {
+        "DeviceGetUtilizationRates": _utilization,
+        "DeviceGetMemoryInfo": _memory,
+        "DeviceGetPowerUsage": _power,
+        "DeviceGetClockInfo": _clock_mhz,
+        "DeviceGetTemperature": _celsius,
+        "DeviceGetCurrentClocksEventReasons": _events,
+        "DeviceGetCurrentClocksThrottleReasons": _events,
+        "DeviceGetFieldValues": _pcie,
+        "GpmMetrics": _gpm,
+        "DeviceGetComputeRunningProcesses_v3": _held,
+        "DeviceGetProcessUtilization": _used,
+    }

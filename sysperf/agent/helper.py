@@ -1,0 +1,229 @@
+"""The privileged helper: the only process of the service that may change a setting.
+
+systemd starts it when somebody connects to its socket, and it leaves when nobody has for 30 s and no lease is left. It
+knows six verbs (`sysperf.fix.remote`) over the knobs of the allow-list: no path, no command, no text of a client is ever
+written or run. It answers root and members of group `sysperf`, as the kernel names them (SO_PEERCRED, SO_PEERGROUPS).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import grp
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sysperf.changing import Changer, request, user
+from sysperf.fix import journal, process, remote, transaction
+from sysperf.fix.remote import Answer, Holding
+from sysperf.host import Host
+from sysperf.model.change import Keeper
+from sysperf.model.errors import SysperfError
+from sysperf.model.record import from_json, to_json
+
+GROUP = "sysperf"
+IDLE_S = 30.0
+MAX_CLIENTS = 16
+MAX_REQUEST_BYTES = 64 << 10
+REQUEST_S = 5.0
+_LOOK_S = 1.0
+_SO_PEERGROUPS = 59
+_MAX_GROUPS = 256
+"""As many as Python's getsockopt takes; who is in more than that is known by the first group only."""
+
+
+class Refused(SysperfError):
+    """This client may not."""
+
+
+class Peer:
+    """Who is on the other side, as the kernel says when it connected."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self.pid, self.uid, self.gid = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        self.groups = {self.gid, *_groups(door)}
+
+    def may_ask(self) -> bool:
+        """Root, and members of the group."""
+        if self.uid == 0:
+            return True
+        try:
+            return grp.getgrnam(GROUP).gr_gid in self.groups
+        except KeyError:
+            return False
+
+
+def _groups(door: socket.socket) -> array.array[int]:
+    groups = array.array("I")
+    with contextlib.suppress(OSError):
+        groups.frombytes(door.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS))
+    return groups
+
+
+class Helper:
+    """Serves one listening socket until it has been idle for `idle_s`."""
+
+    def __init__(self, listener: socket.socket, changer: Changer | None = None, *, idle_s: float = IDLE_S) -> None:
+        self._listener = listener
+        self._changer = changer or Changer()
+        self._idle_s = idle_s
+        self._clients = threading.BoundedSemaphore(MAX_CLIENTS)
+        self._busy = 0
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._answers: dict[type, Callable[[Any, Peer], Answer]] = {
+            remote.AskPlan: self._plan,
+            remote.AskApply: self._apply,
+            remote.AskRenew: self._renew,
+            remote.AskUndo: self._undo,
+            remote.AskList: self._list,
+            remote.AskVerify: self._verify,
+        }
+
+    def serve(self) -> None:
+        """Answer, end leases when they are over, leave when there is nothing left to do."""
+        self._recover()
+        while not self._idle():
+            ready, _, _ = select.select([self._listener], [], [], _LOOK_S)
+            if ready:
+                self._accept()
+            self._recover()
+
+    def _idle(self) -> bool:
+        with self._lock:
+            idle = not self._busy and time.monotonic() - self._last >= self._idle_s
+        return idle and not any(one.live and one.lease for one in self._changer.journal.transactions())
+
+    def _recover(self) -> None:
+        """End what is over. A journal that is locked or broken is tried again."""
+        try:
+            over = any(
+                one.state == "open" or (one.live and one.lease and journal.expired(one.lease))
+                for one in self._changer.journal.transactions()
+            )
+            for one in self._changer.recover() if over else ():
+                _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
+        except SysperfError as error:
+            _log(4, str(error))
+
+    def _accept(self) -> None:
+        door, _ = self._listener.accept()
+        if not self._clients.acquire(blocking=False):
+            door.close()
+            return
+        with self._lock:
+            self._busy += 1
+        threading.Thread(target=self._client, args=(door,), daemon=True).start()
+
+    def _client(self, door: socket.socket) -> None:
+        try:
+            with door, contextlib.suppress(OSError):
+                remote.send(door, to_json(self._answer(door)))
+        finally:
+            self._clients.release()
+            with self._lock:
+                self._busy -= 1
+                self._last = time.monotonic()
+
+    def _answer(self, door: socket.socket) -> Answer:
+        """What to say; every failure is an answer."""
+        try:
+            content = remote.receive(door, MAX_REQUEST_BYTES, REQUEST_S)  # before refusing, or the refusal would be lost with it
+            door.settimeout(REQUEST_S)
+            peer = Peer(door)
+            if not peer.may_ask():
+                _log(4, f"refused: user {peer.uid} is no member of group {GROUP}")
+                return Answer(
+                    problem=f"only root and members of group {GROUP} may ask", hint=f"sudo usermod -aG {GROUP} YOU, then log in again"
+                )
+            question = from_json(content, remote.Ask)
+            return self._answers[type(question)](question, peer)
+        except SysperfError as error:
+            return Answer(problem=str(error), hint=error.hint)
+        except (OSError, msgspec.MsgspecError, ValueError) as error:
+            return Answer(problem=f"not understood: {error}"[:500])
+
+    # ------------------------------------------------------------------ the verbs
+
+    def _plan(self, ask: remote.AskPlan, _peer: Peer) -> Answer:
+        return Answer(plan=self._changer.plan(ask.settings, force=ask.force))
+
+    def _apply(self, ask: remote.AskApply, peer: Peer) -> Answer:
+        if (ask.force or ask.persist) and peer.uid != 0:
+            raise Refused("only root may override an administrator's choice, or change what is set at every start", "run it with sudo")
+        planned = self._changer.plan(ask.settings, force=ask.force)
+        if ask.automatic:
+            planned = transaction.without_disowned(self._changer.journal, planned)
+        if not planned.changes:
+            return Answer(plan=planned)
+        asked = request(ask.why, lease_s=ask.lease_s, persist=ask.persist)._replace(
+            by=user(peer.uid), keep=_we_keep if ask.lease_s else None
+        )
+        done = transaction.apply(self._changer.host, self._changer.journal, planned, asked)
+        _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(one.change.shown() for one in done.steps)}")
+        return Answer(plan=planned, transaction=done)
+
+    def _renew(self, ask: remote.AskRenew, _peer: Peer) -> Answer:
+        return Answer(transaction=transaction.renew(self._changer.journal, ask.number, ask.lease_s))
+
+    def _undo(self, ask: remote.AskUndo, peer: Peer) -> Answer:
+        if ask.force and peer.uid != 0:
+            raise Refused("only root may override what somebody else has set since", "run it with sudo")
+        undone = transaction.undo(self._changer.host, self._changer.journal, ask.number, force=ask.force)
+        _log(5, f"transaction {ask.number} taken back for {user(peer.uid)}")
+        return Answer(undone=tuple(undone))
+
+    def _list(self, _ask: remote.AskList, _peer: Peer) -> Answer:
+        return Answer(transactions=tuple(self._changer.journal.transactions()))
+
+    def _verify(self, _ask: remote.AskVerify, _peer: Peer) -> Answer:
+        holdings = []
+        for one, standings in self._changer.transactions():
+            for index, standing in enumerate(standings):
+                if standing.verdict == "changed":
+                    reason = transaction.disown(self._changer.host, self._changer.journal, one.number, index)
+                    _log(4, f"{standing.step.change.target}: {reason}; sysperf leaves it alone now")
+                holdings.append(Holding(one.number, index, standing.now, standing.verdict))
+        return Answer(holdings=tuple(holdings))
+
+
+def _we_keep(_number: int) -> Keeper:
+    """The helper itself ends the lease."""
+    return Keeper(os.getpid(), process.born(Host(), os.getpid()), is_helper=True)
+
+
+def inherited() -> socket.socket | None:
+    """The socket that systemd listens on for us (sd_listen_fds), or none."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    return socket.socket(fileno=3)
+
+
+def listen(path: str) -> socket.socket:
+    """A socket of our own; group `sysperf` may connect. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    with contextlib.suppress(KeyError, PermissionError):
+        os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
+        os.chmod(path, 0o660)
+    listener.listen(MAX_CLIENTS)
+    return listener
+
+
+def _log(priority: int, text: str) -> None:
+    """A line for the journal, with its priority as sd-daemon(3) writes it."""
+    sys.stderr.write(f"<{priority}>{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,346 @@
+"""What the machine does right now: cheap numbers out of files that stay open.
+
+Reads   /proc/{stat,meminfo,vmstat,diskstats,uptime}  /proc/net/dev  /proc/pressure/{cpu,memory,io}
+        /sys/class/net/*/device  /sys/block/*/device  /sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq
+        <group>/cpu.stat of the groups in which PyTorch runs
+Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/accounting/psi.html
+        https://docs.kernel.org/admin-guide/iostats.html
+
+A number that cannot be read is left out, and `problems` says why. Shares are from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from sysperf.agent.files import Kept
+
+METERS: Mapping[str, str] = {
+    # series, with a star for a number: what it says
+    "cpu.busy": "share of all CPUs' time that was used; waiting for disks is not use",
+    "cpu.user": "share of all CPUs' time spent in programs",
+    "cpu.system": "share of all CPUs' time spent in the kernel",
+    "cpu.iowait": "share of all CPUs' time idle while a program of that CPU waited for a disk",
+    "cpu.irq": "share of all CPUs' time spent in interrupts",
+    "cpu.steal": "share of all CPUs' time that the hypervisor gave to others",
+    "cpu.frequency_mhz": "mean clock of up to 8 CPUs",
+    "cpu.runnable": "tasks that run or wait for a CPU",
+    "memory.available_bytes": "memory that programs can get without swapping",
+    "memory.dirty_bytes": "file data that waits to be written",
+    "memory.swap_used_bytes": "swap in use",
+    "memory.major_faults_per_s": "page faults that had to read from a disk, each second",
+    "memory.swap_in_bytes_per_s": "memory read back from swap each second",
+    "memory.swap_out_bytes_per_s": "memory written to swap each second",
+    "memory.oom_kills": "programs that the kernel killed for memory since it started",
+    "numa.misses_per_s": "pages that were wanted on another node than they were given on, each second",
+    "numa.hint_faults_per_s": "page faults that automatic NUMA balancing caused, each second",
+    "numa.migrated_pages_per_s": "pages that automatic NUMA balancing moved, each second",
+    "pressure.cpu.some_avg10": "share of the last 10 s in which some task waited for a CPU",
+    "pressure.memory.some_avg10": "share of the last 10 s in which some task waited for memory",
+    "pressure.memory.full_avg10": "share of the last 10 s in which all tasks waited for memory",
+    "pressure.io.some_avg10": "share of the last 10 s in which some task waited for I/O",
+    "pressure.io.full_avg10": "share of the last 10 s in which all tasks waited for I/O",
+    "network.received_bytes_per_s": "bytes received each second by network cards",
+    "network.sent_bytes_per_s": "bytes sent each second by network cards",
+    "disk.read_bytes_per_s": "bytes read from disks each second",
+    "disk.written_bytes_per_s": "bytes written to disks each second",
+    "disk.busy": "share of the time in which the busiest disk had work",
+    "cgroup.throttled_cpus": "CPUs' worth of time that quotas took from the groups in which PyTorch runs",
+    "process.*.cpu": "CPUs that the process used: 1.5 is one and a half",
+    "process.*.main_run": "share of the time in which its main thread ran",
+    "process.*.main_wait": "share of the time in which its main thread was ready and had no CPU",
+    "process.*.wait": "share of its threads' ready time in which they had no CPU",
+    "process.*.threads": "threads",
+    "process.*.rss_bytes": "resident memory",
+    "process.*.minor_faults_per_s": "page faults without I/O each second",
+    "process.*.major_faults_per_s": "page faults with I/O each second",
+    "process.*.read_bytes_per_s": "bytes each second that it had read from storage",
+    "process.*.blocked": "share of the samples in which its main thread waited for a disk or a driver (state D)",
+    "process.*.workers": "DataLoader workers",
+    "process.*.workers_cpu": "CPUs that its DataLoader workers used",
+    "process.*.gpu_memory_bytes": "GPU memory that it holds",
+    "process.*.gpu_utilization": "share of the time in which a kernel of it ran, summed over GPUs",
+    "gpu.*.utilization": "share of the time in which any kernel ran: no measure of how well",
+    "gpu.*.memory_utilization": "share of the time in which its memory was read or written",
+    "gpu.*.memory_used_bytes": "GPU memory in use",
+    "gpu.*.power_watts": "power drawn",
+    "gpu.*.sm_clock_mhz": "clock of the streaming multiprocessors",
+    "gpu.*.celsius": "temperature",
+    "gpu.*.clock_events": "why the clocks are not at their highest, as NVML's bits",
+    "gpu.*.power_capped": "1 while the power limit holds the clocks down",
+    "gpu.*.slowed": "1 while heat, a power brake or hardware holds the clocks down",
+    "gpu.*.pcie_received_bytes_per_s": "bytes each second over PCIe to the GPU",
+    "gpu.*.pcie_sent_bytes_per_s": "bytes each second over PCIe from the GPU",
+    "gpu.*.sm_active": "share of the streaming multiprocessors' time with work (Hopper and newer)",
+    "gpu.*.sm_occupancy": "warps in flight as a share of the most possible (Hopper and newer)",
+    "gpu.*.tensor_active": "share of the time in which tensor cores worked (Hopper and newer)",
+    "gpu.*.dram_active": "share of the memory bandwidth in use (Hopper and newer)",
+    "agent.cpu": "share of one CPU that the agent itself used",
+    "agent.rss_bytes": "resident memory of the agent itself",
+    "agent.late_s": "how late the last sample was",
+}
+
+SLOW_S = 10.0
+"""What seldom changes, or costs an interrupt on each CPU, is read this often."""
+FEW_CPUS = 8
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+SECTOR_BYTES = 512  # of diskstats, whatever the disk's own sectors are
+
+
+def describe(name: str) -> str:
+    """What a series says; empty for one that nobody documented."""
+    if name in METERS:
+        return METERS[name]
+    return next((doc for pattern, doc in METERS.items() if "*" in pattern and fnmatchcase(name, pattern)), "")
+
+
+class Rates:
+    """Counters turned into changes per second. The first reading, and one that ran backwards, gives none."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def per_s(self, name: str, at: float, count: float) -> float | None:
+        last = self._last.get(name)
+        self._last[name] = (at, count)
+        if last is None or at <= last[0] or count < last[1]:
+            return None
+        return (count - last[1]) / (at - last[0])
+
+
+class System:
+    """Meters of the machine as a whole."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, root: str = "") -> None:
+        self._clock = clock
+        self._root = root
+        self._rates = Rates()
+        self._kept: dict[str, Kept] = {}
+        self._cpu_last: tuple[int, ...] = ()
+        self._cpus_last: dict[int, tuple[int, int]] = {}
+        self._slow_at = -SLOW_S
+        self._cards: frozenset[str] | None = None
+        self._disks: frozenset[str] | None = None
+        self._groups: tuple[str, ...] = ()
+        self._policies: list[str] | None = None
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Files that cannot be read, with the reason."""
+        return {path: kept.problem for path, kept in self._kept.items() if kept.problem}
+
+    def sample(self) -> dict[str, float]:
+        """All meters that can be read now."""
+        out: dict[str, float] = {}
+        at = self._clock()
+        slow = at - self._slow_at >= SLOW_S
+        if slow:
+            self._slow_at = at
+            self._hardware()
+        for path, parse in (
+            ("/proc/stat", self._stat),
+            ("/proc/meminfo", self._meminfo),
+            ("/proc/vmstat", self._vmstat),
+            ("/proc/net/dev", self._network),
+            ("/proc/diskstats", self._disk),
+        ):
+            data = self._file(path).read_if_cheap()
+            if data is not None:
+                _guarded(self._file(path), parse, data, out)
+        self._pressure(out)
+        self._throttled(out)
+        if slow:
+            self._frequency(out)
+        return out
+
+    def per_cpu(self) -> dict[int, float]:
+        """The busy share of each CPU since the last call; empty on the first. For a view that is open only."""
+        busy: dict[int, float] = {}
+        for line in (self._file("/proc/stat").read() or b"").splitlines():
+            name, *numbers = line.split()
+            if not name.startswith(b"cpu") or not name[3:].isdigit():
+                continue
+            cpu, ticks = int(name[3:]), [int(one) for one in numbers[:8] if one.isdigit()]
+            if len(ticks) < 5:
+                continue
+            total, idle = sum(ticks), ticks[3] + ticks[4]
+            before = self._cpus_last.get(cpu)
+            self._cpus_last[cpu] = (total, idle)
+            if before and total > before[0]:
+                busy[cpu] = min(1.0, max(0.0, 1 - (idle - before[1]) / (total - before[0])))
+        return busy
+
+    def watch_groups(self, files: Iterable[str]) -> None:
+        """The cpu.stat files of the groups in which PyTorch runs and whose quota can stop it."""
+        groups = tuple(sorted(set(files)))[:64]
+        for path in set(self._groups) - set(groups):
+            self._kept.pop(path).close() if path in self._kept else None
+        self._groups = groups
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            kept.close()
+        self._kept.clear()
+
+    # ------------------------------------------------------------------ inside
+
+    def _file(self, path: str) -> Kept:
+        kept = self._kept.get(path)
+        if kept is None:
+            kept = self._kept[path] = Kept(self._root + path, self._clock)
+        return kept
+
+    def _rate(self, out: dict[str, float], name: str, count: float, scale: float = 1.0) -> None:
+        rate = self._rates.per_s(name, self._clock(), count)
+        if rate is not None:
+            out[name] = rate * scale
+
+    def _stat(self, data: bytes, out: dict[str, float]) -> None:
+        ticks = tuple(int(one) for one in data[: data.index(b"\n")].split()[1:9])
+        before, self._cpu_last = self._cpu_last, ticks
+        if len(before) == len(ticks) and sum(ticks) > sum(before):
+            user, nice, system, idle, iowait, irq, softirq, steal, *_ = (now - then for now, then in zip(ticks, before, strict=True))
+            total = max(1, sum(ticks) - sum(before))
+            for name, spent in (
+                ("busy", total - idle - iowait),
+                ("user", user + nice),
+                ("system", system),
+                ("iowait", iowait),
+                ("irq", irq + softirq),
+                ("steal", steal),
+            ):
+                out[f"cpu.{name}"] = min(1.0, max(0.0, spent / total))
+        running = _field(data, b"procs_running ")
+        if running is not None:
+            out["cpu.runnable"] = running
+
+    def _meminfo(self, data: bytes, out: dict[str, float]) -> None:
+        for name, field in (("available", b"MemAvailable:"), ("dirty", b"Dirty:")):
+            kib = _field(data, field)
+            if kib is not None:
+                out[f"memory.{name}_bytes"] = kib << 10
+        total, free = _field(data, b"SwapTotal:"), _field(data, b"SwapFree:")
+        if total is not None and free is not None:
+            out["memory.swap_used_bytes"] = max(0, total - free) << 10
+
+    def _vmstat(self, data: bytes, out: dict[str, float]) -> None:
+        for name, field, scale in (
+            ("memory.major_faults_per_s", b"\npgmajfault ", 1),
+            ("memory.swap_in_bytes_per_s", b"\npswpin ", PAGE_BYTES),
+            ("memory.swap_out_bytes_per_s", b"\npswpout ", PAGE_BYTES),
+            ("numa.misses_per_s", b"\nnuma_miss ", 1),
+            ("numa.hint_faults_per_s", b"\nnuma_hint_faults ", 1),
+            ("numa.migrated_pages_per_s", b"\nnuma_pages_migrated ", 1),
+        ):
+            count = _field(data, field)
+            if count is not None:
+                self._rate(out, name, count, scale)
+        kills = _field(data, b"\noom_kill ")
+        if kills is not None:
+            out["memory.oom_kills"] = kills
+
+    def _network(self, data: bytes, out: dict[str, float]) -> None:
+        received = sent = 0
+        for line in data.splitlines()[2:]:
+            name, _, numbers = line.partition(b":")
+            card = name.strip().decode("utf-8", "replace")
+            words = numbers.split()
+            if len(words) >= 9 and (card in self._cards if self._cards else card != "lo"):
+                received += int(words[0])
+                sent += int(words[8])
+        self._rate(out, "network.received_bytes_per_s", received)
+        self._rate(out, "network.sent_bytes_per_s", sent)
+
+    def _disk(self, data: bytes, out: dict[str, float]) -> None:
+        read = written = 0
+        busiest: float | None = None
+        for line in data.splitlines():
+            words = line.split()
+            if len(words) < 13 or words[2].decode("utf-8", "replace") not in (self._disks or ()):
+                continue
+            read += int(words[5])
+            written += int(words[9])
+            busy = self._rates.per_s(f"busy {words[2]!r}", self._clock(), int(words[12]) / 1000)
+            busiest = busy if busiest is None or (busy is not None and busy > busiest) else busiest
+        if self._disks:
+            self._rate(out, "disk.read_bytes_per_s", read, SECTOR_BYTES)
+            self._rate(out, "disk.written_bytes_per_s", written, SECTOR_BYTES)
+        if busiest is not None:
+            out["disk.busy"] = min(1.0, busiest)
+
+    def _pressure(self, out: dict[str, float]) -> None:
+        for resource, kinds in (("cpu", (b"some",)), ("memory", (b"some", b"full")), ("io", (b"some", b"full"))):
+            kept = self._file(f"/proc/pressure/{resource}")
+            data = kept.read()
+            for line in (data or b"").splitlines():
+                kind, _, rest = line.partition(b" avg10=")
+                if kind in kinds:
+                    share = _decimal(rest)
+                    if share is not None:
+                        out[f"pressure.{resource}.{kind.decode()}_avg10"] = min(1.0, share / 100)
+
+    def _throttled(self, out: dict[str, float]) -> None:
+        taken: list[float] = []
+        for path in self._groups:
+            data = self._file(path).read() or b""
+            spent_us = _field(data, b"throttled_usec ")
+            spent_ns = _field(data, b"throttled_time ") if spent_us is None else None
+            seconds = spent_us / 1e6 if spent_us is not None else spent_ns / 1e9 if spent_ns is not None else None
+            if seconds is not None and (rate := self._rates.per_s(path, self._clock(), seconds)) is not None:
+                taken.append(rate)
+        if taken:
+            out["cgroup.throttled_cpus"] = sum(taken)
+
+    def _frequency(self, out: dict[str, float]) -> None:
+        clocks = [int(data) for path in self._policies or () if (data := self._file(path).read()) is not None and data.strip().isdigit()]
+        if clocks:
+            out["cpu.frequency_mhz"] = sum(clocks) / len(clocks) / 1000
+
+    def _hardware(self) -> None:
+        """Which names are hardware: a bridge, a bond or a partition would count the same bytes twice."""
+        self._cards = self._with_device("/sys/class/net")
+        self._disks = self._with_device("/sys/block")
+        if self._policies is None:
+            names = sorted(name for name in self._names("/sys/devices/system/cpu/cpufreq") if name.startswith("policy"))
+            step = max(1, -(-len(names) // FEW_CPUS))
+            self._policies = [f"/sys/devices/system/cpu/cpufreq/{name}/scaling_cur_freq" for name in names[::step]]
+
+    def _with_device(self, folder: str) -> frozenset[str]:
+        return frozenset(name for name in self._names(folder) if os.access(f"{self._root}{folder}/{name}/device", os.F_OK))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._root + folder)[:4096]
+        except OSError:
+            return []
+
+
+def _guarded(kept: Kept, parse: Callable[[bytes, dict[str, float]], None], data: bytes, out: dict[str, float]) -> None:
+    """A file of another shape than the kernel documents is a problem of that file, not of the agent."""
+    try:
+        parse(data, out)
+    except (ValueError, IndexError, OverflowError) as error:
+        kept.problem = f"not as documented: {error}"[:200]
+
+
+def _field(data: bytes, name: bytes) -> int | None:
+    """The number behind a name in a file of names and numbers."""
+    at = data.find(name)
+    if at < 0:
+        return None
+    start = at + len(name)
+    words = data[start : start + 32].split(None, 1)
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+def _decimal(text: bytes) -> float | None:
+    try:
+        number = float(text.partition(b" ")[0])
+    except ValueError:
+        return None
+    return number if 0 <= number < 1e18 else None

@@ -1,0 +1,217 @@
+"""Everything the agent shows, as Prometheus metrics.
+
+A meter's name becomes the metric's: ``gpu.0.power_watts`` is ``sysperf_gpu_power_watts{gpu="0"}``. Units are the base ones
+of Prometheus: seconds, bytes, hertz, and ratios from 0 to 1. Only PyTorch processes have series of their own, and of
+these only as many as the agent watches.
+
+Names  https://prometheus.io/docs/practices/naming/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from sysperf.agent.board import Board, Held, Status
+from sysperf.agent.meters import METERS
+from sysperf.model.rule import SEVERITIES
+from sysperf.model.snapshot import Snapshot
+from sysperf.model.text import neutral
+from sysperf.report.machine import facts, look
+from sysperf.report.prometheus import Sample, areas, family, findings, gauge, name_of
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+ITEMS = ("gpu", "process")
+"""Areas whose series carry a number: ``gpu.0.…``, ``process.4242.…``."""
+
+_UNITS = {
+    # end of a meter's name: end of the metric's name, and its value in that unit
+    "_bytes_per_s": ("_bytes_per_second", 1.0),
+    "_per_s": ("_per_second", 1.0),
+    "_bytes": ("_bytes", 1.0),
+    "_watts": ("_watts", 1.0),
+    "_mhz": ("_hertz", 1e6),
+    "_ms": ("_seconds", 1e-3),
+    "_s": ("_seconds", 1.0),
+    "_percent": ("_ratio", 1e-2),
+    "_celsius": ("_celsius", 1.0),
+}
+_SPECIAL = {
+    "memory.oom_kills": "memory_oom_kills_total",
+    "process.*.cpu": "process_cpus",
+    "process.*.workers_cpu": "process_worker_cpus",
+    "agent.rss_bytes": "agent_resident_memory_bytes",
+    "gpu.*.power_capped": "gpu_power_capped",
+    "gpu.*.slowed": "gpu_slowed",
+    "gpu.*.celsius": "gpu_temperature_celsius",
+}
+
+
+class Metric(NamedTuple):
+    """What a meter is called in Prometheus."""
+
+    name: str
+    doc: str
+    factor: float = 1.0
+    kind: Literal["gauge", "counter"] = "gauge"
+
+
+@cache
+def metric(pattern: str) -> Metric:
+    """The metric of a documented meter, with a star for the number in its name."""
+    doc = METERS[pattern]
+    doc = f"{doc[0].upper()}{doc[1:]}."
+    words = "_".join(part for part in pattern.split(".") if part != "*")
+    if pattern in _SPECIAL:
+        name = _SPECIAL[pattern]
+        return Metric(name, doc, kind="counter" if name.endswith("_total") else "gauge")
+    for ending, (unit, factor) in _UNITS.items():
+        if words.endswith(ending):
+            return Metric(words.removesuffix(ending) + unit, doc, factor)
+    return Metric(f"{words}_ratio" if _is_share(pattern) else words, doc)
+
+
+def _is_share(pattern: str) -> bool:
+    return "share of" in METERS[pattern]
+
+
+def split(series: str) -> tuple[str, str]:
+    """(pattern, number) of a meter's name: ``gpu.0.celsius`` is ``gpu.*.celsius`` of 0."""
+    area, _, rest = series.partition(".")
+    number, _, what = rest.partition(".")
+    return (f"{area}.*.{what}", number) if area in ITEMS and what else (series, "")
+
+
+def render(board: Board) -> str:
+    """All metrics, as text."""
+    snapshot, status = board.snapshot(), board.status()
+    families = [
+        *findings([held.outcome for held in board.findings() if held.state == "active"]),
+        *_since(board.findings()),
+        *_meters(board.meters(), _labels(snapshot, board.processes())),
+        *_machine(snapshot, board.processes()),
+        *(areas(snapshot) if snapshot else ()),
+        *_changes(board.changes()),
+        *_agent(status, board),
+    ]
+    return "".join(families)
+
+
+def _since(held: Iterable[Held]) -> list[str]:
+    known = [one for one in held if one.state == "active"]
+    gone = [one for one in held if one.state == "gone"]
+    counts = [one.outcome.severity for one in gone]
+    return [
+        gauge(
+            "finding_first_seen_timestamp_seconds", "When a finding held first.", [(name_of(one.outcome), one.first_seen) for one in known]
+        ),
+        gauge(
+            "findings_gone",
+            "Findings that are gone since a short while.",
+            [({"severity": name}, counts.count(name)) for name in SEVERITIES],
+        ),
+    ]
+
+
+Labels = Mapping[tuple[str, str], dict[str, str]]
+
+
+def _labels(snapshot: Snapshot | None, processes: Iterable[Any]) -> Labels:
+    """What tells one GPU or process from another: (area, number) to labels."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for device in _devices(snapshot):
+        found["gpu", str(look(device, "index"))] = {"gpu": str(look(device, "index")), "bus_id": str(look(device, "bus_id") or "")}
+    for process in processes:
+        pid = str(_of(process, "pid"))
+        found["process", pid] = {"pid": pid, "name": str(_of(process, "name") or "")}
+    return found
+
+
+def _of(process: Any, field: str) -> Any:
+    """A fact of a process, which may lie beside its meters."""
+    value = look(process, field)
+    return look(process, "process", field) if value is None else value
+
+
+def _devices(snapshot: Snapshot | None) -> tuple[Any, ...]:
+    return tuple(look(facts(snapshot, "gpu"), "devices") or ()) if snapshot else ()
+
+
+def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
+    """A family a meter; those that nobody documented share one."""
+    found: dict[Metric, list[Sample]] = {}
+    other: list[Sample] = []
+    for series, value in meters.items():
+        pattern, number = split(series)
+        if not math.isfinite(value):
+            continue
+        if pattern not in METERS:
+            other.append(({"series": series}, value))
+            continue
+        known = metric(pattern)
+        found.setdefault(known, []).append((_label(pattern, number, labels), value * known.factor))
+    families = [family(one.name, one.doc, samples, one.kind) for one, samples in found.items()]
+    return [*families, gauge("meter", "Meters without a name of their own.", other)]
+
+
+def _label(pattern: str, number: str, labels: Labels) -> dict[str, str]:
+    area = pattern.partition(".")[0]
+    if area not in ITEMS:
+        return {}
+    unnamed = {"gpu": number, "bus_id": ""} if area == "gpu" else {"pid": number, "name": ""}
+    return labels.get((area, number), unnamed)
+
+
+def _machine(snapshot: Snapshot | None, processes: Iterable[Any]) -> list[str]:
+    """Facts that meters are compared with."""
+    memory = look(facts(snapshot, "memory"), "total_bytes") if snapshot else None
+    gpus = [({"gpu": str(look(one, "index")), "bus_id": str(look(one, "bus_id") or "")}, one) for one in _devices(snapshot)]
+    running = [({"pid": str(_of(one, "pid")), "name": str(_of(one, "name") or "")}, one) for one in processes]
+    return [
+        gauge("memory_total_bytes", "Memory of the machine.", [] if memory is None else [({}, memory)]),
+        gauge("gpu_info", "A GPU.", [({**labels, "name": str(look(one, "name") or "")}, 1) for labels, one in gpus]),
+        gauge(
+            "gpu_memory_total_bytes",
+            "Memory of the GPU.",
+            [(labels, total) for labels, one in gpus if (total := look(one, "memory_total_bytes")) is not None],
+        ),
+        gauge(
+            "process_info",
+            "A PyTorch process.",
+            [({**labels, "torch": str(_of(one, "torch_version") or "")}, 1) for labels, one in running],
+        ),
+        gauge(
+            "process_start_time_seconds",
+            "When the process started, in Unix time.",
+            [(labels, started) for labels, one in running if (started := _of(one, "started_at")) is not None],
+        ),
+        gauge("processes", "PyTorch processes.", [({}, len(running))]),
+    ]
+
+
+def _changes(changes: Iterable[Any]) -> list[str]:
+    states = [neutral(str(look(one, "state"))) for one in changes]
+    return [
+        gauge("changes", "Changes that sysperf made on this machine.", [({"state": one}, states.count(one)) for one in sorted(set(states))])
+    ]
+
+
+def _agent(status: Status, board: Board) -> list[str]:
+    cost = status.cost
+    families = [
+        gauge("build_info", "The version of the agent.", [({"version": status.version, "mode": status.mode}, 1)]),
+        gauge("agent_start_time_seconds", "When the agent started, in Unix time.", [({}, status.started_at)]),
+        family("agent_samples_total", "Samples taken.", [({}, status.samples)], "counter"),
+        gauge("agent_clients", "Connections to the agent's socket.", [({}, status.clients)]),
+        gauge("agent_problems", "What does not work; GET /v1/status says what.", [({}, len(status.problems))]),
+        gauge("agent_history_bytes", "Size of the history.", [({}, board.store.size_bytes())]),
+        gauge("agent_history_healthy", "1 while nothing is wrong with the history file.", [({}, not status.store_problem)]),
+    ]
+    if cost.cpu_s is not None:
+        families.append(family("agent_cpu_seconds_total", "CPU time that the agent used.", [({}, cost.cpu_s)], "counter"))
+    if cost.rss_bytes is not None and "agent.rss_bytes" not in board.meters():
+        families.append(gauge(_SPECIAL["agent.rss_bytes"], metric("agent.rss_bytes").doc, [({}, cost.rss_bytes)]))
+    return families

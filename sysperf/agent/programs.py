@@ -1,0 +1,222 @@
+"""What each PyTorch process does right now: its CPU time, waits, faults and reads, from descriptors that stay open.
+
+Reads   /proc/[pid]/{stat,schedstat,io}  /proc/[pid]/task/[pid]/children  /proc/[pid]/task/*/schedstat
+        and the stat of DataLoader workers
+Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/scheduler/sched-stats.html
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from sysperf.agent.files import Kept
+from sysperf.agent.meters import PAGE_BYTES, Rates
+from sysperf.collect.family import TICKS_PER_S, WORKER
+
+SLOW_S = 15.0
+"""Threads and workers are many: they are looked at this often."""
+MOST_PROGRAMS = 128
+MOST_THREADS = 32
+MOST_CHILDREN = 256
+NS = 1e-9
+
+
+class Programs:
+    """Meters of all known PyTorch processes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, root: str = "") -> None:
+        self._clock = clock
+        self._root = root
+        self._programs: dict[int, _Program] = {}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(self._programs)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        return {kept.path: kept.problem for program in self._programs.values() for kept in program.kept if kept.problem}
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """These and no others, the first ones where there are very many."""
+        wanted = list(dict.fromkeys(pids))[:MOST_PROGRAMS]
+        for pid in self._programs.keys() - set(wanted):
+            self.forget(pid)
+        for pid in wanted:
+            if pid not in self._programs:
+                self._programs[pid] = _Program(pid, self._clock, self._root)
+
+    def forget(self, pid: int) -> None:
+        program = self._programs.pop(pid, None)
+        if program is not None:
+            program.close()
+
+    def sample(self) -> tuple[dict[str, float], list[int]]:
+        """(the meters, the processes that ended)."""
+        out: dict[str, float] = {}
+        gone = [pid for pid, program in self._programs.items() if not program.sample(out)]
+        for pid in gone:
+            self.forget(pid)
+        return out, gone
+
+    def close(self) -> None:
+        self.watch(())
+
+
+class _Stat(NamedTuple):
+    """What we use of a process's stat."""
+
+    comm: bytes
+    state: bytes
+    minor_faults: int
+    major_faults: int
+    ticks: int
+    threads: int
+    rss_pages: int
+
+
+class _Program:
+    """Meters of one process."""
+
+    __slots__ = ("_base", "_clock", "_io", "_names", "_prefix", "_rates", "_schedstat", "_slow_at", "_stat", "_threads", "kept", "pid")
+
+    def __init__(self, pid: int, clock: Callable[[], float], root: str) -> None:
+        self.pid = pid
+        self._clock = clock
+        self._base = f"{root}/proc/{pid}"
+        self._prefix = f"process.{pid}."
+        self._rates = Rates()
+        self._stat, self._schedstat, self._io = self.kept = tuple(
+            Kept(f"{self._base}/{name}", clock) for name in ("stat", "schedstat", "io")
+        )
+        self._slow_at = clock() - SLOW_S + pid % 8  # not all in the same second
+        self._threads: dict[str, tuple[int, int]] = {}
+        self._names: dict[str, bytes] = {}
+
+    def sample(self, out: dict[str, float]) -> bool:
+        """Add the meters; False when the process ended."""
+        data = self._stat.read()
+        stat = _parsed(data) if data else None
+        if stat is None:
+            return not self._stat.gone
+        if stat.state in b"ZX":
+            return False
+        at, prefix = self._clock(), self._prefix
+        out[f"{prefix}threads"] = stat.threads
+        out[f"{prefix}rss_bytes"] = stat.rss_pages * PAGE_BYTES
+        out[f"{prefix}blocked"] = float(stat.state == b"D")
+        self._rate(out, "cpu", at, stat.ticks / TICKS_PER_S)
+        self._rate(out, "minor_faults_per_s", at, stat.minor_faults)
+        self._rate(out, "major_faults_per_s", at, stat.major_faults)
+        words = (self._schedstat.read() or b"").split()
+        if len(words) >= 2 and words[0].isdigit() and words[1].isdigit():
+            self._rate(out, "main_run", at, int(words[0]) * NS, most=1.0)
+            self._rate(out, "main_wait", at, int(words[1]) * NS, most=1.0)
+        _, found, rest = (self._io.read() or b"").partition(b"read_bytes: ")
+        if found and (read := rest.split(b"\n", 1)[0]).isdigit():
+            self._rate(out, "read_bytes_per_s", at, int(read))
+        if at - self._slow_at >= SLOW_S:
+            self._slow_at = at
+            self._wait(out)
+            self._workers(out, at)
+        return True
+
+    def close(self) -> None:
+        for kept in self.kept:
+            kept.close()
+
+    def _rate(self, out: dict[str, float], name: str, at: float, count: float, most: float = 1e18) -> None:
+        rate = self._rates.per_s(name, at, count)
+        if rate is not None:
+            out[self._prefix + name] = min(most, rate)
+
+    def _wait(self, out: dict[str, float]) -> None:
+        """Ready threads without a CPU: the sum over the first threads, as those of an OpenMP team wait for each other."""
+        before, self._threads = self._threads, {}
+        ran = waited = 0
+        for tid in _names(f"{self._base}/task")[:MOST_THREADS]:
+            words = _read(f"{self._base}/task/{tid}/schedstat").split()
+            if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+                continue
+            now = self._threads[tid] = (int(words[0]), int(words[1]))
+            if tid in before:
+                ran += max(0, now[0] - before[tid][0])
+                waited += max(0, now[1] - before[tid][1])
+        if ran + waited:
+            out[f"{self._prefix}wait"] = waited / (ran + waited)
+
+    def _workers(self, out: dict[str, float], at: float) -> None:
+        """DataLoader workers: children, or children of a fork server."""
+        workers, used, complete = 0, 0.0, True
+        children = self._children(str(self.pid))
+        if children is None:
+            return
+        before, self._names = self._names, {}
+        for child in children:
+            comm = self._comm(child, before)
+            for pid in (child,) if comm == WORKER.encode() else self._served(child, comm, before):
+                stat = _parsed(_read(f"/proc/{pid}/stat"))
+                if stat is None:
+                    continue
+                workers += 1
+                rate = self._rates.per_s(f"worker {pid}", at, stat.ticks / TICKS_PER_S)
+                complete = complete and rate is not None
+                used += rate or 0.0
+        out[f"{self._prefix}workers"] = workers
+        if complete and workers:
+            out[f"{self._prefix}workers_cpu"] = used
+
+    def _served(self, pid: str, comm: bytes, before: dict[str, bytes]) -> list[str]:
+        """The workers below a fork server, which is a Python without PyTorch's name."""
+        if not comm.startswith(b"python"):
+            return []
+        return [child for child in self._children(pid) or [] if self._comm(child, before) == WORKER.encode()]
+
+    def _children(self, pid: str) -> list[str] | None:
+        raw = _read(f"/proc/{pid}/task/{pid}/children", absent=b"?")
+        return None if raw == b"?" else [word.decode() for word in raw.split()[:MOST_CHILDREN] if word.isdigit()]
+
+    def _comm(self, pid: str, before: dict[str, bytes]) -> bytes:
+        """The name of a child. A worker gets its name a moment after its start, so only that name is taken as final."""
+        comm = before.get(pid, b"")
+        if comm != WORKER.encode():
+            stat = _parsed(_read(f"/proc/{pid}/stat"))
+            comm = stat.comm if stat else b""
+        self._names[pid] = comm
+        return comm
+
+
+def _parsed(raw: bytes) -> _Stat | None:
+    head, found, tail = raw.rpartition(b")")
+    rest = tail.split()
+    if not found or len(rest) < 22:
+        return None
+    try:
+        return _Stat(
+            head.partition(b" (")[2], rest[0], int(rest[7]), int(rest[9]), int(rest[11]) + int(rest[12]), int(rest[17]), int(rest[21])
+        )
+    except ValueError:
+        return None
+
+
+def _read(path: str, absent: bytes = b"") -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return absent
+    try:
+        return os.read(handle, 4096)
+    except OSError:
+        return absent
+    finally:
+        os.close(handle)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

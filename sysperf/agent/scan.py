@@ -1,0 +1,196 @@
+"""Which processes run PyTorch: found early, without looking at all others again and again.
+
+Reads   /proc/[pid]/{statm,stat,maps}
+Kernel  https://docs.kernel.org/filesystems/proc.html
+
+A process is looked at when it is new, then ever less often. Its map of files is read only when it is large enough for
+libtorch, and again only when it grew by as much: PyTorch may be imported hours after the start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sysperf.agent.meters import PAGE_BYTES
+from sysperf.collect.family import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
+from sysperf.collect.maps import torch_mapped
+from sysperf.host.tree import Live
+
+NEVER = float("inf")
+SOON_S = 10.0
+"""A new process is looked at in each scan at first."""
+YOUNG_S = 60.0
+LATEST_S = 60.0
+"""The longest time between two looks at a process where there are few."""
+LOOKS_PER_S = 16.0
+"""With more processes than this allows, each is looked at less often: one look costs some 10 µs."""
+AGAIN_S = 600.0
+GROWN_PAGES = (200 << 20) // PAGE_BYTES
+SMALLEST_PAGES = SMALLEST_BYTES // PAGE_BYTES
+MOST_PIDS = 65_536
+
+
+class Change(NamedTuple):
+    """What a scan found."""
+
+    started: tuple[int, ...]
+    """Processes with PyTorch that nobody knew and that are no helpers of known ones."""
+    ended: tuple[int, ...]
+
+
+class _Look:
+    """What we remember of one process."""
+
+    __slots__ = ("delay_s", "due", "first", "mapped_pages", "torch")
+
+    def __init__(self, now: float) -> None:
+        self.first = now
+        self.due = now
+        self.delay_s = SOON_S
+        self.mapped_pages = 0
+        self.torch = False
+
+
+class Scanner:
+    """The processes of this machine that map libtorch, and their helpers."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._looks: dict[int, _Look] = {}
+        self.torch: set[int] = set()
+        self.unreadable: set[int] = set()
+        self.problem = ""
+
+    @property
+    def count(self) -> int:
+        """Processes on this machine."""
+        return len(self._looks)
+
+    def scan(self) -> Change:
+        """Look at what is new or due."""
+        pids = self._pids()
+        if pids is None:
+            return Change((), ())
+        now = self._clock()
+        ended = [pid for pid in self._looks if pid not in pids]
+        lost = tuple(pid for pid in ended if pid in self.torch)
+        for pid in ended:
+            self.forget(pid)
+        started: list[int] = []
+        for pid in sorted(pids):
+            look = self._looks.get(pid)
+            if look is None:
+                look = self._looks[pid] = _Look(now)
+            if look.due <= now and self._look(pid, look, now):
+                started.append(pid)
+        return Change(tuple(started), lost)
+
+    def forget(self, pid: int) -> None:
+        """The process ended."""
+        self._looks.pop(pid, None)
+        self.torch.discard(pid)
+        self.unreadable.discard(pid)
+
+    def tree(self) -> Live:
+        """This machine for the collector of processes: only those that run PyTorch are listed."""
+        return _Narrow(sorted(self.torch))
+
+    # ------------------------------------------------------------------ inside
+
+    def _pids(self) -> set[int] | None:
+        try:
+            pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        except OSError as error:
+            self.problem = f"/proc: {error.strerror}"
+            return None
+        self.problem = "" if len(pids) <= MOST_PIDS else f"more than {MOST_PIDS} processes: not all are looked at"
+        return pids if len(pids) <= MOST_PIDS else set(sorted(pids)[:MOST_PIDS])
+
+    def _look(self, pid: int, look: _Look, now: float) -> bool:
+        """Whether it runs PyTorch, is new to us, and is nobody's helper."""
+        pages = _pages(pid)
+        if pages == 0:
+            look.due = now + AGAIN_S  # a kernel thread, or it ended
+            return False
+        self._put_off(pid, look, now)
+        if pages is None or pages < SMALLEST_PAGES or pages < look.mapped_pages + (GROWN_PAGES if look.mapped_pages else 0):
+            return False
+        look.mapped_pages = pages
+        comm, parent = _name_and_parent(pid)
+        is_helper = parent in self.torch or comm == WORKER.encode()
+        if look.torch or not (is_helper or self._maps_torch(pid, look, now)):
+            return False
+        look.torch, look.due = True, NEVER
+        self.torch.add(pid)
+        return comm != WORKER.encode()
+
+    def _put_off(self, pid: int, look: _Look, now: float) -> None:
+        """Young ones soon, old ones late; the number decides a little, so that not all are due at once."""
+        latest_s = max(LATEST_S, len(self._looks) / LOOKS_PER_S)
+        if now - look.first > YOUNG_S:
+            look.delay_s = min(latest_s, look.delay_s * 2)
+        look.due = now + look.delay_s * (0.75 + 0.5 * (pid * 40_503 % 256) / 256)
+
+    def _maps_torch(self, pid: int, look: _Look, now: float) -> bool:
+        raw = _maps(pid)
+        if raw is None:
+            if os.access(f"/proc/{pid}", os.F_OK):
+                self.unreadable.add(pid)
+                look.due = now + AGAIN_S
+            return False
+        self.unreadable.discard(pid)
+        return torch_mapped(raw) is not None
+
+
+class _Narrow(Live):
+    """This machine, whose /proc lists only these processes."""
+
+    def __init__(self, pids: list[int]) -> None:
+        super().__init__()
+        self._pids = [str(pid) for pid in pids]
+
+    def names(self, path: str, limit: int) -> list[str]:
+        return [*self._pids, "self"] if path == "/proc" else super().names(path, limit)
+
+
+def _pages(pid: int) -> int | None:
+    """Pages of address space; 0 for a kernel thread and for a process that ended; None when nobody says."""
+    try:
+        handle = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    except OSError:
+        return None
+    try:
+        word = os.read(handle, 64).partition(b" ")[0]
+        return int(word) if word.isdigit() else 0
+    except OSError:
+        return 0
+    finally:
+        os.close(handle)
+
+
+def _name_and_parent(pid: int) -> tuple[bytes, int]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            head, _, tail = file.read(1024).rpartition(b")")
+    except OSError:
+        return b"", 0
+    words = tail.split(None, 3)
+    return head.partition(b" (")[2], int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+
+
+def _maps(pid: int) -> bytes | None:
+    try:
+        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+            parts: list[bytes] = []
+            size = 0
+            while size < MAX_MAPS_BYTES and (part := file.read(1 << 16)):
+                parts.append(part)
+                size += len(part)
+        return b"".join(parts)
+    except OSError:
+        return None

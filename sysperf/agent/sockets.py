@@ -1,0 +1,143 @@
+"""Sockets to listen on: passed by systemd, or made beside a stale one without a moment in which others could connect.
+
+Protocol  https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator, MutableMapping
+
+from sysperf.model.errors import UsageError
+
+GROUP = "sysperf"
+MODE = 0o660
+BACKLOG = 256
+MAX_PATH = 100
+"""sun_path holds 108 bytes; the name while it is made is longer by four."""
+_FIRST_FD = 3
+_MAX_FDS = 64
+
+
+class Listener:
+    """A listening socket, and the file to remove when it ends."""
+
+    def __init__(self, sock: socket.socket, path: str = "") -> None:
+        self.sock = sock
+        self.path = path
+        self._file = _identity(path) if path else None
+
+    def close(self) -> None:
+        """Stop listening. The file is removed if it is still ours; one that systemd made stays."""
+        self.sock.close()
+        if self._file is not None and _identity(self.path) == self._file:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+
+def listener(path: str, name: str, passed: MutableMapping[str, socket.socket]) -> Listener:
+    """The socket that systemd passed under this path or name, which is taken out of `passed`; else a new one."""
+    for key, sock in passed.items():
+        if key == name or sock.getsockname() == path:
+            return Listener(passed.pop(key))
+    return Listener(bind(path), path)
+
+
+def passed_sockets(environ: MutableMapping[str, str] = os.environ) -> dict[str, socket.socket]:
+    """The listening sockets that systemd passed, by name. The variables are taken away: they are not for our children."""
+    count, owner, names = (environ.pop(key, "") for key in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"))
+    if owner != str(os.getpid()) or not count.isdecimal():
+        return {}
+    found: dict[str, socket.socket] = {}
+    words = names.split(":")
+    for index in range(min(int(count), _MAX_FDS)):
+        name = words[index] if index < len(words) and words[index] else f"fd {_FIRST_FD + index}"
+        with contextlib.suppress(OSError):
+            sock = socket.socket(fileno=_FIRST_FD + index)
+            sock.set_inheritable(False)
+            sock.setblocking(False)
+            found[name if name not in found else f"{name} {index}"] = sock
+    return found
+
+
+def bind(path: str) -> socket.socket:
+    """A new listening socket at `path`, for the owner and the group `sysperf`. Raises UsageError."""
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise UsageError(f"{path}: a socket's path has at most {MAX_PATH} bytes", "choose a shorter one with `--socket`")
+    try:
+        with _alone_in(os.path.dirname(path) or "."):
+            _refuse_in_use(path)
+            return _made(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "choose another socket with `--socket PATH`") from None
+
+
+def _made(path: str) -> socket.socket:
+    """Made under another name and renamed when it listens: nobody meets one that is half ready or has loose permissions."""
+    new = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.bind(new)
+        _give_to_group(new)
+        os.chmod(new, MODE)
+        sock.listen(BACKLOG)
+        os.rename(new, path)
+    except OSError:
+        sock.close()
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Two agents that start at once look one after the other."""
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_in_use(path: str) -> None:
+    """Only a socket at which nobody answers is replaced."""
+    try:
+        kind = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise OSError(errno.EEXIST, "there is something that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError as error:
+            raise OSError(errno.EADDRINUSE, f"somebody may answer there ({error.strerror or error})") from None
+    raise OSError(errno.EADDRINUSE, "another agent answers there")
+
+
+def _give_to_group(path: str) -> None:
+    import grp  # noqa: PLC0415 - only whoever listens needs it
+
+    with contextlib.suppress(KeyError, PermissionError):  # no such group, or not allowed: then only the owner's own group
+        os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,74 @@
+"""The agent's state in memory: what the loop last saw, for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.agent.board import Cost, Held, Mode, Status
+from sysperf.agent.hold import Findings
+from sysperf.agent.store import Store
+from sysperf.collect.process import Process
+from sysperf.model.record import Record, fact
+from sysperf.model.snapshot import Snapshot
+
+
+class Program(Record):
+    """A running PyTorch process: its facts as they were read last, and its meters now."""
+
+    process: Process
+    meters: Annotated[dict[str, float], fact("the series process.PID.…, without that prefix")] = msgspec.field(default_factory=dict)
+
+
+class State:
+    """What `sysperf.agent.board.Board` promises. The loop writes, the server reads, both in one thread."""
+
+    def __init__(self, store: Store, findings: Findings, mode: Mode, started_at: float) -> None:
+        self.store = store
+        self.tracked = findings
+        self.mode: Mode = mode
+        self.started_at = started_at
+        self.values: dict[str, float] = {}
+        self.samples = 0
+        self.cost = Cost()
+        self.problems: Callable[[], tuple[str, ...]] = tuple
+        self.clients: Callable[[], int] = int
+        self.made: tuple[Any, ...] = ()
+        self.last: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot | None:
+        return self.last
+
+    def findings(self) -> tuple[Held, ...]:
+        return self.tracked.all()
+
+    def processes(self) -> tuple[Program, ...]:
+        area = self.last.areas.get("process") if self.last else None
+        if area is None or area.facts is None:
+            return ()
+        return tuple(Program(one, self._meters_of(one.pid)) for one in area.facts.processes)
+
+    def meters(self) -> Mapping[str, float]:
+        return self.values
+
+    def changes(self) -> tuple[Any, ...]:
+        return self.made
+
+    def status(self) -> Status:
+        return Status(
+            version=__version__,
+            mode=self.mode,
+            started_at=self.started_at,
+            samples=self.samples,
+            cost=self.cost,
+            clients=self.clients(),
+            store_problem=self.store.problem,
+            problems=self.problems(),
+        )
+
+    def _meters_of(self, pid: int) -> dict[str, float]:
+        prefix = f"process.{pid}."
+        return {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}

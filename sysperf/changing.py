@@ -1,0 +1,154 @@
+"""Changing settings: findings become wishes, wishes a plan, a plan a transaction that can be taken back."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sysperf import engine
+from sysperf.fix import journal, keeper, plan, remote, transaction
+from sysperf.fix.journal import Journal
+from sysperf.fix.transaction import Standing
+from sysperf.host import Host
+from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
+from sysperf.model.errors import UsageError
+from sysperf.model.knob import KNOBS
+from sysperf.model.outcome import Outcome, Remedy
+
+
+class Manual(NamedTuple):
+    """A finding that sysperf does not fix by itself, and what a person can do."""
+
+    outcome: Outcome
+    reason: str
+
+
+class Wishes(NamedTuple):
+    """What the findings ask for."""
+
+    settings: tuple[Setting, ...]
+    manual: tuple[Manual, ...]
+
+
+def wishes(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: bool = False) -> Wishes:
+    """The first fix of each finding that sysperf can apply: safe ones; with `caution`, or for rules named, cautious ones too."""
+    settings: list[Setting] = []
+    manual: list[Manual] = []
+    for outcome in outcomes:
+        if outcome.state != "finding" or (named and outcome.rule not in named):
+            continue
+        remedy = _first(outcome.fixes, caution=caution or outcome.rule in named)
+        if remedy and remedy.setting:
+            wish = remedy.setting
+            settings.append(Setting(wish.knob, wish.value, wish.item, outcome.rule))
+        else:
+            manual.append(Manual(outcome, _why_not(outcome)))
+    return Wishes(tuple(settings), tuple(manual))
+
+
+def _first(fixes: Iterable[Remedy], *, caution: bool) -> Remedy | None:
+    allowed = ("safe", "caution") if caution else ("safe",)
+    return next((fix for fix in fixes if fix.setting and fix.safety in allowed and not fix.numerics), None)
+
+
+def _why_not(outcome: Outcome) -> str:
+    if any(fix.setting for fix in outcome.fixes):
+        return f"can affect other programs: `sysperf apply {outcome.rule}`, or --caution, includes it"
+    fix = next(iter(outcome.fixes), None)
+    if fix is None:
+        return "there is nothing to set"
+    return f"{fix.title}{f': {fix.command}' if fix.command else ''}"
+
+
+def setting(text: str) -> Setting:
+    """``vm.swappiness=10`` or ``block.read_ahead_kb@nvme0n1=128`` as a wish. Raises UsageError."""
+    name, found, value = text.partition("=")
+    knob, _, item = name.strip().partition("@")
+    if not found or knob not in KNOBS:
+        raise UsageError(
+            f"--set {text}: `{knob}` is no setting that sysperf may change", "`sysperf plan --list` shows them with their ranges"
+        )
+    if not KNOBS[knob].takes_item(item):
+        of = KNOBS[knob].item
+        raise UsageError(f"--set {text}: it takes {f'a {of}: {knob}@…={value}' if of else 'no item'}")
+    if not KNOBS[knob].accepts(value.strip()):
+        raise UsageError(f"--set {text}: {knob} takes {KNOBS[knob].range()}")
+    return Setting(knob, value.strip(), item)
+
+
+class Changer:
+    """The door to changes for this user: root and owners of processes change by themselves, others ask the helper."""
+
+    def __init__(self, host: Host | None = None, folder: str | None = None) -> None:
+        self.host = host or Host()
+        self.journal = Journal(folder)
+
+    def asks_helper(self, settings: Iterable[Setting]) -> bool:
+        """Whether these wishes need root, which this user is not, and there is a helper."""
+        needs_root = any(KNOBS[wish.knob].kind != "process" for wish in settings if wish.knob in KNOBS)
+        return needs_root and os.geteuid() != 0 and remote.available()
+
+    def plan(self, settings: Sequence[Setting], *, force: bool = False) -> Plan:
+        """What the wishes mean here. Nothing is changed."""
+        if self.asks_helper(settings):
+            return remote.ask(remote.AskPlan(settings=tuple(settings), force=force)).plan or Plan()
+        return plan.plan(self.host, settings, force=force)
+
+    def apply(self, planned: Plan, request: transaction.Request, *, force: bool = False) -> Transaction:
+        """Do a plan as a whole. Raises SysperfError with nothing changed; a refused step is told in the transaction."""
+        settings = tuple(Setting(one.knob, one.after, one.item, one.rule) for one in planned.changes)
+        if self.asks_helper(settings):
+            unique = tuple(dict.fromkeys(settings))
+            question = remote.AskApply(settings=unique, why=request.why, force=force, persist=request.persist, lease_s=request.lease_s)
+            done = remote.ask(question).transaction
+            if done is None:
+                raise remote.HelperError("the helper gave no transaction back")
+            return done
+        _check(planned.changes, request)
+        if request.lease_s is not None:
+            request = request._replace(keep=lambda number: keeper.start(self.host, self.journal, number))
+        return transaction.apply(self.host, self.journal, planned, request)
+
+    def undo(self, number: int, *, force: bool = False) -> list[Undone]:
+        """Take a transaction back. Raises SysperfError."""
+        one = self.journal.read(number)
+        if one.keeper and one.keeper.is_helper and transaction.alive(one.keeper) and remote.available():
+            return list(remote.ask(remote.AskUndo(number=number, force=force)).undone)
+        return transaction.undo(self.host, self.journal, number, force=force)
+
+    def recover(self) -> list[Undone]:
+        """Take back what was interrupted and what has a lease that ended."""
+        with self.journal.locked():
+            return transaction.recover(self.host, self.journal)
+
+    def transactions(self) -> list[tuple[Transaction, list[Standing]]]:
+        """All transactions, oldest first, and how each step stands now."""
+        return [(one, transaction.standings(self.host, self.journal, one)) for one in self.journal.transactions()]
+
+
+def _check(changes: Iterable[Change], request: transaction.Request) -> None:
+    held = next((change for change in changes if KNOBS[change.knob].held), None)
+    if held and request.lease_s is None:
+        raise UsageError(f"{held.knob} holds only while a process keeps it", "say for how long: --lease 8h")
+    if request.lease_s is not None and request.persist:
+        raise UsageError("--lease ends by itself and --persist does not", "give one of them")
+
+
+def request(why: str, *, lease_s: float | None = None, persist: bool = False) -> transaction.Request:
+    """A request by this user, now."""
+    return transaction.Request(by=user(os.geteuid()), why=why, taken_at=engine.now(), lease_s=lease_s, persist=persist)
+
+
+def user(uid: int) -> str:
+    """The name of a user, or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def journals() -> list[Journal]:
+    """The machine's journal, and this user's own."""
+    return [Journal(folder) for folder in dict.fromkeys((journal.ROOT_FOLDER, journal.default_folder()))]

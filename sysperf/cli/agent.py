@@ -1,0 +1,203 @@
+"""Watch this machine all the time: sample it, judge it, remember, and answer on a socket.
+
+  sysperf agent            run the agent in the foreground (as a service: `sysperf service`)
+  sysperf agent status     how the running agent is doing, and what it found
+  sysperf agent events     what happened lately; with --follow, what happens
+
+It reads only, costs less than 0.3 % of a CPU, and needs no root: as a user it sees the user's own processes.
+Modes: `observe` keeps findings for whoever asks; `advise` also logs each new one with its fix; `apply` makes the
+changes of the rules that the configuration lists, through the helper, and undoes them when the agent ends.
+
+examples:
+  sysperf agent                                    socket and history in the user's folders
+  sysperf agent --mode advise --history none       log what is new, keep nothing on disk
+  sysperf agent status --json
+  sysperf agent events --follow
+  curl --unix-socket /run/sysperf/agent.sock http://localhost/v1/findings
+
+signals: HUP reads rules and configuration again, TERM and INT stop it.
+docs/agent.md describes the configuration, the socket and the meters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sysperf.agent.places import default_socket, find_socket
+from sysperf.agent.settings import MODES, Settings
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.text import neutral, size
+
+if TYPE_CHECKING:
+    from sysperf.agent.loop import Options, Setup
+
+SHOWN = 50
+KEPT = 200
+"""Lines of the past; --json prints all."""
+KINDS = ("finding", "gone", "flapping", "process", "change", "agent")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=("run", "status", "events"), default="run", help="default: run")
+    parser.add_argument(
+        "--socket", metavar="PATH", help="where it listens (default: $RUNTIME_DIRECTORY, /run/sysperf, or $XDG_RUNTIME_DIR)"
+    )
+    run = parser.add_argument_group("run")
+    run.add_argument("--mode", choices=MODES, help="default: observe, or what the configuration says")
+    run.add_argument("--interval", type=float, metavar="SECONDS", help="between two samples while PyTorch runs (default: 1)")
+    run.add_argument("--history", metavar="FILE", help="where samples and events are kept; `none`: in memory")
+    run.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
+    run.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    asking = parser.add_argument_group("status and events")
+    asking.add_argument("--json", action="store_true", help="print JSON; events one a line")
+    asking.add_argument("--follow", action="store_true", help="go on printing events as they happen")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "run":
+        return _run(args)
+    from sysperf.agent.client import Client  # noqa: PLC0415 - http costs 10 ms and 3 MB, which the agent itself need not pay
+
+    client = Client(find_socket(args.socket or ""))
+    return _status(client, args) if args.action == "status" else _events(client, args)
+
+
+# ---------------------------------------------------------------------- run
+
+
+def _run(args: argparse.Namespace) -> int:
+    loop, log = _imported()
+    settings = _settings(args)
+    options = _options(args, settings, loop.Options, default_socket())
+    loop.run(loop.Agent(lambda: _setup(args), options, log.logger()))
+    return Exit.CLEAN
+
+
+def _imported() -> Any:
+    """The agent's modules, without ssl: asyncio imports it where it is there, and 5 MB of OpenSSL with it."""
+    absent = "ssl" not in sys.modules
+    if absent:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
+    try:
+        from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
+    finally:
+        if absent:
+            del sys.modules["ssl"]
+    return loop, log
+
+
+def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
+    return make(args.socket or socket, _history(args.history or settings.history))
+
+
+def _history(given: str) -> str | None:
+    """The file of the history; None for memory."""
+    if given:
+        return None if given == "none" else os.path.abspath(given)
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if not folder and os.geteuid() != 0:
+        folder = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "sysperf")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    return f"{folder}/history.db" if folder else None
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from sysperf.cli.config import read_config  # noqa: PLC0415 - with the rest of the agent
+
+    settings = read_config(args.config).agent
+    if args.interval is not None and not 0.2 <= args.interval <= 60:
+        raise UsageError(f"--interval {args.interval:g}: not between 0.2 and 60 seconds")
+    changed = {"mode": args.mode, "interval_s": args.interval}
+    return msgspec.structs.replace(settings, **{name: value for name, value in changed.items() if value is not None})
+
+
+def _setup(args: argparse.Namespace) -> Setup:
+    """Rules and configuration as they are now. Raises SysperfError."""
+    from sysperf import engine  # noqa: PLC0415 - as above
+    from sysperf.agent.auditor import Terms  # noqa: PLC0415
+    from sysperf.agent.loop import Setup  # noqa: PLC0415
+    from sysperf.cli.config import read_config  # noqa: PLC0415
+
+    config = read_config(args.config)
+    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    for override in config.override:
+        ruleset.override(override)
+    reference = engine.read_machine(Path(config.reference)) if config.reference else None
+    return Setup(_settings(args), Terms(ruleset, config.waive, reference))
+
+
+# ---------------------------------------------------------------------- status and events
+
+
+def _status(client: Any, args: argparse.Namespace) -> int:
+    status = client.get("/v1/status")
+    findings = [one for one in client.get("/v1/findings")["findings"] if one["state"] == "active"]
+    if args.json:
+        from sysperf.report import as_json  # noqa: PLC0415 - not for text
+
+        sys.stdout.write(as_json.dump({"status": status, "findings": findings}) + "\n")
+        return Exit.CLEAN
+    lines = _about(status, client.get("/v1/meters")["meters"])
+    lines += ["", "findings:" if findings else "no findings"]
+    lines += [_finding(one) for one in findings[:SHOWN]]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return Exit.CLEAN
+
+
+def _about(status: dict[str, Any], meters: dict[str, float]) -> list[str]:
+    cost = status["cost"]
+    used = f"{100 * meters['agent.cpu']:.2g} % of a CPU, " if "agent.cpu" in meters else ""
+    rss = f"{size(cost['rss_bytes'])} of memory" if cost.get("rss_bytes") else "memory unknown"
+    lines = [
+        f"sysperf {neutral(str(status['version']))}, mode {status['mode']}, since {_when(status['started_at'])}",
+        f"samples: {status['samples']}, cost: {used}{rss}",
+    ]
+    problems = [status["store_problem"], *status["problems"]]
+    return lines + [f"problem: {neutral(str(one))}" for one in problems if one]
+
+
+def _finding(held: dict[str, Any]) -> str:
+    outcome = held["outcome"]
+    where = f" [{neutral(outcome['subject'])}]" if outcome.get("subject") else ""
+    return f"  {outcome['severity']:<8} {outcome['rule']}{where}: {neutral(outcome.get('message', ''))} (since {_when(held['first_seen'])})"
+
+
+def _events(client: Any, args: argparse.Namespace) -> int:
+    """What is kept, then what happens. Samples are no events: they are on /v1/events for programs."""
+    wanted = {"kinds": ",".join(KINDS), "since": 0}
+    if args.follow:
+        for kind, event in client.events(**wanted):
+            _print(kind, event, args)
+        return Exit.CLEAN
+    kept = collections.deque(client.events(**wanted, follow=0), maxlen=None if args.json else KEPT)
+    for kind, event in kept:
+        _print(kind, event, args)
+    return Exit.CLEAN
+
+
+def _print(kind: str, event: Any, args: argparse.Namespace) -> None:
+    sys.stdout.write((_line(event) if args.json else _event(kind, event)) + "\n")
+    sys.stdout.flush()
+
+
+def _line(event: Any) -> str:
+    from sysperf.model.record import to_json  # noqa: PLC0415 - only for JSON
+
+    return to_json(event).decode()
+
+
+def _event(kind: str, event: dict[str, Any]) -> str:
+    subject = f" [{neutral(str(event['subject']))}]" if event.get("subject") else ""
+    return f"{_when(event['at'])} {neutral(kind)}{subject} {neutral(str(event['text']))}"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

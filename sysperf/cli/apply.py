@@ -1,0 +1,164 @@
+"""Fix what is safe to fix: show the plan, ask, write every old value down, change, read back.
+
+Without IDs it takes every finding of this machine whose fix is safe. A rule that is named has its cautious fix applied too
+(one that can affect other programs); what only a person can do (code, BIOS, packages) is listed and left to you.
+All changes of one call are a transaction: when one is refused, all are taken back. `sysperf undo` takes them back
+later, also after kill -9 and after a restart. What an administrator or another daemon set stays, unless --force.
+
+exit codes:
+  0  applied, or there was nothing to do
+  2  the command line is wrong, or it was not confirmed
+  4  a change was refused and everything was rolled back
+
+examples:
+  sudo sysperf apply                                       every safe fix, after a question
+  sudo sysperf apply --yes memory.swappiness-high          one, without a question
+  sudo sysperf apply --set vm.swappiness=10 --lease 10m    it goes back by itself in ten minutes
+  sudo sysperf apply --persist                             also set it at every start (sysctl.d, tmpfiles.d)
+  sysperf plan                                             only show what would be done
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import Any
+
+from sysperf import changing, engine
+from sysperf.changing import Changer, Wishes
+from sysperf.cli import command_line
+from sysperf.cli.audit import rules
+from sysperf.cli.config import read_config
+from sysperf.host import Host
+from sysperf.model.change import Plan, Transaction
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.knob import KNOBS
+from sysperf.model.pattern import lazy
+from sysperf.model.text import neutral
+from sysperf.report import as_json, changes
+from sysperf.report.terminal import Ink, table
+
+_SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_wishes(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--lease", type=span, metavar="TIME", help="take it back by itself after this time (90s, 10m, 8h, 2d)")
+    parser.add_argument("--persist", action="store_true", help="also set it at every start, by sysctl.d and tmpfiles.d")
+
+
+def add_wishes(parser: argparse.ArgumentParser) -> None:
+    """What shall be changed; `plan` has the same options."""
+    parser.add_argument("rule", nargs="*", metavar="ID", help="findings to fix (default: all with a safe fix)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KNOB=VALUE",
+        help="change this setting instead of fixing findings (KNOB@DEVICE=VALUE)",
+    )
+    parser.add_argument("--caution", action="store_true", help="also fixes that can affect other programs")
+    parser.add_argument("--force", action="store_true", help="also what another daemon or an administrator's file sets")
+    parser.add_argument("--list", action="store_true", help="list the settings that sysperf can change, with their ranges, and stop")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    command_line.add_rules(parser)
+    parser.set_defaults(output=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        command_line.write(knobs(args), args)
+        return Exit.CLEAN
+    changer = Changer()
+    wished, planned = wishes(args, changer)
+    if not planned.changes:
+        show(args, wished, planned)
+        return Exit.CLEAN
+    if not args.yes:
+        show(args, wished, planned)
+        if args.format == "json" or not sys.stdin.isatty():
+            raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
+        if not _confirmed(planned):
+            sys.stderr.write("sysperf: nothing was changed\n")
+            return Exit.USAGE
+    done = _applied(args, changer, planned)
+    if args.format == "json":
+        command_line.write(as_json.dump({"schema": 1, "transaction": done, "plan": planned}), args)
+    else:
+        sys.stdout.write(changes.outcome(done, color=command_line.wants_color(args), width=command_line.width()))
+    return Exit.CLEAN if done.state == "applied" else Exit.ROLLED_BACK
+
+
+def wishes(args: argparse.Namespace, changer: Changer) -> tuple[Wishes, Plan]:
+    """What is asked for, and what it means here."""
+    if args.set and args.rule:
+        raise UsageError("--set and IDs both say what to change", "give one of them")
+    wished = Wishes(tuple(map(changing.setting, args.set)), ()) if args.set else _of_findings(args)
+    return wished, changer.plan(wished.settings, force=args.force)
+
+
+def _of_findings(args: argparse.Namespace) -> Wishes:
+    config = read_config()
+    ruleset = rules(args, config)
+    named = command_line.listed(args.rule)
+    for name in named:
+        ruleset.compiled(name)
+    if named:
+        ruleset.select(named, [])
+    report = engine.audit(Host(), ruleset, engine.Terms(config.waive))
+    return changing.wishes(report.outcomes, named, caution=args.caution)
+
+
+def show(args: argparse.Namespace, wished: Wishes, planned: Plan) -> None:
+    """The plan, and what is left to a person."""
+    if args.format == "json":
+        manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in wished.manual]
+        command_line.write(as_json.dump({"schema": 1, "plan": planned, "manual": manual}), args)
+        return
+    text = changes.plan(planned, color=command_line.wants_color(args), width=command_line.width())
+    lines = [text.rstrip("\n")] if text.strip() else []
+    if wished.manual:
+        lines.append("\nLeft to you:\n")
+        lines += [f"  {one.outcome.rule}: {neutral(one.reason, 300)}" for one in wished.manual]
+    if not planned.changes:
+        lines.append("\nNothing to change." if lines else "Nothing to change: no finding has a fix that sysperf applies by itself.")
+    command_line.write("\n".join(lines).lstrip("\n"), args)
+
+
+def knobs(args: argparse.Namespace) -> str:
+    """The allow-list."""
+    if args.format == "json":
+        return as_json.dump([*KNOBS.values()])
+    rows = [[knob.name + ("@…" if knob.item else ""), knob.range(), knob.source] for knob in KNOBS.values()]
+    return "\n".join(table(("setting", "takes", "documented at"), rows, Ink(command_line.wants_color(args)), command_line.width())) + "\n"
+
+
+def span(text: str) -> float:
+    """``10m`` in seconds."""
+    found = _SPAN.fullmatch(text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time span such as 90s, 10m, 8h or 2d")
+    return float(int(found[1]) * _SECONDS[found[2]])
+
+
+def _confirmed(planned: Plan) -> bool:
+    sys.stderr.write(f"Change {changes.count(planned.changes)}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Transaction:
+    """Apply; a signal that would end us takes the steps back first."""
+    why = " ".join(["apply", *args.rule, *(f"--set {text}" for text in args.set)])
+    request = changing.request(why, lease_s=args.lease, persist=args.persist)
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, _stop)
+    return changer.apply(planned, request, force=args.force)
+
+
+def _stop(*_: Any) -> None:
+    raise KeyboardInterrupt

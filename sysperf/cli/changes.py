@@ -1,0 +1,57 @@
+"""List what sysperf has changed: when, for which finding, what was there before, and whether it still holds.
+
+examples:
+  sysperf changes
+  sysperf changes --format json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf import changing
+from sysperf.changing import Changer
+from sysperf.cli import command_line
+from sysperf.fix import journal
+from sysperf.fix.transaction import Standing
+from sysperf.model.change import Transaction
+from sysperf.model.errors import Exit
+from sysperf.report import as_json, changes
+
+Found = list[tuple[Transaction, list[Standing]]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    parser.set_defaults(output=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in changing.journals()}
+    if args.format == "json":
+        command_line.write(as_json.dump({"schema": 1, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args)
+        return Exit.CLEAN
+    parts = []
+    for folder, listed in found.items():
+        if listed:
+            text = changes.transactions(listed, _left(listed), color=command_line.wants_color(args), width=command_line.width())
+            parts.append(text if len(found) == 1 else f"{folder}\n\n{text}")
+    command_line.write("\n".join(parts) or "sysperf has changed nothing here.", args)
+    return Exit.CLEAN
+
+
+def _left(listed: Found) -> dict[int, float]:
+    """Seconds that are left of each lease."""
+    now = journal.boot_s()
+    return {one.number: 0.0 if journal.expired(one.lease) else one.lease.until_s - now for one, _ in listed if one.lease}
+
+
+def _plain(folder: str, listed: Found) -> dict[str, object]:
+    return {
+        "folder": folder,
+        "transactions": [
+            {"transaction": one, "standing": [{"now": standing.now, "verdict": standing.verdict} for standing in standings]}
+            for one, standings in listed
+        ],
+    }

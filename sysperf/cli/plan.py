@@ -1,0 +1,32 @@
+"""Show what `sysperf apply` would change on this machine, as a diff; nothing is changed.
+
+examples:
+  sysperf plan                              every safe fix of today's findings
+  sysperf plan --caution                    and those that can affect other programs
+  sysperf plan --set vm.swappiness=10       one setting
+  sysperf plan --list                       the settings that sysperf can change
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sysperf.changing import Changer
+from sysperf.cli import apply, command_line
+from sysperf.model.errors import Exit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    apply.add_wishes(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        command_line.write(apply.knobs(args), args)
+        return Exit.CLEAN
+    wished, planned = apply.wishes(args, Changer())
+    apply.show(args, wished, planned)
+    if planned.changes and args.format == "text":
+        sys.stdout.write("\nNothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back.\n")
+    return Exit.CLEAN

@@ -1,0 +1,78 @@
+"""Take back what sysperf changed: the latest transaction, one of them, or all.
+
+Works without the agent, after kill -9 and after a restart, and as often as you like. A value that somebody else has
+changed since is kept and reported, unless --force.
+
+exit codes:
+  0  everything is as it was before, or there was nothing to take back
+  2  the command line is wrong, or the journal can not be read
+  3  something was kept or could not be taken back
+
+examples:
+  sudo sysperf undo            the latest transaction
+  sudo sysperf undo 17         this one
+  sudo sysperf undo --all      everything, latest first
+  sudo sysperf undo --expired  what was interrupted, and what has a lease that ended (the service does it at boot)
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from sysperf.changing import Changer
+from sysperf.cli import command_line
+from sysperf.fix.journal import ROOT_FOLDER
+from sysperf.model.change import Undone
+from sysperf.model.errors import Exit, SysperfError, UsageError
+from sysperf.report import as_json, changes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", nargs="?", type=int, metavar="TXN", help="number of the transaction (default: the latest in force)")
+    parser.add_argument("--all", action="store_true", help="all transactions, latest first")
+    parser.add_argument("--expired", action="store_true", help="what was interrupted, and what has a lease that ended")
+    parser.add_argument("--machine", action="store_true", help="of the machine's journal, through sysperf's helper (root needs no helper)")
+    parser.add_argument("--force", action="store_true", help="also values that somebody else has changed since")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    parser.set_defaults(output=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    if sum((args.number is not None, args.all, args.expired)) > 1:
+        raise UsageError("TXN, --all and --expired each say what to take back", "give one of them")
+    changer = Changer(folder=ROOT_FOLDER if args.machine else None)
+    problems: list[SysperfError] = []
+    done = [*_undone(args, changer, problems)]
+    if args.format == "json":
+        told = [{"problem": str(one), "hint": one.hint} for one in problems]
+        command_line.write(as_json.dump({"schema": 1, "undone": done, "problems": told}), args)
+    else:
+        text = changes.undone(done, color=command_line.wants_color(args), width=command_line.width())
+        command_line.write(text if done else "Nothing to take back." if not problems else "", args)
+    if problems and args.format == "text":
+        raise problems[0]
+    left = [one for one in done if one.step.state not in ("undone", "gone")]
+    return Exit.PARTIAL if left or problems else Exit.CLEAN
+
+
+def _undone(args: argparse.Namespace, changer: Changer, problems: list[SysperfError]) -> Iterator[Undone]:
+    """What was taken back; with --all, a transaction that can not be does not stop the others."""
+    if args.expired:
+        yield from changer.recover()
+        return
+    if args.number is not None:
+        yield from changer.undo(args.number, force=args.force)
+        return
+    found = [one.number for one in changer.journal.transactions() if one.state not in ("undone", "rolled-back")]
+    for number in reversed(found if args.all else found[-1:]):
+        yield from _tried(args, changer, number, problems)
+
+
+def _tried(args: argparse.Namespace, changer: Changer, number: int, problems: list[SysperfError]) -> list[Undone]:
+    try:
+        return changer.undo(number, force=args.force)
+    except SysperfError as error:
+        problems.append(error)
+        return []

@@ -1,0 +1,107 @@
+"""The process that takes a transaction back when its lease ends, and that keeps open what only a process can hold.
+
+It is a child of `sysperf apply` that stays when that has ended. Should it be killed, the lease is in the journal: the next
+`sysperf apply`, `sysperf undo --expired`, the agent, or the next start of the machine ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import time
+
+from sysperf.fix import latency, process, transaction
+from sysperf.fix.journal import Journal, JournalError, boot_s, expired
+from sysperf.host import Host
+from sysperf.model.change import Keeper, Transaction
+
+_LONGEST_NAP_S = 60.0
+_NAP_S = 0.5
+"""Between looks at what cannot be ended just now."""
+
+
+def start(host: Host, journal: Journal, number: int) -> Keeper:
+    """Start the keeper of a transaction. Raises OSError."""
+    ready, ours = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ready)
+        _stay(host, journal, number, ours)
+    os.close(ours)
+    with open(ready, "rb", buffering=0) as said:
+        pid = int(said.read(32) or b"0")
+    os.waitpid(child, 0)
+    if not pid:
+        raise OSError(errno.EAGAIN, "the process that ends the lease could not be started")
+    latency.release()  # the keeper has it now
+    return Keeper(pid, process.born(Host(), pid))
+
+
+def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
+    """In the child: let go of the terminal and the parent, say who we are, wait. Never returns."""
+    code = 1
+    try:
+        for name in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.chdir("/")
+        _let_go({*latency.held(), ready})
+        os.write(ready, str(os.getpid()).encode())
+        os.close(ready)
+        code = _wait(host, journal, number)
+    finally:
+        os._exit(code)
+
+
+def _let_go(kept: set[int]) -> None:
+    """Close every file but these: the journal's lock too, which would stay locked."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(descriptor)
+
+
+def _wait(host: Host, journal: Journal, number: int) -> int:
+    """Until the lease ends (it may be renewed meanwhile) or somebody else has taken it back."""
+    while True:
+        one = journal.read(number)
+        if one.state != "open" and not one.live:
+            return 0
+        if one.state == "open" or (one.lease and expired(one.lease)):
+            with contextlib.suppress(JournalError):
+                _end(host, journal, one)
+        time.sleep(_nap_s(journal.read(number)))
+
+
+def _end(host: Host, journal: Journal, one: Transaction) -> None:
+    """Take it back. While it is open, whoever applies it holds the lock; when nobody does, that one was killed."""
+    if any(step.change.knob == "gpu.persistence" for step in one.steps):
+        _anew(journal)
+    with journal.locked(0.0):
+        transaction.recover(host, journal)
+
+
+def _anew(journal: Journal) -> None:
+    """As a new program: NVML's connection to the driver does not survive a fork. Does not return."""
+    environment = {
+        **os.environ,
+        "STATE_DIRECTORY": os.path.dirname(journal.folder),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    os.execve(sys.executable, [sys.executable, "-m", "sysperf", "undo", "--expired"], environment)  # noqa: S606 - no shell
+
+
+def _nap_s(one: Transaction) -> float:
+    if one.state == "open" or not one.lease:
+        return _NAP_S
+    left = one.lease.until_s - boot_s()
+    return min(left, _LONGEST_NAP_S) if left > 0 else _NAP_S if one.live else 0.0

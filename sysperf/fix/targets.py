@@ -1,0 +1,81 @@
+"""What a knob means on this machine: the file, process or device that is read and set."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Protocol
+
+from sysperf.fix.files import File
+from sysperf.fix.gpu import Persistence
+from sysperf.fix.latency import Latency
+from sysperf.fix.persist import Drop
+from sysperf.fix.process import Cpus, IoClass, Nice, Pages
+from sysperf.fix.shm import SharedMemory
+from sysperf.host import Host
+from sysperf.model.change import Change
+from sysperf.model.knob import KNOBS, PERSISTED, Knob
+
+
+class Target(Protocol):
+    """One thing that has one value. Values are text as the kernel writes it; all but `offers` may raise OSError."""
+
+    exact: bool
+    """Whether writing a value and reading it back must give the same, and undoing gives what was there."""
+    born: int
+    """Start time of the process that it belongs to; 0 when it belongs to none."""
+
+    @property
+    def path(self) -> str:
+        """What is written, for people."""
+
+    def read(self) -> str: ...
+
+    def write(self, value: str) -> None: ...
+
+    def same(self, one: str, other: str) -> bool: ...
+
+    def offers(self) -> tuple[str, ...] | None: ...
+
+    def problem(self) -> str: ...
+
+
+_OF_PROCESS: dict[str, Callable[[Host, Knob, int], Target]] = {
+    "process.cpus": Cpus,
+    "process.nice": Nice,
+    "process.io_class": IoClass,
+    "process.pages": Pages,
+}
+
+
+def find(host: Host, knob: Knob, item: str) -> list[Target]:
+    """What the knob sets here: one target, or one for each CPU frequency policy. Raises OSError when there is none."""
+    if not knob.takes_item(item):
+        raise OSError(errno.EINVAL, f"not a {knob.item}: {item[:80]!r}" if knob.item else "it takes no item")
+    if knob.kind == "process":
+        return [_OF_PROCESS[knob.name](host, knob, int(item))]
+    if knob.kind == "nvml":
+        return [Persistence(host, knob, item)]
+    if knob.kind == "latency":
+        return [Latency(host, knob)]
+    if knob.kind == "mount":
+        return [SharedMemory(host, knob)]
+    if knob.kind == "file":
+        return [Drop(host, knob, item)]
+    paths = host.glob(knob.path.replace("{item}", item)) if "*" in knob.path else [knob.path.replace("{item}", item)]
+    if not paths or host.exists(paths[0]) is False:
+        raise FileNotFoundError(errno.ENOENT, "this kernel or machine does not have it")
+    return [File(host, knob, path) for path in paths]
+
+
+def of(host: Host, change: Change) -> Target:
+    """The target of a planned or journalled change. Raises OSError when it is gone, or is another of the same name."""
+    knob = KNOBS.get(change.knob) or PERSISTED.get(change.knob)
+    if knob is None:
+        raise OSError(errno.EINVAL, "this sysperf knows no such setting")
+    for target in find(host, knob, change.item):
+        if target.path == change.target:
+            if target.born != change.born:
+                raise ProcessLookupError(errno.ESRCH, "the process has ended")
+            return target
+    raise FileNotFoundError(errno.ENOENT, f"{change.target} is not there any more")

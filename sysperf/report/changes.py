@@ -1,0 +1,159 @@
+"""Changes for a person: what would change, what was changed, whether it still holds, what became of taking it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sysperf.fix.transaction import Standing
+from sysperf.model.change import LIVE, Change, Plan, Skipped, Step, Transaction, Undone
+from sysperf.model.knob import KNOBS
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page, wrap
+
+_LONGEST = 300
+_STATES = {
+    "open": "interrupted",
+    "applied": "in force",
+    "rolled-back": "rolled back: nothing was changed",
+    "undone": "undone",
+    "partly-undone": "partly undone",
+    "damaged": "can not be read",
+}
+
+
+def plan(planned: Plan, *, color: bool, width: int, done: bool = False) -> str:
+    """What would change, as a diff, and what would not and why."""
+    page = Page(Ink(color), width)
+    if planned.changes:
+        page.line(page.ink("strong", f"{'Changing' if done else 'Would change'} {count(planned.changes)}:"))
+        page.line()
+        for group in _grouped(planned.changes):
+            _diff(page, group)
+    _skipped(page, planned.skipped)
+    return str(page)
+
+
+def count(changes: Sequence[Change]) -> str:
+    """How many settings, for people."""
+    number = len({(change.knob, change.item) for change in changes})
+    return f"{number} setting{'' if number == 1 else 's'}"
+
+
+def _grouped(changes: Iterable[Change]) -> list[list[Change]]:
+    """Those of one knob with one value before are told together: a machine has as many frequency policies as CPUs."""
+    groups: dict[tuple[str, str, str, str], list[Change]] = {}
+    for change in changes:
+        groups.setdefault((change.knob, change.item, change.before, change.after), []).append(change)
+    return [*groups.values()]
+
+
+def _diff(page: Page, group: Sequence[Change]) -> None:
+    change = group[0]
+    where = change.target if len(group) == 1 else f"{KNOBS[change.knob].path.replace('{item}', change.item)} ({len(group)} files)"
+    page.line(f"  {page.ink('strong', neutral(where, _LONGEST))}  {page.ink('dim', _what(change))}")
+    for line in (change.shown_before or change.before).splitlines():
+        page.line("  " + page.ink("error", f"- {neutral(line, _LONGEST)}"))
+    for line in change.after.splitlines():
+        page.line("  " + page.ink("good", f"+ {neutral(line, _LONGEST)}"))
+    if change.knob in KNOBS and KNOBS[change.knob].note:
+        page.line("    " + page.ink("dim", KNOBS[change.knob].note))
+    page.line()
+
+
+def _what(change: Change) -> str:
+    return f"{change.shown()}{f', for {change.rule}' if change.rule else ''}"
+
+
+def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
+    if not skipped:
+        return
+    page.line(page.ink("strong", "Left alone:"))
+    page.line()
+    for one in skipped:
+        name = f"{one.setting.knob}{f' of {one.setting.item}' if one.setting.item else ''}"
+        page.paragraph(f"{neutral(name, _LONGEST)}: {neutral(one.reason, _LONGEST)}", "dim" if one.already else "plain", indent="  ")
+    page.line()
+
+
+def outcome(one: Transaction, *, color: bool, width: int) -> str:
+    """What became of a plan that was applied."""
+    page = Page(Ink(color), width)
+    refused = next((step for step in one.steps if step.state == "refused"), None)
+    if refused:
+        page.paragraph(f"{refused.change.target}: refused: {neutral(refused.reason, _LONGEST)}", "error")
+        stuck = [step for step in one.steps if step.state in LIVE]
+        page.paragraph(f"Transaction {one.number} was rolled back{': ' if stuck else '; every value is as it was.'}")
+        for step in stuck:
+            page.paragraph(f"{step.change.target} could not be put back: {neutral(step.reason, _LONGEST)}", "error", indent="  ")
+        return str(page)
+    done = [step for step in one.steps if not step.change.knob.startswith("persist.")]
+    page.paragraph(f"Transaction {one.number}: {count([step.change for step in done])} changed and read back.", "good")
+    for path in one.persisted:
+        page.paragraph(f"set again at every start by {path}")
+    page.line(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {one.number}` takes it back.")
+    return str(page)
+
+
+def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
+    """All transactions, the latest first; `left_s` has the seconds that are left of each lease."""
+    page = Page(Ink(color), width)
+    for one, standings in reversed(found):
+        left = f", {duration(left_s[one.number])} left" if one.number in left_s and one.live else ""
+        state = _STATES[one.state]
+        style = "good" if one.state == "applied" else "warning" if one.state in ("open", "damaged", "partly-undone") else "dim"
+        page.line(f"{page.ink('strong', str(one.number))}  {page.ink(style, state)}{left}  {page.ink('dim', _about(one))}")
+        if one.problem:
+            page.paragraph(neutral(one.problem, _LONGEST), "warning", indent="   ")
+        for step, standing in zip(one.steps, standings, strict=True):
+            _step(page, step, standing)
+        page.line()
+    return str(page)
+
+
+def _about(one: Transaction) -> str:
+    return " ".join(
+        part for part in (one.taken_at, one.by and f"by {neutral(one.by, 60)}", one.why and f"({neutral(one.why, 100)})") if part
+    )
+
+
+def _step(page: Page, step: Step, standing: Standing) -> None:
+    change = step.change
+    if change.knob.startswith("persist."):
+        text = f"{change.target} {'written' if step.state == 'applied' else 'removed' if step.state == 'undone' else step.state}"
+    else:
+        text = f"{change.target}: {neutral(change.shown_before or change.before, 80)} → {neutral(change.after, 80)}"
+    verdict = {
+        "holds": ("good", "holds"),
+        "changed": ("warning", f"it is {neutral(standing.now, 80)} now: somebody else has set it"),
+        "gone": ("dim", f"gone: {neutral(standing.now, 80)}"),
+        "unknown": ("unknown", f"unknown: {neutral(standing.now, 80)}"),
+        "over": ("dim", f"{step.state}{f': {neutral(step.reason, _LONGEST)}' if step.reason else ''}"),
+    }[standing.verdict]
+    for number, line in enumerate(wrap(f"{text}{f', for {change.rule}' if change.rule else ''}", page.width - 5)):
+        page.line(("   " if number == 0 else "     ") + line)
+    page.line("     " + page.ink(*verdict))
+
+
+def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
+    """What became of each step that was to be taken back."""
+    page = Page(Ink(color), width)
+    for one in found:
+        change = one.step.change
+        before = f"back to {neutral(change.shown_before or change.before, 80)}" if change.before else "removed"
+        style, text = {
+            "undone": ("good", before),
+            "gone": ("dim", "gone"),
+            "kept": ("warning", "kept"),
+        }.get(one.step.state, ("error", "not taken back"))
+        page.paragraph(f"{change.target}: {text}{f': {neutral(one.message, _LONGEST)}' if one.message else ''}", style)
+    return str(page)
+
+
+def duration(seconds: float) -> str:
+    """A time span for people, in its two largest units."""
+    whole = max(0, int(seconds))
+    for size, name, smaller, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {name}{f' {rest} {small}' if rest else ''}"
+    return f"{whole} s"

@@ -1,0 +1,170 @@
+"""The agent's metrics, as Prometheus' own client parses them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from prometheus_client.parser import text_string_to_metric_families
+
+from sysperf.agent import metrics
+from sysperf.agent.board import Held
+from sysperf.agent.meters import METERS
+from sysperf.agent.store import Store
+from sysperf.collect.process import Process
+from sysperf.model.text import neutral
+from sysperf.report.prometheus import MAX_SERIES
+from tests.agent.boards import NAME, PID, START, Program, Table, every_meter
+from tests.report import reports
+from tests.report.hostile import texts
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(table: Table) -> Samples:
+    """Every sample by name and labels; equal ones would be an error to a server."""
+    found: Samples = {}
+    families = set()
+    for family in text_string_to_metric_families(metrics.render(table)):
+        assert family.name not in families
+        families.add(family.name)
+        assert family.type in ("gauge", "counter")
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def test_every_meter_has_a_metric_of_its_own() -> None:
+    """Each documented series is there, none shares a name, and its value is in a base unit."""
+    table = Table()
+    found = samples(table)
+    names = [metrics.metric(pattern).name for pattern in METERS]
+
+    assert len(set(names)) == len(names)
+    for series, value in table.figures.items():
+        known = metrics.metric(metrics.split(series)[0])
+        (shown,) = [number for (name, _), number in found.items() if name == f"sysperf_{known.name}"]
+        assert shown == pytest.approx(value * known.factor)
+
+
+@pytest.mark.parametrize("pattern", METERS)
+def test_names_follow_the_conventions(pattern: str) -> None:
+    """Base units in the name, ratios say so, and the help is a sentence."""
+    known = metrics.metric(pattern)
+
+    assert not known.name.endswith(("_ms", "_mhz", "_percent", "_per_s", "_s"))
+    assert known.name.endswith("_ratio") == ("share of" in METERS[pattern])
+    assert known.doc[0].isupper() or known.doc[0].isdigit()
+    assert known.doc.endswith(".")
+
+
+def test_gpus_and_processes_are_told_apart() -> None:
+    """By number and address, by number and name."""
+    table = Table()
+    table.figures = {"gpu.0.power_watts": 300.0, "gpu.7.power_watts": 10.0, f"process.{PID}.cpu": 1.5, "process.1.cpu": 2.0}
+    found = samples(table)
+
+    assert found["sysperf_gpu_power_watts", (("bus_id", "0000:65:00.0"), ("gpu", "0"))] == 300
+    assert found["sysperf_gpu_power_watts", (("bus_id", ""), ("gpu", "7"))] == 10
+    assert found["sysperf_process_cpus", (("name", neutral(NAME)), ("pid", str(PID)))] == 1.5
+    assert found["sysperf_process_cpus", (("name", ""), ("pid", "1"))] == 2
+
+
+def test_units_are_base_units() -> None:
+    """Megahertz become hertz, bytes stay whole."""
+    table = Table()
+    table.figures = {"cpu.frequency_mhz": 3_450.5, "memory.available_bytes": 1_649_267_441_663.0}
+    found = samples(table)
+
+    assert found["sysperf_cpu_frequency_hertz", ()] == 3_450_500_000
+    assert found["sysperf_memory_available_bytes", ()] == 1_649_267_441_663
+
+
+def test_a_meter_without_documentation_is_shown_too() -> None:
+    """Under its own name as a label: every figure is there."""
+    table = Table()
+    table.figures = {"new.thing": 3.0, "gpu.0.new": 4.0}
+    found = samples(table)
+
+    assert found["sysperf_meter", (("series", "new.thing"),)] == 3
+    assert found["sysperf_meter", (("series", "gpu.0.new"),)] == 4
+
+
+def test_what_is_unknown_has_no_series() -> None:
+    """Never 0."""
+    table = Table()
+    table.figures = {"cpu.busy": math.nan}
+    table.shown = None
+    table.programs = ()
+    found = samples(table)
+
+    assert not [name for name, _ in found if name.startswith(("sysperf_cpu", "sysperf_gpu", "sysperf_memory", "sysperf_area"))]
+    assert found["sysperf_processes", ()] == 0
+
+
+def test_findings_are_series_while_they_hold() -> None:
+    """With since when; those that are gone are counted, and no series."""
+    found = samples(Table())
+    labels = (("rule", "numa.balancing-on"), ("severity", "warning"), ("subject", ""))
+
+    assert found["sysperf_finding", labels] == 1
+    assert found["sysperf_finding_first_seen_timestamp_seconds", labels] == START
+    assert found["sysperf_findings", (("severity", "warning"),)] == 1
+    assert found["sysperf_findings", (("severity", "error"),)] == 0
+    assert found["sysperf_findings_gone", (("severity", "error"),)] == 1
+    assert not [key for key in found if ("rule", "gpu.link-narrow") in key[1]]
+
+
+def test_the_agent_tells_of_itself() -> None:
+    """Its cost, its samples, its problems."""
+    table = Table()
+    table.figures = {}
+    table.problem = "the disk is full"
+    found = samples(table)
+
+    assert found["sysperf_agent_cpu_seconds_total", ()] == 1.25
+    assert found["sysperf_agent_resident_memory_bytes", ()] == 26 << 20
+    assert found["sysperf_agent_samples_total", ()] == 61
+    assert found["sysperf_agent_history_healthy", ()] == 0
+    assert found["sysperf_agent_history_bytes", ()] > 0
+    assert found["sysperf_build_info", (("mode", "observe"), ("version", "0.1.0"))] == 1
+
+
+def test_families_are_bounded() -> None:
+    """A machine of ten thousand programs does not fill the server."""
+    table = Table()
+    table.figures = {f"process.{pid}.cpu": 1.0 for pid in range(10_000)}
+    table.held = tuple(Held(reports.brief(f"rule.{one}", "error", "text"), START, START) for one in range(5_000))
+
+    names = [name for name, _ in samples(table)]
+
+    assert names.count("sysperf_process_cpus") == names.count("sysperf_finding") == MAX_SERIES
+
+
+@given(texts)
+@settings(max_examples=60, deadline=None)
+def test_foreign_text_is_a_label(text: str) -> None:
+    """Names of processes, GPUs and findings: quotes, newlines and escapes end nothing."""
+    table = Table(Store.open(None))
+    table.figures = {**every_meter(), text: 1.0}
+    table.programs = (Program(Process(pid=PID, ppid=1, name=text, torch_version=text), {}),)
+    table.held = (Held(reports.brief(text, "error", text, text), START, START),)
+    table.shown = reports.snapshot(gpu={"devices": [{"index": 0, "bus_id": text, "name": text}]})
+    found = samples(table)
+
+    assert found["sysperf_process_cpus", (("name", neutral(text)), ("pid", str(PID)))]
+    assert found["sysperf_finding", (("rule", neutral(text)), ("severity", "error"), ("subject", neutral(text)))] == 1
+
+
+@pytest.mark.parametrize("odd", [None, "text", 7, {"pid": "x", "name": None}, {"process": None}, object()])
+def test_a_process_of_another_shape_is_no_failure(odd: Any) -> None:
+    """A board that holds something else still has metrics."""
+    table = Table()
+    table.programs = (odd,)
+
+    assert samples(table)

@@ -1,0 +1,1 @@
+"""What only a booted systemd shows: the units, their sandboxes, and programs started by them."""

@@ -1,0 +1,86 @@
+"""For a program that runs, how `sysperf wrap` would have started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sysperf import engine, wrapping
+from sysperf.collect.process import Process
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.outcome import Rewrap
+from sysperf.model.snapshot import Area, Snapshot
+from tests.collect.programs import running
+from tests.conftest import captured, fixture_folder
+
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+COMPUTES = "import torch, time; torch.ones(4) + 1; print('ready', flush=True); time.sleep(120)"
+PROCESS = Process(pid=4242, ppid=1, name="python", command="python train.py 'a b'", env={})
+
+
+def _rewrap(host: Host, process: Process) -> Rewrap | None:
+    facts = engine.snapshot(host, ("kernel", "cpu", "numa", "memory", "cgroup", "pcie", "gpu", "allocator"))
+    found = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((process,)))})
+    rewraps = wrapping.rewraps(host, found, wrapping.rules)
+    return rewraps[0] if rewraps else None
+
+
+class _Processes(msgspec.Struct):
+    processes: tuple[Process, ...]
+
+
+@pytest.mark.skipif(fixture_folder("machines") is None, reason="SYSPERF_FIXTURES names no captured machines")
+def test_a_rank_on_two_sockets_gets_its_part() -> None:
+    """Of two ranks on a machine of four nodes, the second would have had CPUs and threads of its own."""
+    host = captured("machines", "64amd64-4s2n4ca2co")
+    rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "OMP_NUM_THREADS": "1"}
+    found = _rewrap(host, msgspec.structs.replace(PROCESS, env=rank))
+    assert found is not None
+    assert found.command == "sysperf wrap -- python train.py 'a b'"
+    (cpus,) = [one.removeprefix("CPUs ") for one in found.changes if one.startswith("CPUs ")]
+    assert CpuSet.parse(cpus) == CpuSet.parse("32-63")
+    assert "OMP_NUM_THREADS=16" in found.changes, "half of the physical cores: torchrun's 1 was nobody's choice"
+    assert all(rule for rule in found.rules)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": {"SYSPERF_WRAPPED": "program - OMP_NUM_THREADS"}},
+        {"launcher": "torchrun"},
+        {"command": None},
+        {"command": "python 'cut off in the mid"},
+    ],
+)
+def test_nothing_is_said_of(changes: dict[str, object]) -> None:
+    """A program that wrap started, a launcher, and one whose command line is not known whole."""
+    assert _rewrap(Host(), msgspec.structs.replace(PROCESS, **changes)) is None
+
+
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+def test_a_real_program_and_the_same_wrapped() -> None:
+    """What is said of a plain program is not said of the one that wrap started."""
+    with running(TORCH_PYTHON, COMPUTES) as plain:
+        wrapped = subprocess.Popen(
+            (sys.executable, "-m", "sysperf", "wrap", "-q", "--", TORCH_PYTHON, "-c", COMPUTES),
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parent.parent,
+        )
+        try:
+            assert wrapped.stdout is not None
+            assert wrapped.stdout.readline().strip() == b"ready"
+            told = subprocess.run((sys.executable, "-m", "sysperf", "ps", "--format", "json"), capture_output=True, check=True)
+        finally:
+            wrapped.kill()
+            wrapped.wait()
+    by_pid = {one["pid"]: one for one in json.loads(told.stdout)["rewraps"]}
+    assert wrapped.pid not in by_pid
+    assert by_pid[plain]["changes"], "wrap has something to set for a program that allocates"
+    assert by_pid[plain]["command"].startswith(f"sysperf wrap -- {TORCH_PYTHON} -c ")
