@@ -209,17 +209,18 @@ def inherited() -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket of our own; group `sysperf` may connect. Raises OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """A socket of our own; group `sysperf` may connect. It has its name when it answers. Raises OSError."""
+    listener, fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"{path}.{os.getpid()}"
     before = os.umask(0o177)
     try:
-        listener.bind(path)
+        listener.bind(fresh)
     finally:
         os.umask(before)
     with contextlib.suppress(KeyError, PermissionError):
-        os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
-        os.chmod(path, 0o660)
+        os.chown(fresh, -1, grp.getgrnam(GROUP).gr_gid)
+        os.chmod(fresh, 0o660)
     listener.listen(MAX_CLIENTS)
+    os.rename(fresh, path)
     return listener
 
 

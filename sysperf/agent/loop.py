@@ -72,8 +72,9 @@ class Options(NamedTuple):
 
     socket: str
     history: str | None = None
-    fixer: Fixer | None = None
-    wishes: Wishes | None = None
+    fixer: Callable[[], Fixer | None] = lambda: None
+    """Who makes changes in mode `apply`; None where nobody can."""
+    wishes: Wishes = lambda _: ()
     made: Callable[[], tuple[Any, ...]] = tuple
     """What was changed on this machine, newest first."""
 
@@ -153,9 +154,10 @@ class Agent:
         self._log.info("stopped")
 
     def _made_for(self, setup: Setup) -> Applying | None:
-        if setup.settings.mode != "apply" or self._options.fixer is None or self._options.wishes is None:
+        fixer = self._options.fixer() if setup.settings.mode == "apply" else None
+        if fixer is None:
             return None
-        return Applying(self._options.fixer, self._options.wishes, setup.settings.apply, setup.settings.lease_s, self._log)
+        return Applying(fixer, self._options.wishes, setup.settings.apply, setup.settings.lease_s, self._log)
 
     # ------------------------------------------------------------------ the beat
 
@@ -468,7 +470,7 @@ def _require_fixer(setup: Setup, options: Options) -> None:
     if setup.settings.mode != "apply":
         return
     checked(setup.settings.apply, {rule.id for rule in setup.terms.ruleset.rules})
-    if options.fixer is None or options.wishes is None:
+    if options.fixer() is None:
         raise UsageError(
             "mode `apply` needs the helper, which makes the changes, and there is none here",
             "install it with `sysperf service install`, or use `--mode advise`, which only says what to do",

@@ -38,7 +38,9 @@ class Programs:
 
     @property
     def problems(self) -> dict[str, str]:
-        return {kept.path: kept.problem for program in self._programs.values() for kept in program.kept if kept.problem}
+        """What cannot be read, once for all processes of which it cannot."""
+        failed = [(kept.path.rpartition("/")[2], kept.problem) for one in self._programs.values() for kept in one.kept if kept.problem]
+        return {f"/proc/[pid]/{name}": f"{problem} ({failed.count((name, problem))} processes)" for name, problem in failed}
 
     def watch(self, pids: Iterable[int]) -> None:
         """These and no others, the first ones where there are very many."""

@@ -95,7 +95,49 @@ def _imported() -> Any:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history))
+    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made())
+
+
+def _fixer() -> Fixer | None:
+    """Who makes changes in mode `apply`."""
+    from sysperf.agent.helped import Helped  # noqa: PLC0415 - only mode `apply` asks
+    from sysperf.fix import remote  # noqa: PLC0415
+
+    return Helped() if remote.available() else None
+
+
+def _wishes(outcome: Outcome) -> tuple[Setting, ...]:
+    """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
+    from sysperf import changing  # noqa: PLC0415 - as above
+
+    return changing.wishes([outcome], [outcome.rule]).settings
+
+
+class _Made:
+    """What was changed on this machine, newest first; read again when the journal changed."""
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._kept: tuple[Transaction, ...] = ()
+
+    def __call__(self) -> tuple[Transaction, ...]:
+        stamp = [_stamp(folder) for folder in _journals()]
+        if stamp != self._stamp:
+            self._stamp, self._kept = stamp, self._read() if any(stamp) else ()
+        return self._kept
+
+    def _read(self) -> tuple[Transaction, ...]:
+        from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
+
+        return tuple(one for folder in _journals() for one in reversed(list(Journal(folder).transactions())))
+
+
+def _stamp(folder: str) -> tuple[float, int] | None:
+    try:
+        names = os.listdir(folder)
+        return max((os.stat(f"{folder}/{name}").st_mtime for name in names[:1000]), default=0.0), len(names)
+    except OSError:
+        return None
 
 
 def _history(given: str) -> str | None:

@@ -30,6 +30,7 @@ from sysperf.changing import Changer, Wishes
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import read_config
+from sysperf.fix import transaction
 from sysperf.host import Host
 from sysperf.model.change import Plan, Transaction
 from sysperf.model.errors import Exit, UsageError
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         command_line.write(knobs(args), args)
         return Exit.CLEAN
     changer = Changer()
+    _recovered(changer)
     wished, planned = wishes(args, changer)
     if not planned.changes:
         show(args, wished, planned)
@@ -145,6 +147,13 @@ def span(text: str) -> float:
     return float(int(found[1]) * _SECONDS[found[2]])
 
 
+def _recovered(changer: Changer) -> None:
+    """What an earlier run left half done is taken back before a plan is made, or the plan would take it for what was there."""
+    if any(transaction.is_over(one) for one in changer.journal.transactions()):
+        text = changes.undone(changer.recover(), color=False, width=command_line.width())
+        sys.stderr.write(f"sysperf: an earlier change was interrupted or its lease has ended:\n{text}")
+
+
 def _confirmed(planned: Plan) -> bool:
     sys.stderr.write(f"Change {changes.count(planned.changes)}? [y/N] ")
     sys.stderr.flush()
@@ -157,7 +166,11 @@ def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Trans
     request = changing.request(why, lease_s=args.lease, persist=args.persist)
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _stop)
-    return changer.apply(planned, request, force=args.force)
+    try:
+        return changer.apply(planned, request, force=args.force)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nsysperf: interrupted; what was changed is taken back (`sysperf changes` tells)")
+        raise
 
 
 def _stop(*_: Any) -> None:

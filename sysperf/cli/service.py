@@ -142,7 +142,7 @@ def _status(_args: argparse.Namespace) -> int:
     _needs_systemd()
     drift = {os.path.basename(file.path): file.state for file in _drift()}
     bad = False
-    for name in (*units.AGENT, *units.AUDIT, *units.HELPER):
+    for name in units.ALL:
         facts = _shown(name)
         if facts.get("LoadState") == "not-found":
             sys.stdout.write(f"{name:<24} not installed\n")

@@ -65,9 +65,11 @@ def _undone(args: argparse.Namespace, changer: Changer, problems: list[SysperfEr
     if args.number is not None:
         yield from changer.undo(args.number, force=args.force)
         return
-    found = [one.number for one in changer.journal.transactions() if one.state not in ("undone", "rolled-back")]
-    for number in reversed(found if args.all else found[-1:]):
-        yield from _tried(args, changer, number, problems)
+    found = [one for one in changer.journal.transactions() if one.state not in ("undone", "rolled-back")]
+    in_force = [one for one in found if one.live or one.state in ("open", "damaged")]
+    chosen = found if args.all else (in_force or found)[-1:]  # what somebody else has overwritten is not in the way of the others
+    for one in reversed(chosen):
+        yield from _tried(args, changer, one.number, problems)
 
 
 def _tried(args: argparse.Namespace, changer: Changer, number: int, problems: list[SysperfError]) -> list[Undone]:

@@ -27,6 +27,8 @@ PROGRAM = "@SYSPERF@"
 AGENT = ("sysperf-agent.socket", "sysperf-agent.service")
 AUDIT = ("sysperf-audit.service", "sysperf-audit.timer")
 HELPER = ("sysperf-helper.socket", "sysperf-helper.service", "sysperf-restore.service")
+METRICS = ("sysperf-metrics.socket", "sysperf-metrics.service")
+ALL = (*AGENT, *AUDIT, *HELPER, *METRICS)
 DROP_INS = {
     # name of the choice: the unit that it changes
     "see-all-users": "sysperf-agent.service",
@@ -34,7 +36,7 @@ DROP_INS = {
     "more-settings": "sysperf-helper.service",
 }
 STARTED = ("sysperf-agent.socket", "sysperf-agent.service", "sysperf-audit.timer", "sysperf-helper.socket", "sysperf-restore.service")
-"""What is enabled; the rest is started by these."""
+"""What is enabled. These start the rest, but for the metrics, which open a port: who wants them enables their socket."""
 
 _FIRST_LINE = re.compile(r"# Written by sysperf (\S+), sha256 ([0-9a-f]{64})\. .*\n")
 _PLAIN = re.compile(r"/[A-Za-z0-9/._+@-]+")
@@ -57,7 +59,7 @@ class File(Record):
 
 def wanted(program: str, *, helper: bool = True, drop_ins: Iterable[str] = (), root: str = "") -> list[File]:
     """The files for this program below `root`, and what is there now. Raises UsageError."""
-    names = (*AGENT, *AUDIT, *(HELPER if helper else ()))
+    names = [name for name in ALL if helper or name not in HELPER]
     files = [_file(f"{root}{UNITS}/{name}", _shipped(name).replace(PROGRAM, program)) for name in names]
     for name in drop_ins:
         unit = DROP_INS[name]
@@ -67,7 +69,7 @@ def wanted(program: str, *, helper: bool = True, drop_ins: Iterable[str] = (), r
 
 def packaged(program: str, prefix: str) -> list[File]:
     """The same for a package: below ``PREFIX/usr/lib``, without a first line of ours, the drop-ins as examples."""
-    files = [(f"{PACKAGED}/{name}", _shipped(name).replace(PROGRAM, program)) for name in (*AGENT, *AUDIT, *HELPER)]
+    files = [(f"{PACKAGED}/{name}", _shipped(name).replace(PROGRAM, program)) for name in ALL]
     files += [(f"/usr/lib/{name}", _shipped(name)) for name in ("sysusers.d/sysperf.conf",)]
     files += [(f"/usr/share/doc/sysperf/{name}.conf.example", _shipped(f"{unit}.d/{name}.conf.example")) for name, unit in DROP_INS.items()]
     return [File(prefix + path, content, "missing", read(prefix + path) or "") for path, content in files]

@@ -76,18 +76,22 @@ def _wait(host: Host, journal: Journal, number: int) -> int:
         one = journal.read(number)
         if one.state != "open" and not one.live:
             return 0
-        if one.state == "open" or (one.lease and expired(one.lease)):
+        if transaction.is_over(one):
             with contextlib.suppress(JournalError):
-                _end(host, journal, one)
+                _end(host, journal, number)
         time.sleep(_nap_s(journal.read(number)))
 
 
-def _end(host: Host, journal: Journal, one: Transaction) -> None:
-    """Take it back. While it is open, whoever applies it holds the lock; when nobody does, that one was killed."""
-    if any(step.change.knob == "gpu.persistence" for step in one.steps):
-        _anew(journal)
+def _end(host: Host, journal: Journal, number: int) -> None:
+    """Take it back. Who applies it holds the lock; when nobody does and it is open, that one was killed."""
     with journal.locked(0.0):
-        transaction.recover(host, journal)
+        one = journal.read(number)
+        if not transaction.is_over(one):
+            return
+        if not any(step.change.knob == "gpu.persistence" for step in one.steps):
+            transaction.recover(host, journal)
+            return
+    _anew(journal)
 
 
 def _anew(journal: Journal) -> None:

@@ -186,7 +186,7 @@ def recover(host: Host, journal: Journal, *, but: int = 0) -> list[Undone]:
     undone: list[Undone] = []
     problem: JournalError | None = None
     for one in journal.transactions():
-        if one.number != but and (one.state == "open" or (one.live and one.lease and expired(one.lease))):
+        if one.number != but and is_over(one):
             try:
                 undone += _undo(host, journal, one.number, ended=True)
             except JournalError as error:
@@ -194,6 +194,11 @@ def recover(host: Host, journal: Journal, *, but: int = 0) -> list[Undone]:
     if problem:
         raise problem
     return undone
+
+
+def is_over(one: Transaction) -> bool:
+    """Whether it was interrupted (while nobody holds the lock), or has a lease that ended."""
+    return one.state == "open" or (one.live and one.lease is not None and expired(one.lease))
 
 
 def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, ended: bool = False) -> list[Undone]:
@@ -261,7 +266,7 @@ class _Above(NamedTuple):
     """A step of a later transaction about the same."""
 
     number: int
-    index: int
+    step: int
     change: Change
 
 
@@ -289,7 +294,7 @@ def _hand_over(host: Host, journal: Journal, step: Step, above: _Above, *, reboo
         if not force and not _ours(target, above.change.before, step):
             return "gone" if rebooted else "kept", f"it was {above.change.before} when transaction {above.number} set it"
         with journal.resume(above.number) as log:
-            log.add(Moved(above.index, change.before))
+            log.add(Moved(above.step, change.before))
     except _FAILURES as error:
         return _failed(error)
     except JournalError as error:

@@ -56,12 +56,12 @@ def _diff(page: Page, group: Sequence[Change]) -> None:
     for line in change.after.splitlines():
         page.line("  " + page.ink("good", f"+ {neutral(line, _LONGEST)}"))
     if change.knob in KNOBS and KNOBS[change.knob].note:
-        page.line("    " + page.ink("dim", KNOBS[change.knob].note))
+        page.paragraph(KNOBS[change.knob].note, "dim", indent="    ")
     page.line()
 
 
 def _what(change: Change) -> str:
-    return f"{change.shown()}{f', for {change.rule}' if change.rule else ''}"
+    return neutral(f"{change.shown()}{f', for {change.rule}' if change.rule else ''}", _LONGEST)
 
 
 def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
@@ -78,20 +78,29 @@ def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
 def outcome(one: Transaction, *, color: bool, width: int) -> str:
     """What became of a plan that was applied."""
     page = Page(Ink(color), width)
-    refused = next((step for step in one.steps if step.state == "refused"), None)
-    if refused:
-        page.paragraph(f"{refused.change.target}: refused: {neutral(refused.reason, _LONGEST)}", "error")
-        stuck = [step for step in one.steps if step.state in LIVE]
-        page.paragraph(f"Transaction {one.number} was rolled back{': ' if stuck else '; every value is as it was.'}")
-        for step in stuck:
-            page.paragraph(f"{step.change.target} could not be put back: {neutral(step.reason, _LONGEST)}", "error", indent="  ")
+    if one.state != "applied":
+        _rolled_back(page, one)
         return str(page)
     done = [step for step in one.steps if not step.change.knob.startswith("persist.")]
     page.paragraph(f"Transaction {one.number}: {count([step.change for step in done])} changed and read back.", "good")
     for path in one.persisted:
-        page.paragraph(f"set again at every start by {path}")
-    page.line(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {one.number}` takes it back.")
+        page.paragraph(f"set again at every start by {neutral(path, _LONGEST)}")
+    page.paragraph(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {one.number}` takes it back.")
     return str(page)
+
+
+def _rolled_back(page: Page, one: Transaction) -> None:
+    stuck = [step for step in one.steps if step.state in LIVE]
+    for step in one.steps:
+        if step.state == "refused":
+            page.paragraph(f"{_target(step.change)}: refused: {neutral(step.reason, _LONGEST)}", "error")
+    page.paragraph(f"Transaction {one.number} was rolled back{', but:' if stuck else '; every value is as it was.'}")
+    for step in stuck:
+        page.paragraph(f"{_target(step.change)} could not be put back: {neutral(step.reason, _LONGEST)}", "error", indent="  ")
+
+
+def _target(change: Change) -> str:
+    return neutral(change.target, _LONGEST)
 
 
 def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
@@ -101,7 +110,8 @@ def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s
         left = f", {duration(left_s[one.number])} left" if one.number in left_s and one.live else ""
         state = _STATES[one.state]
         style = "good" if one.state == "applied" else "warning" if one.state in ("open", "damaged", "partly-undone") else "dim"
-        page.line(f"{page.ink('strong', str(one.number))}  {page.ink(style, state)}{left}  {page.ink('dim', _about(one))}")
+        page.line(f"{page.ink('strong', str(one.number))}  {page.ink(style, state)}{left}")
+        page.paragraph(_about(one), "dim", indent="   ")
         if one.problem:
             page.paragraph(neutral(one.problem, _LONGEST), "warning", indent="   ")
         for step, standing in zip(one.steps, standings, strict=True):
@@ -112,26 +122,29 @@ def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s
 
 def _about(one: Transaction) -> str:
     return " ".join(
-        part for part in (one.taken_at, one.by and f"by {neutral(one.by, 60)}", one.why and f"({neutral(one.why, 100)})") if part
+        part
+        for part in (neutral(one.taken_at, 60), one.by and f"by {neutral(one.by, 60)}", one.why and f"({neutral(one.why, 100)})")
+        if part
     )
 
 
 def _step(page: Page, step: Step, standing: Standing) -> None:
     change = step.change
     if change.knob.startswith("persist."):
-        text = f"{change.target} {'written' if step.state == 'applied' else 'removed' if step.state == 'undone' else step.state}"
+        text = f"{_target(change)} {'written' if step.state == 'applied' else 'removed' if step.state == 'undone' else step.state}"
     else:
-        text = f"{change.target}: {neutral(change.shown_before or change.before, 80)} → {neutral(change.after, 80)}"
+        text = f"{_target(change)}: {neutral(change.shown_before or change.before, 80)} → {neutral(change.after, 80)}"
     verdict = {
         "holds": ("good", "holds"),
+        "replaced": ("dim", f"{neutral(standing.now, 80)} has set it since"),
         "changed": ("warning", f"it is {neutral(standing.now, 80)} now: somebody else has set it"),
         "gone": ("dim", f"gone: {neutral(standing.now, 80)}"),
         "unknown": ("unknown", f"unknown: {neutral(standing.now, 80)}"),
         "over": ("dim", f"{step.state}{f': {neutral(step.reason, _LONGEST)}' if step.reason else ''}"),
     }[standing.verdict]
-    for number, line in enumerate(wrap(f"{text}{f', for {change.rule}' if change.rule else ''}", page.width - 5)):
+    for number, line in enumerate(wrap(f"{text}{f', for {neutral(change.rule, 80)}' if change.rule else ''}", page.width - 5)):
         page.line(("   " if number == 0 else "     ") + line)
-    page.line("     " + page.ink(*verdict))
+    page.paragraph(verdict[1], verdict[0], indent="     ")
 
 
 def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
@@ -145,7 +158,7 @@ def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
             "gone": ("dim", "gone"),
             "kept": ("warning", "kept"),
         }.get(one.step.state, ("error", "not taken back"))
-        page.paragraph(f"{change.target}: {text}{f': {neutral(one.message, _LONGEST)}' if one.message else ''}", style)
+        page.paragraph(f"{_target(change)}: {text}{f': {neutral(one.message, _LONGEST)}' if one.message else ''}", style)
     return str(page)
 
 

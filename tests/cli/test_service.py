@@ -56,7 +56,7 @@ def test_packages_get_all_units(tmp_path: Path) -> None:
         "ExecStart=/usr/bin/sysperf agent --socket /run/sysperf/agent.sock\n"
         in (tmp_path / "usr/lib/systemd/system/sysperf-agent.service").read_text()
     )
-    assert len(list((tmp_path / "usr/lib/systemd/system").iterdir())) == 7
+    assert len(list((tmp_path / "usr/lib/systemd/system").iterdir())) == 9
     assert (tmp_path / "usr/lib/sysusers.d/sysperf.conf").exists()
     assert len(list((tmp_path / "usr/share/doc/sysperf").iterdir())) == len(units.DROP_INS)
 
@@ -91,7 +91,7 @@ def test_what_was_written_is_found_again(tmp_path: Path) -> None:
 
     found = [file.path for file in units.written(str(tmp_path))]
     assert str(foreign) not in found
-    assert len(found) == 11
+    assert len(found) == 13
 
     for path in found:
         units.remove(path)

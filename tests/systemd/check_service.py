@@ -63,14 +63,14 @@ def again() -> dict[str, Any]:
 
 @fact
 def changed_by_an_administrator() -> list[Any]:
-    AGENT.write_text(AGENT.read_text().replace("CPUQuota=5%", "CPUQuota=7%"))
+    AGENT.write_text(AGENT.read_text().replace("CPUQuota=20%", "CPUQuota=7%"))
     kept = run(SYSPERF, "service", "install")
     return [kept, "CPUQuota=7%" in AGENT.read_text(), run(SYSPERF, "service", "status")["out"]]
 
 
 @fact
 def forced() -> list[Any]:
-    return [run(SYSPERF, "service", "install", "--force"), "CPUQuota=5%" in AGENT.read_text()]
+    return [run(SYSPERF, "service", "install", "--force"), "CPUQuota=20%" in AGENT.read_text()]
 
 
 @fact

@@ -29,16 +29,16 @@ def test_print_writes_nothing(service: Booted) -> None:
     done, same = service["print_only"]
 
     assert same
-    assert done["out"].count("\n+++ ") == 8
+    assert done["out"].count("\n+++ ") == 10
     assert "+ExecStart=/opt/sysperf/bin/python -I -m sysperf agent" in done["out"]
 
 
 def test_install_writes_the_units(service: Booted) -> None:
-    """Seven units and the group; nothing is enabled or started unasked, and the next step is shown."""
+    """The units and the group; nothing is enabled or started unasked, and the next step is shown."""
     done = service["install"]
 
     assert done["code"] == 0
-    assert done["out"].count("wrote ") == 8
+    assert done["out"].count("wrote ") == 10
     assert "sudo systemctl enable --now sysperf-agent.socket" in done["err"]
     assert service["installed_files"] == [
         "/etc/systemd/system/sysperf-agent.service",
@@ -47,6 +47,8 @@ def test_install_writes_the_units(service: Booted) -> None:
         "/etc/systemd/system/sysperf-audit.timer",
         "/etc/systemd/system/sysperf-helper.service",
         "/etc/systemd/system/sysperf-helper.socket",
+        "/etc/systemd/system/sysperf-metrics.service",
+        "/etc/systemd/system/sysperf-metrics.socket",
         "/etc/systemd/system/sysperf-restore.service",
         "/etc/sysusers.d/sysperf.conf",
     ]
@@ -61,7 +63,7 @@ def test_install_makes_the_group(service: Booted) -> None:
 
 def test_install_twice_changes_nothing(service: Booted) -> None:
     """A second installation finds all as it is."""
-    assert service["again"]["out"].count("unchanged ") == 8
+    assert service["again"]["out"].count("unchanged ") == 10
     assert service["again"]["code"] == 0
 
 
@@ -105,7 +107,7 @@ def test_status_tells_exposure(service: Booted) -> None:
     """Status shows each unit's state and its exposure."""
     lines = {line.split()[0]: line for line in service["status"]["out"].splitlines() if not line.startswith(" ")}
 
-    assert "active (listening), enabled" in lines["sysperf-agent.socket"]
+    assert "active (listening), enabled" in lines["sysperf-helper.socket"]
     assert "exposure 1.2" in lines["sysperf-agent.service"]
     assert "exposure 1.3" in lines["sysperf-helper.service"]
 

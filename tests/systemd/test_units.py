@@ -13,7 +13,7 @@ from sysperf.cli import units
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "systemd"
-NAMES = sorted((*units.AGENT, *units.AUDIT, *units.HELPER))
+NAMES = sorted(units.ALL)
 NO_SYSTEMD = "no systemd-analyze: apt-get install systemd"
 WRITERS = ("sysperf-helper.service", "sysperf-restore.service")
 MORE = {"kernel.numa_balancing", "kernel.yama.ptrace_scope"}
@@ -66,6 +66,7 @@ def test_systemd_reads_them(laid: Path) -> None:
     [
         ("sysperf-agent.service", 1.2),
         ("sysperf-audit.service", 1.2),
+        ("sysperf-metrics.service", 0.7),
         ("sysperf-helper.service", 1.5),
         ("sysperf-restore.service", 1.5),
     ],
