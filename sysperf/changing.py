@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf import engine
+from sysperf.evaluate.schema import suggest
 from sysperf.fix import journal, keeper, plan, remote, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.transaction import Standing
@@ -68,7 +69,8 @@ def setting(text: str) -> Setting:
     knob, _, item = name.strip().partition("@")
     if not found or knob not in KNOBS:
         raise UsageError(
-            f"--set {text}: `{knob}` is no setting that sysperf may change", "`sysperf plan --list` shows them with their ranges"
+            f"--set {text}: `{knob}` is no setting that sysperf may change{suggest(knob, KNOBS)}",
+            "`sysperf plan --list` shows them with their ranges",
         )
     if not KNOBS[knob].takes_item(item):
         of = KNOBS[knob].item
@@ -113,10 +115,16 @@ class Changer:
 
     def undo(self, number: int, *, force: bool = False) -> list[Undone]:
         """Take a transaction back. Raises SysperfError."""
-        one = self.journal.read(number)
-        if one.keeper and one.keeper.is_helper and transaction.alive(one.keeper) and remote.available():
+        if self._helper_undoes(self.journal.read(number)):
             return list(remote.ask(remote.AskUndo(number=number, force=force)).undone)
         return transaction.undo(self.host, self.journal, number, force=force)
+
+    def _helper_undoes(self, one: Transaction) -> bool:
+        """What the helper keeps alive only it can end; and who may not write the machine's journal can only ask it."""
+        if not remote.available():
+            return False
+        held = one.keeper is not None and one.keeper.is_helper and transaction.alive(one.keeper)
+        return held or not os.access(self.journal.folder, os.W_OK)
 
     def recover(self) -> list[Undone]:
         """Take back what was interrupted and what has a lease that ended."""

@@ -24,7 +24,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import Waiver, apply_waivers
 from sysperf.host import Host
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome
+from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import ITEMS, Rule
 from sysperf.model.snapshot import Area, Snapshot, Source
 
@@ -175,6 +175,13 @@ class Auditor:
         rules = {rule.id: rule for rule in judged}
         return Look(change, refreshed, rules, outcomes, _present(snapshot), snapshot, self._clock() - start)
 
+    def report(self) -> Report:
+        """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""
+        snapshot = self._snapshot()
+        sources = (source for known in self._sources.values() for source in known.values())
+        terms = engine.Terms(self._terms.waivers, None, self._terms.reference)
+        return engine.judged(snapshot, self._terms.ruleset, terms, Ledger(snapshot, sources))
+
     # ------------------------------------------------------------------ inside
 
     def _follow_gpus(self, areas: set[str]) -> None:
@@ -258,7 +265,7 @@ def looks_at(rule: Rule) -> frozenset[str]:
     named = {_BOUND.get(word, word) for word in words}
     if rule.scope in ITEMS:
         named.add(ITEMS[rule.scope][1])
-    return frozenset(named & {*AREAS, "drift"}) or frozenset(("kernel",))
+    return frozenset(named.intersection(AREAS)) or frozenset(("kernel",))  # what differs from a good machine seldom changes
 
 
 def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:

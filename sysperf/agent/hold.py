@@ -145,9 +145,7 @@ class Findings:
         finding.flaps = finding.flaps + 1 if came_back and times.now_s - finding.changed_s < CALM_S else 0
         finding.active, finding.changed_s = True, times.now_s
         finding.first_seen = min(finding.first_seen, self._past.first_seen(finding.outcome.fingerprint) or times.at)
-        if finding.flaps == FLAPPING_FROM:
-            return [News("flapping", finding.held())]
-        return [News("finding", finding.held(), restored)] if finding.flaps < FLAPPING_FROM else []
+        return [News("flapping" if finding.flaps >= FLAPPING_FROM else "finding", finding.held(), restored)]
 
     def _rests(self, key: tuple[str, str], finding: _Finding, times: Times, need: Hold, *, ended: bool) -> list[News]:
         if not finding.active:
@@ -162,7 +160,7 @@ class Findings:
         if not ended and (finding.quiet < need.samples * factor or times.now_s - finding.quiet_s < need.window_s * factor - EARLY_S):
             return []
         finding.active, finding.changed_s, finding.fired = False, times.now_s, 0
-        return [News("gone", finding.held())] if finding.flaps < FLAPPING_FROM or ended else []
+        return [News("gone", finding.held())]
 
     def _held_lately(self, outcome: Outcome, times: Times) -> bool:
         last = self._past.last_seen(outcome.fingerprint)

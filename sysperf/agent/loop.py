@@ -101,17 +101,23 @@ class Agent:
             loop.add_signal_handler(number, self._stopped)
         loop.add_signal_handler(signal.SIGHUP, self._reloaded)
         events = Events()
-        listener = sockets.listener(self._options.socket, "agent.socket", sockets.passed_sockets())
+        passed = sockets.passed_sockets()
+        listener = sockets.listener(self._options.socket, "agent.socket", passed)
         store = Store.open(self._options.history)
         self._open(store, events)
-        server = Server(api.Api(self._state, events).routes())
+        faces = api.Api(self._state, events)
+        server = Server(faces.routes())
+        figures = [(Server(faces.metrics_only()), sockets.Listener(sock)) for sock in passed.values()]
         self._state.clients = lambda: server.clients
         try:
             await server.start(listener)
+            for one, its in figures:
+                await one.start(its)
             await self._beat()
         finally:
             self._notify.stopping()
-            await server.close()
+            for one in (server, *(one for one, _ in figures)):
+                await one.close()
             await self._close()
 
     # ------------------------------------------------------------------ parts
@@ -136,6 +142,7 @@ class Agent:
         self._gpu_due, self._awake_until = 0.0, -REST_S
         self._look_started = self._next_at = self._sampled_at = self._feed_at = 0.0
         self._read_at: dict[str, float] = {}
+        self._names: dict[int, str] = {}
         self._own = Kept("/proc/self/statm", time.monotonic)
         self._cpu_s, self._cpu_at = time.process_time(), time.monotonic()
 
@@ -311,6 +318,7 @@ class Agent:
         first, self._state.last = self._state.last is None, look.snapshot
         programs = self._state.processes()
         pids = [one.process.pid for one in programs]
+        self._names = {one.process.pid: one.process.name for one in programs}
         before = set(self._programs.pids)
         self._programs.watch(pids)
         self._ends.watch(pids)
@@ -374,7 +382,8 @@ class Agent:
         self._ends.forget(pid)
         self._programs.forget(pid)
         self._auditor.ended(pid)
-        self._tell("process", f"pid {pid}", "ended")
+        name = self._names.pop(pid, "")
+        self._tell("process", f"{name} (pid {pid})" if name else f"pid {pid}", "ended")
         self._wake_up()
 
     def _pressed(self) -> None:
@@ -417,11 +426,9 @@ class Agent:
         self._auditor.renew(setup.terms)
         rules = {rule.id for rule in setup.terms.ruleset.rules}
         self._announce(self._findings.keep_rules(rules, Times(time.monotonic(), time.time())))
-        if self._applying is not None and setup.settings.apply != before.settings.apply:
-            stopping = self._applying
-            self._fix_task = asyncio.ensure_future(self._hand.run(stopping.stop))
-            self._applying = self._made_for(setup)
-        elif self._applying is None:
+        if _allowed(setup) != _allowed(before):
+            if self._applying is not None:
+                self._fix_task = asyncio.ensure_future(self._hand.run(self._applying.stop))
             self._applying = self._made_for(setup)
         self._log.info("reloaded: %s rules, mode %s", len(rules), setup.settings.mode)
         self._tell("agent", "", f"reloaded, mode {setup.settings.mode}")
@@ -458,6 +465,12 @@ class Agent:
 
 
 _SAID = {"gone": "gone", "flapping": "keeps coming and going"}
+
+
+def _allowed(setup: Setup) -> tuple[object, ...]:
+    """What may be changed, and for how long."""
+    settings = setup.settings
+    return settings.mode == "apply", settings.apply, settings.lease_s
 
 
 def _best(outcome: Outcome) -> Remedy | None:

@@ -112,6 +112,10 @@ class Rates:
             return None
         return (count - last[1]) / (at - last[0])
 
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all others."""
+        self._last = {name: self._last[name] for name in names if name in self._last}
+
 
 class System:
     """Meters of the machine as a whole."""

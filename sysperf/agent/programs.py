@@ -83,14 +83,28 @@ class _Stat(NamedTuple):
 class _Program:
     """Meters of one process."""
 
-    __slots__ = ("_base", "_clock", "_io", "_names", "_prefix", "_rates", "_schedstat", "_slow_at", "_stat", "_threads", "kept", "pid")
+    __slots__ = (
+        "_base",
+        "_clock",
+        "_io",
+        "_names",
+        "_prefix",
+        "_rates",
+        "_schedstat",
+        "_slow_at",
+        "_stat",
+        "_threads",
+        "_worker_rates",
+        "kept",
+        "pid",
+    )
 
     def __init__(self, pid: int, clock: Callable[[], float], root: str) -> None:
         self.pid = pid
         self._clock = clock
         self._base = f"{root}/proc/{pid}"
         self._prefix = f"process.{pid}."
-        self._rates = Rates()
+        self._rates, self._worker_rates = Rates(), Rates()
         self._stat, self._schedstat, self._io = self.kept = tuple(
             Kept(f"{self._base}/{name}", clock) for name in ("stat", "schedstat", "io")
         )
@@ -153,6 +167,7 @@ class _Program:
     def _workers(self, out: dict[str, float], at: float) -> None:
         """DataLoader workers: children, or children of a fork server."""
         workers, used, complete = 0, 0.0, True
+        seen: list[str] = []
         children = self._children(str(self.pid))
         if children is None:
             return
@@ -164,9 +179,11 @@ class _Program:
                 if stat is None:
                     continue
                 workers += 1
-                rate = self._rates.per_s(f"worker {pid}", at, stat.ticks / TICKS_PER_S)
+                rate = self._worker_rates.per_s(pid, at, stat.ticks / TICKS_PER_S)
+                seen.append(pid)
                 complete = complete and rate is not None
                 used += rate or 0.0
+        self._worker_rates.keep(seen)  # each epoch may have others
         out[f"{self._prefix}workers"] = workers
         if complete and workers:
             out[f"{self._prefix}workers_cpu"] = used

@@ -14,6 +14,7 @@ from sysperf.model.errors import Exit, SysperfError
 
 COMMANDS = {
     "audit": "inspect this machine and list what slows PyTorch down, with evidence and the fix",
+    "tui": "the dashboard: findings next to live meters; also bare `sysperf` on a terminal",
     "wrap": "start a program in the right place: CPUs, memory, threads, allocator",
     "kernel": "install a Jupyter kernel that is started through wrap",
     "ps": "list the running PyTorch processes and what is wrong with each",
@@ -36,7 +37,8 @@ COMMANDS = {
 HELP = """\
 usage: sysperf COMMAND [options]
 
-Finds what makes a PyTorch machine slow, and says what to do about it. Reads only; changes nothing.
+Finds what makes a PyTorch machine slow, says what to do about it, and undoes every change that it makes.
+Reads only, but for `apply`, `undo`, `service` and `kernel`.
 
 commands:
 {commands}
@@ -44,6 +46,8 @@ commands:
 start with:
   sysperf audit                    what is wrong with this machine
   sudo sysperf audit               the same, with what only root can read
+  sysperf plan                     what `sysperf apply` would change
+  sysperf wrap -- python train.py  start a program in the right place
   sysperf explain numa.gpu-remote  why a finding matters and how to fix it
 
 options:
@@ -95,7 +99,7 @@ def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
 
 
 def _run(arguments: list[str]) -> int:
-    command = arguments[0] if arguments else "--help"
+    command = arguments[0] if arguments else _without_command()
     if command in ("-V", "--version"):
         sys.stdout.write(f"sysperf {__version__}\n")
         return Exit.CLEAN
@@ -118,6 +122,11 @@ def _run(arguments: list[str]) -> int:
 
     parser, run = command_line.parser(command)
     return int(run(parser.parse_args(arguments[1:])))
+
+
+def _without_command() -> str:
+    """What bare `sysperf` does: the dashboard where somebody sits at a terminal, the help elsewhere."""
+    return "tui" if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "--help"
 
 
 def _import_msgspec() -> None:

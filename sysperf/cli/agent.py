@@ -37,7 +37,10 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
 if TYPE_CHECKING:
+    from sysperf.agent.fixer import Fixer
     from sysperf.agent.loop import Options, Setup
+    from sysperf.model.change import Setting, Transaction
+    from sysperf.model.outcome import Outcome
 
 SHOWN = 50
 KEPT = 200
@@ -129,7 +132,14 @@ class _Made:
     def _read(self) -> tuple[Transaction, ...]:
         from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
 
-        return tuple(one for folder in _journals() for one in reversed(list(Journal(folder).transactions())))
+        made = [one for folder in _journals() for one in Journal(os.path.dirname(folder)).transactions()]
+        return tuple(sorted(made, key=lambda one: one.taken_at, reverse=True))
+
+
+def _journals() -> list[str]:
+    """The folders of the machine's journal and of this user's own."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return list(dict.fromkeys(("/var/lib/sysperf/changes", f"{home}/sysperf/changes")))
 
 
 def _stamp(folder: str) -> tuple[float, int] | None:

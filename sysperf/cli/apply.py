@@ -30,6 +30,7 @@ from sysperf.changing import Changer, Wishes
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import read_config
+from sysperf.evaluate.schema import suggest
 from sysperf.fix import transaction
 from sysperf.host import Host
 from sysperf.model.change import Plan, Transaction
@@ -91,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         command_line.write(as_json.dump({"schema": 1, "transaction": done, "plan": planned}), args)
     else:
-        sys.stdout.write(changes.outcome(done, color=command_line.wants_color(args), width=command_line.width()))
+        color, width = command_line.wants_color(args), command_line.width()
+        left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
+        sys.stdout.write(f"{left}{changes.outcome(done, color=color, width=width)}")
     return Exit.CLEAN if done.state == "applied" else Exit.ROLLED_BACK
 
 
@@ -107,8 +110,10 @@ def _of_findings(args: argparse.Namespace) -> Wishes:
     config = read_config()
     ruleset = rules(args, config)
     named = command_line.listed(args.rule)
+    known = [rule.id for rule in ruleset.rules]
     for name in named:
-        ruleset.compiled(name)
+        if name not in known:
+            raise UsageError(f"no rule `{name}`{suggest(name, known)}", "`sysperf rules list` shows all")
     if named:
         ruleset.select(named, [])
     report = engine.audit(Host(), ruleset, engine.Terms(config.waive))

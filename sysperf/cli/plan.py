@@ -15,6 +15,7 @@ import sys
 from sysperf.changing import Changer
 from sysperf.cli import apply, command_line
 from sysperf.model.errors import Exit
+from sysperf.report.terminal import wrap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,5 +29,6 @@ def run(args: argparse.Namespace) -> int:
     wished, planned = apply.wishes(args, Changer())
     apply.show(args, wished, planned)
     if planned.changes and args.format == "text":
-        sys.stdout.write("\nNothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back.\n")
+        text = "Nothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back."
+        sys.stdout.write("\n" + "\n".join(wrap(text, command_line.width())) + "\n")
     return Exit.CLEAN

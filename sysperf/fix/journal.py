@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from sysperf.host.tree import sync_folder
-from sysperf.model.change import Change, Keeper, Lease, Step, StepState, Transaction, TransactionState
+from sysperf.model.change import Change, Keeper, Lease, Spliced, Step, StepState, Transaction, TransactionState
 from sysperf.model.errors import SysperfError
 from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, from_json, to_json
@@ -73,10 +73,12 @@ class Told(Record, tag="told", tag_field="line"):
 
 
 class Moved(Record, tag="moved", tag_field="line"):
-    """An earlier transaction about the same was taken back meanwhile: what there was before it is now our `before`."""
+    """A step of an earlier transaction about the same was taken back meanwhile: what there was before it is now our `before`."""
 
     step: int
     before: str
+    number: int
+    earlier: int
 
 
 class Held(Record, tag="lease", tag_field="line"):
@@ -313,7 +315,9 @@ class _Replay:
             self.steps[line.step] = msgspec.structs.replace(step, state=line.state, read=line.read or step.read, reason=line.reason)
         elif isinstance(line, Moved):
             step = self.steps[line.step]
-            self.steps[line.step] = msgspec.structs.replace(step, change=msgspec.structs.replace(step.change, before=line.before))
+            change = msgspec.structs.replace(step.change, before=line.before)
+            took_over = (*step.took_over, Spliced(line.number, line.earlier, step.change.before))
+            self.steps[line.step] = msgspec.structs.replace(step, change=change, took_over=took_over)
         elif isinstance(line, Held):
             self.lease = line.lease
         elif isinstance(line, Kept):

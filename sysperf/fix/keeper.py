@@ -14,7 +14,7 @@ import sys
 import time
 
 from sysperf.fix import latency, process, transaction
-from sysperf.fix.journal import Journal, JournalError, boot_s, expired
+from sysperf.fix.journal import Journal, JournalError, boot_s
 from sysperf.host import Host
 from sysperf.model.change import Keeper, Transaction
 
@@ -105,7 +105,7 @@ def _anew(journal: Journal) -> None:
 
 
 def _nap_s(one: Transaction) -> float:
-    if one.state == "open" or not one.lease:
-        return _NAP_S
-    left = one.lease.until_s - boot_s()
-    return min(left, _LONGEST_NAP_S) if left > 0 else _NAP_S if one.live else 0.0
+    if one.state != "open" and not one.live:
+        return 0.0
+    left = one.lease.until_s - boot_s() if one.lease and one.state != "open" else 0.0
+    return min(left, _LONGEST_NAP_S) if left > 0 else _NAP_S

@@ -21,7 +21,9 @@ MAX_THREADS = 20_000
 _PASSES = 8
 _OTHER = lazy(r"([1-9][0-9]{0,9})=(\S+)")
 _PAGES = lazy(r"\bN([0-9]{1,4})=([0-9]{1,15})")
+_FILE = lazy(r" file=/(?!dev/shm/|memfd:|SYSV|dev/zero)")
 _LEAST_SHARE = 0.05
+_LEAST_SHARE_WITH_FILES = 0.2
 
 
 def born(host: Host, pid: int) -> int:
@@ -194,15 +196,20 @@ class Pages:
         return f"memory of process {self.pid}"
 
     def read(self) -> str:
-        """The nodes that hold at least 5 % of its pages."""
+        """The nodes that hold at least 5 % of its own memory, or 20 % with the files that it maps.
+
+        Libraries are where another program happened to load them first: where it has its memory they do not tell.
+        """
         text = self.host.text(f"/proc/{self.pid}/numa_maps", limit=64 << 20)
         if text is None:
             raise OSError(self.host.sources[-1].error or "numa_maps can not be read")
+        own: Counter[int] = Counter()
         pages: Counter[int] = Counter()
-        for node, count in _PAGES.findall(text):
-            pages[int(node)] += int(count)
-        least = max(1, pages.total() * _LEAST_SHARE)
-        return str(CpuSet([node for node, count in pages.items() if count >= least]))
+        for line in text.splitlines():
+            found = {int(node): int(count) for node, count in _PAGES.findall(line)}
+            pages.update(found)
+            own.update({} if _FILE.search(line) else found)
+        return str(CpuSet({*_with_share(own, _LEAST_SHARE), *_with_share(pages, _LEAST_SHARE_WITH_FILES)}))
 
     def write(self, value: str) -> None:
         """Move every page that can be moved."""
@@ -232,6 +239,11 @@ class Pages:
 
 
 _BITS = 64
+
+
+def _with_share(pages: Counter[int], share: float) -> set[int]:
+    least = max(1, pages.total() * share)
+    return {node for node, count in pages.items() if count >= least}
 
 
 def _words(nodes: CpuSet, words: int) -> list[int]:

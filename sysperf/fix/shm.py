@@ -52,6 +52,8 @@ class SharedMemory:
 
     def problem(self) -> str:
         """Why it can not be set here."""
+        if self.read() == "0":
+            return "it has no limit, and the kernel gives none to one that has none"
         return "" if os.geteuid() == 0 else "only root may remount it"
 
     def _used(self) -> int:
@@ -63,6 +65,8 @@ class SharedMemory:
         for line in reversed((self.host.text("/proc/self/mountinfo", limit=4 << 20) or "").splitlines()):
             own, _, kind = line.partition(" - ")
             fields = own.split()
-            if len(fields) > 5 and fields[4] == self.path and kind.split()[:1] == ["tmpfs"]:
-                return fields[5].split(",")
+            if len(fields) > 5 and fields[4] == self.path:  # the last one lies on top; a part of a larger one has another root
+                if kind.split()[:1] == ["tmpfs"] and fields[3] == "/":
+                    return fields[5].split(",")
+                break
         raise OSError(errno.ENODEV, f"{self.path} is no tmpfs of its own")

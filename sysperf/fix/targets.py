@@ -62,7 +62,8 @@ def find(host: Host, knob: Knob, item: str) -> list[Target]:
         return [SharedMemory(host, knob)]
     if knob.kind == "file":
         return [Drop(host, knob, item)]
-    paths = host.glob(knob.path.replace("{item}", item)) if "*" in knob.path else [knob.path.replace("{item}", item)]
+    path = knob.path.replace("{item}", item)
+    paths = [*filter(knob.covers, host.glob(path))] if "*" in path else [path]
     if not paths or host.exists(paths[0]) is False:
         raise FileNotFoundError(errno.ENOENT, "this kernel or machine does not have it")
     return [File(host, knob, path) for path in paths]

@@ -185,6 +185,7 @@ def recover(host: Host, journal: Journal, *, but: int = 0) -> list[Undone]:
     """
     undone: list[Undone] = []
     problem: JournalError | None = None
+    _finish(journal)
     for one in journal.transactions():
         if one.number != but and is_over(one):
             try:
@@ -219,7 +220,7 @@ def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, end
             if over and not _lasts(step.change):
                 fate: Fate = ("gone", "the machine restarted since")
             elif above := later.get(_key(step.change)):
-                fate = _hand_over(host, journal, step, above, rebooted=rebooted, force=force)
+                fate = _hand_over(host, journal, _At(number, index, step), above, rebooted=rebooted, force=force)
             else:
                 fate = _restore(host, step, rebooted=rebooted, force=force, keeper=keeper)
             problem = _tell(log, index, step, fate) or problem
@@ -262,44 +263,60 @@ def _key(change: Change) -> Key:
     return change.knob, change.item, change.target, change.born
 
 
-class _Above(NamedTuple):
-    """A step of a later transaction about the same."""
+class _At(NamedTuple):
+    """A step, and where it is."""
 
     number: int
-    step: int
-    change: Change
+    place: int
+    step: Step
 
 
-def _later(journal: Journal, number: int) -> dict[Key, _Above]:
+def _later(journal: Journal, number: int) -> dict[Key, _At]:
     """The first later step about each thing."""
-    found: dict[Key, _Above] = {}
+    found: dict[Key, _At] = {}
     for one in journal.transactions():
         if one.number > number:
             for index, step in enumerate(one.steps):
                 if step.state in _OWN and not _lasts(step.change) and not _held(step.change):
-                    found.setdefault(_key(step.change), _Above(one.number, index, step.change))
+                    found.setdefault(_key(step.change), _At(one.number, index, step))
     return found
 
 
-def _hand_over(host: Host, journal: Journal, step: Step, above: _Above, *, rebooted: bool, force: bool) -> Fate:
+def _hand_over(host: Host, journal: Journal, at: _At, above: _At, *, rebooted: bool, force: bool) -> Fate:
     """A later transaction set the same: what was there before us is now what it goes back to.
 
     Unless somebody else had set it between the two: then that is what it goes back to.
     """
-    change = step.change
+    before, found = at.step.change.before, above.step.change.before
     try:
-        target = targets.of(host, change)
-        if target.same(above.change.before, change.before):
+        target = targets.of(host, at.step.change)
+        if target.same(found, before):
             return "undone", "it was so already"
-        if not force and not _ours(target, above.change.before, step):
-            return "gone" if rebooted else "kept", f"it was {above.change.before} when transaction {above.number} set it"
+        if not force and not _ours(target, found, at.step):
+            return "gone" if rebooted else "kept", f"it was {found} when transaction {above.number} set it"
         with journal.resume(above.number) as log:
-            log.add(Moved(above.step, change.before))
+            log.add(Moved(above.place, before, at.number, at.place))
     except _FAILURES as error:
         return _failed(error)
     except JournalError as error:
         return None, str(error)
-    return "undone", f"transaction {above.number} has set it since and goes back to {change.before} when it is undone"
+    return "undone", _handed_over(above, before)
+
+
+def _handed_over(above: _At, before: str) -> str:
+    return f"transaction {above.number} has set it since and goes back to {before} when it is undone"
+
+
+def _finish(journal: Journal) -> None:
+    """Complete what was handed over when sysperf was killed before it wrote that down on both sides. Raises JournalError."""
+    found = {one.number: one for one in journal.transactions()}
+    for one in found.values():
+        for place, step in enumerate(one.steps):
+            for taken in step.took_over:
+                steps = found[taken.number].steps if taken.number in found else ()
+                if taken.step < len(steps) and steps[taken.step].state in _OWN:
+                    with journal.resume(taken.number) as log:
+                        log.add(Told(taken.step, "undone", reason=_handed_over(_At(one.number, place, step), step.change.before)))
 
 
 def _failed(error: Exception) -> Fate:
@@ -344,6 +361,8 @@ def _not_ours(host: Host, target: Target, now: str, step: Step, rebooted: bool) 
 
 def _foreign(host: Host, change: Change, now: str) -> str:
     """That somebody has changed it, and who that may be."""
+    if _lasts(change):
+        return "somebody has edited it since"
     who = conflicts.setters(host, change.knob)
     return f"somebody has set it to {now} since{' (' + ', '.join(who) + '?)' if who else ''}"
 
@@ -351,7 +370,8 @@ def _foreign(host: Host, change: Change, now: str) -> str:
 def _ours(target: Target, now: str, step: Step) -> bool:
     """Whether a value is what sysperf set, or what the kernel made of it."""
     change = step.change
-    if target.same(now, change.after) or (step.read and target.same(now, step.read)):
+    known = (change.after, *filter(None, [step.read]), *(taken.after for taken in step.took_over))
+    if any(target.same(now, one) for one in known):
         return True
     if isinstance(target, process.Threads):  # killed between two threads
         return target.between(now, change.before, change.after)
@@ -407,7 +427,7 @@ def standings(host: Host, journal: Journal, one: Transaction) -> list[Standing]:
     return [_standing(host, step, later.get(_key(step.change))) for step in one.steps]
 
 
-def _standing(host: Host, step: Step, above: _Above | None) -> Standing:
+def _standing(host: Host, step: Step, above: _At | None) -> Standing:
     """Whether a change is still in force, by reading what is there."""
     if step.state not in LIVE:
         return Standing(step, "", "over")

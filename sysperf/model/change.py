@@ -68,6 +68,14 @@ class Plan(Record):
     conflicts: tuple[Conflict, ...] = ()
 
 
+class Spliced(Record):
+    """A step about the same that was taken back although a later one was in force."""
+
+    number: int
+    step: int
+    after: Annotated[str, fact("what it had set, which the later one went back to until then")]
+
+
 class Step(Record):
     """A change and what became of it."""
 
@@ -75,6 +83,7 @@ class Step(Record):
     state: StepState = "intended"
     read: Annotated[str, fact("the value as it was read back after writing")] = ""
     reason: str = ""
+    took_over: Annotated[tuple[Spliced, ...], fact("earlier steps that were taken back first: their `before` is its own now")] = ()
 
 
 class Lease(Record):

@@ -9,7 +9,7 @@ NARROWEST, WIDEST = 40, 120
 """Columns between which a report follows the terminal; longer lines are hard to read."""
 LONGEST_TAIL = 12
 
-_COLORS = {
+COLORS = {
     "error": "1;31",
     "warning": "1;33",
     "info": "1;36",
@@ -30,7 +30,7 @@ class Ink:
         self.on = on
 
     def __call__(self, style: str, text: str) -> str:
-        code = _COLORS[style]
+        code = COLORS[style]
         return f"\x1b[{code}m{text}\x1b[0m" if self.on and code and text else text
 
 

@@ -36,6 +36,13 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
     return str(page)
 
 
+def finding(outcome: Outcome, *, color: bool, width: int) -> str:
+    """One finding with everything that is known of it."""
+    page = Page(Ink(color), width)
+    _finding(page, outcome, verbose=True)
+    return str(page)
+
+
 def _head(page: Page, report: Report) -> None:
     ink = page.ink
     when = ", ".join(part for part in (words.machine_of(report), words.taken_at(report)) if part)

@@ -99,6 +99,18 @@ def test_history_is_there_after_a_restart(path: str) -> None:
     assert [round(point.mean, 1) for point in again.history("cpu.busy", START, START + 120, 2)] == [29.5, 77.0]
 
 
+def test_the_unfinished_minute_is_kept_at_the_end(path: str) -> None:
+    """Its mean remains when its samples are gone."""
+    store = Store.open(path)
+    fill(store, 30)
+    store.close()
+    store = Store.open(path)
+    store._archive.keep = history.Keep(raw_system=0)
+    store.prune()
+
+    assert store.history("cpu.busy", START, START + 60) == (Point(START + 30, 14.5, 0, 29),)
+
+
 def test_killed_in_mid_flight_loses_no_more_than_the_last_flush(path: str) -> None:
     """A process that dies at once leaves a sound file with all that was flushed."""
     code = (
@@ -545,6 +557,35 @@ def test_a_file_in_use_is_waited_for(path: str) -> None:
 
     assert store.problem == ""
     assert len(store.history("cpu.busy", START, START + 200, 200)) == 20
+
+
+def test_a_disk_that_comes_late_takes_over(tmp_path: Path) -> None:
+    """Started without one: what happened meanwhile goes behind what the file has, under new numbers; first times are the earliest."""
+    path = str(tmp_path / "mounted/history.db")
+    store = Store.open(path)
+    for text in ("one", "two", "three"):
+        store.event(START, "finding", "", text)
+    store.remember("abc", START)
+    store.flush()
+    store.close()
+    os.rename(tmp_path / "mounted", tmp_path / "away")
+    (tmp_path / "mounted").write_text("no folder")
+    store = Store.open(path)
+    store.event(START + 100, "agent", "", "started without a disk")
+    store.remember("abc", START + 100)
+    fill(store, 20, START + 100)
+    assert store.problem
+
+    os.unlink(tmp_path / "mounted")
+    os.rename(tmp_path / "away", tmp_path / "mounted")
+    store._retry_at = 0.0
+    store.flush()
+
+    assert store.problem == ""
+    assert [event.text for event in store.events()] == ["one", "two", "three", "started without a disk"]
+    assert store.event(START + 130, "agent", "", "on") == 5
+    assert (store.first_seen("abc"), store.last_seen("abc")) == (START, START + 100)
+    assert len(store.history("cpu.busy", START + 100, START + 120)) == 20
 
 
 def test_memory_is_bounded() -> None:

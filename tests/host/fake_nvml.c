@@ -65,7 +65,20 @@ int nvmlDeviceGetUtilizationRates(gpu *g, u32 *rates) {
     rates[0] = 97; rates[1] = 41;
     return ask(g);
 }
-int nvmlDeviceGetPersistenceMode(gpu *g, u32 *mode_) { *mode_ = 1; return ask(g); }
+/* Persistence mode is kept in the file that FAKE_NVML_STATE names, as the driver keeps it; without one it is on. */
+static FILE *state(const char *how) { const char *path = getenv("FAKE_NVML_STATE"); return path ? fopen(path, how) : NULL; }
+int nvmlDeviceGetPersistenceMode(gpu *g, u32 *mode_) {
+    FILE *file = state("r");
+    *mode_ = 1;
+    if (file) { *mode_ = fgetc(file) == 0x31; fclose(file); }
+    return ask(g);
+}
+int nvmlDeviceSetPersistenceMode(gpu *g, u32 mode_) {
+    FILE *file;
+    if (mode("read-only")) return NO_PERMISSION;
+    if ((file = state(mode("deaf") ? "r" : "w"))) { if (!mode("deaf")) fputc(mode_ ? 0x31 : 0x30, file); fclose(file); }
+    return ask(g);
+}
 int nvmlDeviceGetCurrentClocksEventReasons(gpu *g, u64 *reasons) { *reasons = 0x44; return ask(g); }
 int nvmlDeviceGetClockInfo(gpu *g, u32 type, u32 *clock) { *clock = type == 2 ? 2619 : 1755; return ask(g); }
 int nvmlDeviceGetPowerUsage(gpu *g, u32 *milliwatts) { *milliwatts = 691200; return ask(g); }
@@ -129,5 +142,27 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu *g, u32 *count, void *info) {
 int nvmlDeviceGetP2PStatus(gpu *one, gpu *two, u32 index, u32 *status) {
     (void)index;
     *status = one == two ? 0 : 3;
+    return OK;
+}
+
+/* Activity: a sample holds the number of its reading; metrics tell their id and how many readings lie between. */
+int nvmlGpmSampleAlloc(int **sample) { *sample = calloc(1, sizeof **sample); return OK; }
+int nvmlGpmSampleFree(int *sample) { free(sample); return OK; }
+int nvmlGpmSampleGet(gpu *g, int *sample) {
+    static int readings;
+    if (mode("no-gpm")) return NOT_SUPPORTED;
+    *sample = ++readings;
+    return ask(g);
+}
+int nvmlGpmMetricsGet(void *info) {
+    struct { u32 id, code; double value; char *texts[3]; } *metric;
+    struct { u32 version, count; int *before, *after; } *asked = info;
+    if (asked->version != 1) return VERSION;
+    if (*asked->after <= *asked->before) return INVALID;
+    metric = (void *)(asked + 1);
+    for (u32 i = 0; i < asked->count; i++) {
+        metric[i].code = metric[i].id == 10 ? NOT_SUPPORTED : OK;
+        metric[i].value = metric[i].id + 100.0 * (*asked->after - *asked->before);
+    }
     return OK;
 }

@@ -85,6 +85,25 @@ print(json.dumps([
     assert isinstance(answers[5], str), "a wrong version is refused with a reason"
 
 
+def test_activity_is_told_between_two_readings(library: Path) -> None:
+    """The first answer is empty; each later one tells what was since the one before. What a GPU does not count is None."""
+    script = "door = Nvml()\nprint(json.dumps([tried('GpmMetrics', 0, 2, 5, 10) for _ in range(3)]))"
+
+    assert ask(library, script) == [{}, {"2": 102, "5": 105, "10": None}, {"2": 102, "5": 105, "10": None}]
+    assert ask(library, script, "no-gpm") == ["Not Supported"] * 3
+
+
+def test_many_questions_at_once(library: Path) -> None:
+    """The answers come in the order of the questions, each with its own failure; a lost GPU is not asked again."""
+    script = """
+door = Nvml()
+answers = door.ask_all([("DeviceGetClockInfo", (0, 1)), ("DeviceGetClockInfo", (1, 1)), ("DeviceSetX", (0,)), ("DeviceGetPowerUsage", (0,))])
+again = door.ask_all([("DeviceGetClockInfo", (1, 2)), ("DeviceGetClockInfo", (0, 2))])
+print(json.dumps([one if isinstance(one, int) else str(one) for one in answers + again]))"""
+
+    assert ask(library, script) == [1755, "GPU is lost", "sysperf does not call nvmlDeviceSetX", 691200, "GPU is lost", 2619]
+
+
 def test_field_values_are_typed_and_those_absent_are_none(library: Path) -> None:
     """One call for many fields: unsigned, long, and one that this GPU does not have."""
     assert ask(library, "door = Nvml()\nprint(json.dumps(tried('DeviceGetFieldValues', 0, 91, 38, 147)))") == {

@@ -85,6 +85,20 @@ def member_uses_the_command() -> dict[str, Any]:
 
 
 @fact
+def metrics_on_a_port() -> list[Any]:
+    """Started by the first scrape: nothing runs for it before."""
+    run("systemctl", "start", "sysperf-metrics.socket", check=True)
+    before = show("sysperf-metrics.service", "ActiveState")["ActiveState"]
+    told = [run("curl", "--silent", "--max-time", "10", f"http://127.0.0.1:9109{path}")["out"] for path in ("/metrics", "/v1/snapshot")]
+    return [before, *told]
+
+
+@fact
+def stranger_and_figures() -> dict[str, Any]:
+    return as_user(4321, "curl", "--silent", "--unix-socket", "/run/sysperf/metrics.sock", "http://agent/metrics")
+
+
+@fact
 def findings() -> list[str]:
     wait(lambda: ask("/v1/status")["samples"] > 0)
     return [one["outcome"]["rule"] for one in ask("/v1/findings")["findings"]]
@@ -100,8 +114,8 @@ def history_file() -> list[Any]:
 def reload() -> list[Any]:
     before = pid()
     done = run("systemctl", "reload", AGENT)
-    wait(lambda: "read again" in journal(AGENT) or "reload" in journal(AGENT).lower(), 5)
-    return [done["code"], pid() == before, active()]
+    wait(active, 5)
+    return [done["code"], pid() == before, active(), [text for text in journal(AGENT).splitlines() if text.startswith("reloaded")] != []]
 
 
 @fact

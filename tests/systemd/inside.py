@@ -71,6 +71,11 @@ def as_user(uid: int, *command: str, groups: str = "") -> dict[str, Any]:
     return run("setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={groups}" if groups else "--clear-groups", *command)
 
 
+def crash() -> None:
+    """End this boot as a power failure would, once all facts are written: no service is stopped."""
+    (FOLDER / "crash").touch()
+
+
 def main(script: str) -> None:
     """Run a script's facts. The file is written after each, so that a hang shows how far it came."""
     results: dict[str, Any] = {}
@@ -82,6 +87,9 @@ def main(script: str) -> None:
             results[name] = {"raised": traceback.format_exc()}
         _write(results)
     _write(results)
+    if (FOLDER / "crash").exists():
+        (FOLDER / "crash").unlink()
+        run("systemctl", "poweroff", "--force", "--force")
 
 
 def _write(results: dict[str, Any]) -> None:

@@ -53,6 +53,21 @@ def test_others_may_not_ask(agent: Booted) -> None:
     assert agent["stranger_asks"]["out"] == ""
 
 
+def test_prometheus_gets_figures_from_a_port(agent: Booted) -> None:
+    """The proxy is started by whoever asks, and joins the port to the socket that has figures only."""
+    before, figures, snapshot = agent["metrics_on_a_port"]
+
+    assert before == "inactive"
+    assert "\nsysperf_findings{" in figures
+    assert "areas" not in snapshot
+    assert "not found" in snapshot.lower() or "no such" in snapshot.lower()
+
+
+def test_the_figures_socket_is_the_groups_too(agent: Booted) -> None:
+    """Who wants them without the port is a member."""
+    assert agent["stranger_and_figures"]["code"] == 7
+
+
 def test_its_own_limits_are_no_findings(agent: Booted) -> None:
     """CPUQuota= and MemoryMax= of the unit are the agent's, not this machine's."""
     assert not [rule for rule in agent["findings"] if rule.startswith("cgroup.")]
@@ -67,7 +82,7 @@ def test_the_history_is_private(agent: Booted) -> None:
 
 def test_reload_keeps_the_process(agent: Booted) -> None:
     """`systemctl reload` reads rules and configuration again, in the same process."""
-    assert agent["reload"] == [0, True, True]
+    assert agent["reload"] == [0, True, True, True]
 
 
 def test_a_killed_agent_comes_back_with_its_history(agent: Booted) -> None:
@@ -110,7 +125,7 @@ def test_a_question_starts_it(agent: Booted) -> None:
 
 def test_only_sockets_of_systemd_are_in_the_folder(agent: Booted) -> None:
     """The agent makes nothing in /run/sysperf."""
-    assert agent["private_folder"] == ["agent.sock", "helper.sock"]
+    assert agent["private_folder"] == ["agent.sock", "helper.sock", "metrics.sock"]
 
 
 def test_its_log_is_quiet(agent: Booted) -> None:

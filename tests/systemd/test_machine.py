@@ -8,27 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.systemd.conftest import MakeMachine
-from tests.systemd.machine import Booted
+from tests.systemd.machine import Booted, SystemdMachine
 
 pytestmark = [pytest.mark.systemd, pytest.mark.xdist_group("machine")]
 
 
 @pytest.fixture(scope="module")
-def traces() -> set[str]:
-    """What a boot could leave here, as it was before."""
-    return _traces()
+def booted(make_systemd: MakeMachine) -> tuple[SystemdMachine, Booted]:
+    machine = make_systemd()
+    return machine, machine.boot("tests.systemd.check_machine")
 
 
 @pytest.fixture(scope="module")
-def machine(traces: set[str], make_systemd: MakeMachine) -> Booted:
-    return make_systemd().boot("tests.systemd.check_machine")
-
-
-def _traces() -> set[str]:
-    groups = {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if "/sysperf-" in folder or folder.endswith("/payload")}
-    mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if "/machine/space" in line}
-    runs = {folder for folder, _, _ in os.walk("/run") if "/nspawn/" in folder and "/sysperf-" in folder}
-    return groups | mounts | runs
+def machine(booted: tuple[SystemdMachine, Booted]) -> Booted:
+    return booted[1]
 
 
 def test_systemd_is_process_1(machine: Booted) -> None:
@@ -61,7 +54,13 @@ def test_limits_of_units_work(machine: Booted) -> None:
     assert machine["quota"].split()[0] == "50000"
 
 
-def test_nothing_stays(machine: Booted, traces: set[str]) -> None:
-    """Neither control groups nor mounts nor files in /run."""
-    assert machine.facts
-    assert _traces() == traces
+def test_nothing_stays(booted: tuple[SystemdMachine, Booted]) -> None:
+    """Neither control groups nor mounts nor files in /run nor processes bear its name."""
+    machine, result = booted
+    folders = [folder for top in ("/sys/fs/cgroup", "/run") for folder, _, _ in os.walk(top) if machine.name in folder]
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+
+    assert result.facts
+    assert folders == []
+    assert str(machine.folder) not in Path("/proc/mounts").read_text()
+    assert not [command for command in commands if machine.name.encode() in command]

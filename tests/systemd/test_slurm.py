@@ -10,7 +10,11 @@ import pytest
 from tests.systemd.conftest import MakeMachine
 from tests.systemd.machine import Booted
 
-TOOLS = [tool for tool in ("slurmctld", "slurmd", "srun", "munged") if not shutil.which(tool) and not os.path.exists(f"/usr/sbin/{tool}")]
+TOOLS = [
+    tool
+    for tool in ("slurmctld", "slurmd", "srun", "munged", "ip", "hostname")
+    if not shutil.which(tool) and not os.path.exists(f"/usr/sbin/{tool}")
+]
 pytestmark = [
     pytest.mark.systemd,
     pytest.mark.xdist_group("slurm"),

@@ -1,0 +1,153 @@
+"""The dashboard: what is wrong with this machine, next to the meter that shows it. One key explains, previews, applies, undoes.
+
+It asks the agent of this machine where one runs, and samples by itself otherwise. It needs no root and no GPU.
+
+examples:
+  sysperf                                 the dashboard (on a terminal)
+  sysperf tui --connect ssh://gpu-7       another machine's agent, through ssh
+  sysperf tui --root server.tar.zst       a captured machine
+  sysperf tui --no-agent                  sample here although an agent runs
+
+keys: 1 to 7 screens, arrows or j k, Enter, / filter, ? help, q quit. docs/dashboard.md shows more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sysperf.model.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from sysperf.agent.auditor import Terms
+    from sysperf.model.outcome import Rewrap
+    from sysperf.model.rule import Rule
+    from sysperf.model.snapshot import Snapshot
+    from sysperf.tui.doors import Doors
+    from sysperf.tui.source import Source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--connect", metavar="WHERE", help="an agent's socket, or ssh://HOST[:PORT][/SOCKET]")
+    parser.add_argument("--root", type=Path, metavar="CAPTURE", help="show a captured machine (a folder or tar)")
+    parser.add_argument("--no-agent", action="store_true", help="sample in this process although an agent runs")
+    parser.add_argument(
+        "--theme", default=os.environ.get("SYSPERF_THEME", ""), metavar="NAME", help="colours, such as nord or textual-light"
+    )
+    parser.add_argument(
+        "--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal", "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
+    with source(args) as found:
+        return show(args, found)
+
+
+def show(args: argparse.Namespace, found: Source) -> int:
+    """Run the dashboard on this source."""
+    import gc  # noqa: PLC0415 - as below
+
+    gc.enable()
+    try:
+        from sysperf.tui.app import Dashboard  # noqa: PLC0415 - Textual costs 200 ms, which no other command pays
+    except ImportError as error:
+        raise UsageError(f"the dashboard needs Textual: {error}", "pip install textual") from None
+    app = Dashboard(doors(args, found), theme=args.theme)
+    app.run()
+    return app.return_code or Exit.CLEAN
+
+
+@contextlib.contextmanager
+def source(args: argparse.Namespace) -> Iterator[Source]:
+    """Where the facts come from: what was asked for, else an agent that answers, else this process."""
+    if args.connect and args.root:
+        raise UsageError("--connect and --root both name a machine", "give one of them")
+    if args.root:
+        from sysperf.host import Host  # noqa: PLC0415 - one source is imported
+        from sysperf.tui.sources.captured import Captured  # noqa: PLC0415
+
+        yield Captured(Host(args.root), lambda: terms(args))
+    elif args.connect and args.connect.startswith("ssh:"):
+        from sysperf.tui.sources import ssh  # noqa: PLC0415
+        from sysperf.tui.sources.agent import Agent  # noqa: PLC0415
+
+        with ssh.forwarded(args.connect) as path:
+            yield Agent(path, name=args.connect.removeprefix("ssh://"), local=False)
+    else:
+        path = args.connect or ("" if args.no_agent else _answering())
+        if path:
+            from sysperf.tui.sources.agent import Agent  # noqa: PLC0415
+
+            yield Agent(path)
+        else:
+            from sysperf.tui.sources.here import Here  # noqa: PLC0415
+
+            yield Here(lambda: terms(args))
+
+
+def _answering() -> str:
+    """The socket of an agent that answers; empty without one."""
+    from sysperf.agent.places import find_socket  # noqa: PLC0415 - as above
+
+    path = find_socket()
+    if not os.path.exists(path):
+        return ""
+    from sysperf.agent.client import Client  # noqa: PLC0415
+    from sysperf.model.errors import SysperfError  # noqa: PLC0415
+
+    try:
+        Client(path, timeout_s=2).get("/v1/status")
+    except SysperfError as error:
+        sys.stderr.write(f"sysperf: {error}; sampling here\n")
+        return ""
+    return path
+
+
+def terms(args: argparse.Namespace) -> Terms:
+    """Rules and waivers as they are now. Raises SysperfError."""
+    from sysperf import engine  # noqa: PLC0415 - in the thread that judges
+    from sysperf.agent.auditor import Terms  # noqa: PLC0415
+    from sysperf.cli.config import read_config  # noqa: PLC0415
+
+    config = read_config(args.config)
+    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    for override in config.override:
+        ruleset.override(override)
+    reference = engine.read_machine(Path(config.reference)) if config.reference else None
+    return Terms(ruleset, config.waive, reference)
+
+
+def doors(args: argparse.Namespace, found: Source) -> Doors:
+    """What the dashboard may do: changes only on this machine."""
+    from sysperf.tui import waive  # noqa: PLC0415 - as above
+    from sysperf.tui.doors import Doors  # noqa: PLC0415
+
+    if not found.local:
+        return Doors(found, lambda name: _rule(args, name))
+    from sysperf.changing import Changer  # noqa: PLC0415
+
+    return Doors(found, lambda name: _rule(args, name), Changer, waive.write, _rewrap)
+
+
+def _rule(args: argparse.Namespace, name: str) -> Rule:
+    return terms(args).ruleset.compiled(name).rule
+
+
+def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
+    """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
+    from sysperf import engine, wrapping  # noqa: PLC0415 - when a process is opened
+    from sysperf.host import Host  # noqa: PLC0415
+
+    host = Host()
+    facts = engine.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
+    found = wrapping.rewraps(host, facts, lambda: wrapping.rules(problems=[]))
+    return next((one for one in found if one.pid == pid), None)

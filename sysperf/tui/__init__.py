@@ -1,0 +1,1 @@
+"""The dashboard: what is wrong with this machine next to the meter that shows it."""

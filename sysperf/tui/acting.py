@@ -1,0 +1,78 @@
+"""Changing things from the dashboard: what a plan would do, doing it, taking it back. Every call may block."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sysperf import changing
+from sysperf.model.change import Plan, Transaction, Undone
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.knob import KNOBS
+from sysperf.model.outcome import Outcome
+from sysperf.report import changes
+from sysperf.tui.doors import Doors
+
+ELSEWHERE = "This is another machine: copy the command with y and run it there."
+
+
+class Proposal(NamedTuple):
+    """What acting on a finding would do."""
+
+    plan: Plan
+    manual: str = ""
+    """What a person has to do, where sysperf does not change anything."""
+
+    def text(self, width: int) -> str:
+        """As a diff, with the report's colours."""
+        shown = changes.plan(self.plan, color=True, width=width).rstrip()
+        return "\n".join(part for part in (shown, self.manual) if part) or "There is nothing to change."
+
+
+def propose(doors: Doors, outcome: Outcome) -> Proposal:
+    """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
+    if doors.changer is None:
+        raise UsageError(ELSEWHERE)
+    wished = changing.wishes([outcome], [outcome.rule])
+    if wished.manual:
+        return Proposal(Plan(), f"Left to you: {wished.manual[0].reason}")
+    changer = doors.changer()
+    planned = changer.plan(wished.settings)
+    held = next((one for one in planned.changes if KNOBS[one.knob].held), None)
+    if held is not None and not changer.asks_helper(wished.settings):
+        told = f"{held.knob} holds only while a process keeps it. Run it beside your job: sysperf apply {outcome.rule} --lease 8h"
+        return Proposal(Plan(skipped=planned.skipped, conflicts=planned.conflicts), told)
+    return Proposal(planned)
+
+
+def apply(doors: Doors, outcome: Outcome, planned: Plan) -> Transaction:
+    """Do it. Raises SysperfError."""
+    if doors.changer is None:
+        raise UsageError(ELSEWHERE)
+    return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)"))
+
+
+def outcome_text(done: Transaction, width: int) -> str:
+    """What became of it."""
+    return changes.outcome(done, color=True, width=width)
+
+
+def undo(doors: Doors, number: int) -> list[Undone]:
+    """Take a transaction back. Raises SysperfError."""
+    if doors.changer is None:
+        raise UsageError(ELSEWHERE)
+    return doors.changer().undo(number)
+
+
+def made_by(doors: Doors, rule: str) -> int | None:
+    """The latest transaction in force that this rule asked for."""
+    if doors.changer is None:
+        raise UsageError(ELSEWHERE)
+    made = [
+        one.number for one in doors.changer().journal.transactions() if one.live and any(step.change.rule == rule for step in one.steps)
+    ]
+    return max(made, default=None)
+
+
+def told(error: SysperfError) -> str:
+    """An error with its hint, for a notice."""
+    return f"{error}" + (f"\n{error.hint}" if error.hint else "")

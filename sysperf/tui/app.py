@@ -1,0 +1,153 @@
+"""The dashboard's shell: it binds keys, routes news and messages, and holds the screens. What is shown is in `screens`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from sysperf.tui.doors import Doors
+from sysperf.tui.now import Now
+from sysperf.tui.screens.dialogs import Reading
+from sysperf.tui.screens.findings import Findings
+from sysperf.tui.screens.overview import Overview
+from sysperf.tui.screens.processes import Processes
+from sysperf.tui.screens.view import TABS, Tabs, View
+from sysperf.tui.source import Changed, Facts, Meters, News, Past, Problem
+from sysperf.tui.widgets import helping
+
+VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes)
+
+
+class Dashboard(App[None]):
+    """What is wrong with this machine, next to the meter that shows it."""
+
+    TITLE = "sysperf"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(number), f"show({name!r})", name.capitalize(), show=False) for number, name in enumerate(TABS, 1)),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("s", "save_picture", "Picture", show=False),
+        Binding("t", "change_theme", "Theme", show=False),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    class Told(Message):
+        """News from a source, in whatever thread it lives."""
+
+        def __init__(self, news: News) -> None:
+            super().__init__()
+            self.news = news
+
+    def __init__(self, doors: Doors, *, theme: str = "", first: str = "overview") -> None:
+        super().__init__()
+        self.doors = doors
+        self.now = Now()
+        self.now.origin = doors.source.name
+        self._first = first
+        if theme in self.available_themes:
+            self.theme = theme
+
+    # ------------------------------------------------------------------ life
+
+    def on_mount(self) -> None:
+        for view in VIEWS:
+            self.install_screen(view(self.now, self.doors), name=view.NAME)
+        self.push_screen(self._first)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._end_on(number)
+        self.doors.source.start(self._tell)
+
+    def _end_on(self, number: signal.Signals) -> None:
+        """A signal ends the dashboard as `q` does, and so leaves the terminal clean."""
+        import asyncio  # noqa: PLC0415 - Textual has it loaded
+
+        if not self.is_headless:
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
+
+    def on_unmount(self) -> None:
+        self.doors.source.close()
+
+    def _tell(self, news: News) -> None:
+        """From any thread."""
+        self.post_message(self.Told(news))
+
+    # ------------------------------------------------------------------ news
+
+    def on_dashboard_told(self, message: Told) -> None:
+        self.take(message.news)
+
+    def take(self, news: News) -> None:
+        """Keep the news, and tell the screen that is shown."""
+        now = self.now
+        if isinstance(news, Facts):
+            now.take_report(news.report, news.since, counted=news.counted)
+        elif isinstance(news, Meters):
+            now.take_meters(news.at, news.meters)
+            now.per_cpu = dict(news.per_cpu or {})
+        elif isinstance(news, Past):
+            for name, values in news.past.items():
+                for value in values:
+                    now.remember(name, value)
+        elif isinstance(news, Changed):
+            now.changes = tuple(news.changes)
+        elif isinstance(news, Problem):
+            now.problem = news.text
+        if (view := self.view) is not None:
+            view.told(news)
+
+    @property
+    def view(self) -> View | None:
+        """The screen that is shown, also under a dialog."""
+        return next((one for one in reversed(self.screen_stack) if isinstance(one, View)), None)
+
+    # ------------------------------------------------------------------ actions
+
+    def action_show(self, name: str) -> None:
+        if isinstance(self.screen, View) and name != self.screen.NAME and self.is_screen_installed(name):
+            self.switch_screen(name)
+
+    def on_tabs_chosen(self, message: Tabs.Chosen) -> None:
+        self.action_show(message.name)
+
+    def action_open_finding(self, fingerprint: str) -> None:
+        """The findings, this one selected."""
+        self.action_show("findings")
+        if isinstance(self.view, Findings):
+            self.view.select(fingerprint)
+
+    def action_look_again(self) -> None:
+        self.doors.source.look_again()
+        self.notify("looking again", timeout=2, markup=False)
+
+    def action_help(self) -> None:
+        view = self.view
+        if view is not None and isinstance(self.screen, View):
+            self.push_screen(Reading("Keys", lambda width, _: helping.draw(view.NAME, view.HELP_TEXT, view.BINDINGS, width)))
+
+    def action_save_picture(self) -> None:
+        """The screen as SVG in the working directory."""
+        name = f"sysperf-{time.strftime('%Y%m%d-%H%M%S')}.svg"
+        try:
+            path = self.save_screenshot(name)
+        except OSError as error:
+            self.notify(f"{name}: {error.strerror or error}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {os.path.abspath(path)}", timeout=4, markup=False)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - as Textual asks
+        for number, name in enumerate(TABS, 1):
+            if self.is_screen_installed(name):
+                yield SystemCommand(f"Show {name}", f"key {number}", lambda name=name: self.action_show(name))
+        yield SystemCommand("Look again", "read and judge this machine now", self.action_look_again)
+        yield SystemCommand("Save picture", "the screen as SVG in the working directory", self.action_save_picture)
+        yield SystemCommand("Theme", "change the colours", self.action_change_theme)
+        yield SystemCommand("Keys", "what the keys do here", self.action_help)
+        yield SystemCommand("Quit", "leave the dashboard", self.action_quit)

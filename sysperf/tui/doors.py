@@ -1,0 +1,26 @@
+"""What the dashboard may do besides showing: looked up, changed, written. The command line makes it, tests make their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sysperf.changing import Changer
+from sysperf.model.outcome import Outcome, Rewrap
+from sysperf.model.rule import Rule
+from sysperf.model.snapshot import Snapshot
+from sysperf.tui.source import Source
+
+
+class Doors(NamedTuple):
+    """All of these may block: screens call them in a thread. They raise SysperfError."""
+
+    source: Source
+    rule: Callable[[str], Rule]
+    """A rule by its id, to explain it."""
+    changer: Callable[[], Changer] | None = None
+    """Changes of this machine; None where the machine is another one."""
+    waive: Callable[[Outcome, str], str] | None = None
+    """Accept a finding with a reason; returns the file that says so."""
+    rewrap: Callable[[Snapshot, int], Rewrap | None] | None = None
+    """How wrap would have started this process; None where that is unknown."""

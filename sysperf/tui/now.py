@@ -1,0 +1,149 @@
+"""What the dashboard knows right now: one object that sources fill and screens draw."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from sysperf.agent.gpus import CAPPED, SLOWED
+from sysperf.collect.gpu_device import CLOCK_EVENTS
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.outcome import Outcome, Report
+from sysperf.model.snapshot import Snapshot
+from sysperf.report.machine import facts, look
+
+KEPT = 240
+"""Samples of each series that are kept for the small curves."""
+OLD_S = 60.0
+"""A meter that was not read for so long is unknown."""
+_BITS = {name: bit for bit, name in CLOCK_EVENTS.items()}
+
+
+class Now:
+    """Facts, findings and meters. Sources call `take_…`, in the thread of the dashboard."""
+
+    def __init__(self) -> None:
+        self.origin = ""
+        self.report: Report | None = None
+        self.counted = True
+        """Whether the report knows how many checks passed."""
+        self.since: dict[str, float] = {}
+        """When a finding held first, by fingerprint, where somebody knows."""
+        self.meters: dict[str, float] = {}
+        self.at = 0.0
+        self.past: dict[str, deque[float]] = {}
+        self.per_cpu: dict[int, float] = {}
+        self.changes: tuple[Any, ...] = ()
+        self.problem = ""
+        self.fixed: dict[str, int] = {}
+        """Findings that were fixed from here: fingerprint to transaction, until the source looks again."""
+        self.waived: dict[str, str] = {}
+        """Findings that were waived from here: fingerprint to reason."""
+        self._read_at: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ taking
+
+    def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
+        """Facts and findings."""
+        self.report, self.counted = report, counted
+        self.since = dict(since or {})
+        found = {one.fingerprint for one in report.findings()}
+        self.fixed = {name: number for name, number in self.fixed.items() if name in found}
+
+    def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
+        """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
+        alive = {name.rpartition(".")[0] for name in meters if name.startswith("process.")}
+        kept = {
+            name: value
+            for name, value in self.meters.items()
+            if 0 <= at - self._read_at[name] < OLD_S and (not name.startswith("process.") or name.rpartition(".")[0] in alive)
+        }
+        self.meters = {**kept, **meters}
+        self._read_at = {name: at if name in meters else self._read_at[name] for name in self.meters}
+        self.at = at
+        for name, value in meters.items():
+            if not name.startswith(("process.", "agent.")):
+                self.remember(name, value)
+        for name in self.past.keys() - self.meters.keys():
+            del self.past[name]
+
+    def remember(self, name: str, value: float) -> None:
+        """A value for the small curve of a series."""
+        kept = self.past.get(name)
+        if kept is None:
+            kept = self.past[name] = deque(maxlen=KEPT)
+        kept.append(value)
+
+    # ------------------------------------------------------------------ asking
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        return self.report.snapshot if self.report else None
+
+    def fact(self, area: str, *path: str) -> Any:
+        """A fact; None when it is unknown."""
+        return look(facts(self.snapshot, area), *path) if self.snapshot else None
+
+    def findings(self) -> list[Outcome]:
+        """What is wrong, most costly first; what was waived here is left out."""
+        return [one for one in self.report.findings() if one.fingerprint not in self.waived] if self.report else []
+
+    def finding(self, fingerprint: str) -> Outcome | None:
+        return next((one for one in self.report.outcomes if one.fingerprint == fingerprint), None) if self.report else None
+
+    def devices(self) -> list[Any]:
+        """The GPUs."""
+        return list(self.fact("gpu", "devices") or ())
+
+    def processes(self) -> list[Any]:
+        """The PyTorch programs."""
+        return list(self.fact("process", "processes") or ())
+
+    def of_process(self, pid: int, name: str) -> float | None:
+        return self.meters.get(f"process.{pid}.{name}")
+
+
+def cpus(value: Any) -> CpuSet | None:
+    """A CPU set; an agent's answer holds it as the kernel's list."""
+    if isinstance(value, str):
+        try:
+            return CpuSet.parse(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, CpuSet) else None
+
+
+def meters_of(snapshot: Snapshot) -> dict[str, float]:
+    """The meters that facts hold: all that there is of a captured machine, and of GPUs that nobody watches closely."""
+    memory = facts(snapshot, "memory")
+    found: dict[str, Any] = {
+        "memory.available_bytes": look(memory, "available_bytes"),
+        "pressure.memory.some_avg10": look(memory, "pressure_some"),
+        "pressure.memory.full_avg10": look(memory, "pressure_full"),
+        "pressure.cpu.some_avg10": look(facts(snapshot, "cpu"), "pressure_some"),
+        "pressure.io.some_avg10": look(facts(snapshot, "storage"), "pressure_some"),
+        "pressure.io.full_avg10": look(facts(snapshot, "storage"), "pressure_full"),
+    }
+    total, free = look(memory, "swap_total_bytes"), look(memory, "swap_free_bytes")
+    if isinstance(total, int) and isinstance(free, int):
+        found["memory.swap_used_bytes"] = max(0, total - free)
+    for device in look(facts(snapshot, "gpu"), "devices") or ():
+        found |= _of_gpu(device)
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _of_gpu(device: Any) -> dict[str, Any]:
+    prefix = f"gpu.{look(device, 'index')}."
+    percent, events = look(device, "utilization_percent"), look(device, "clocks", "events")
+    bits = sum(_BITS.get(one, 0) for one in events) if events is not None else None
+    return {
+        prefix + "utilization": percent / 100 if isinstance(percent, int) else None,
+        prefix + "memory_used_bytes": look(device, "memory_used_bytes"),
+        prefix + "power_watts": look(device, "power", "usage_watts"),
+        prefix + "sm_clock_mhz": look(device, "clocks", "sm_mhz"),
+        prefix + "celsius": look(device, "thermal", "celsius"),
+        prefix + "clock_events": bits,
+        prefix + "power_capped": None if bits is None else float(bool(bits & CAPPED)),
+        prefix + "slowed": None if bits is None else float(bool(bits & SLOWED)),
+    }

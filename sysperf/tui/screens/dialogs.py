@@ -1,0 +1,126 @@
+"""Small windows over a screen: something to read, a question, a line to write."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
+from sysperf.tui.widgets.pane import Draw, Pane
+
+CSS = """
+%s { align: center middle; }
+%s > Vertical { width: 90%%; max-width: 124; height: auto; max-height: 90%%; border: round $primary; background: $surface; padding: 0 1; }
+%s Pane { height: auto; max-height: 100%%; background: $surface; }
+"""
+
+
+class Reading(ModalScreen[None]):
+    """Text to read, with a title."""
+
+    DEFAULT_CSS = CSS % (("Reading",) * 3)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "Close"),
+        Binding("y", "copy", "Copy", show=False),
+    ]
+
+    def __init__(self, title: str, draw: Draw, copy: str = "") -> None:
+        super().__init__()
+        self._title, self._draw, self._copy = title, draw, copy
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = _plain(self._title)
+            box.border_subtitle = "esc closes" + (", y copies" if self._copy else "")
+            yield Pane(self._draw)
+
+    def action_copy(self) -> None:
+        if self._copy:
+            self.app.copy_to_clipboard(self._copy)
+            self.notify("copied", timeout=2, markup=False)
+
+
+class Question(ModalScreen[bool]):
+    """Something that is done only after a yes. Enter alone is a no."""
+
+    DEFAULT_CSS = CSS % (("Question",) * 3)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,q,enter", "answer(False)", "No"),
+    ]
+
+    def __init__(self, title: str, draw: Draw) -> None:
+        super().__init__()
+        self._title, self._draw = title, draw
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = _plain(self._title)
+            box.border_subtitle = "y: yes    n: no"
+            yield Pane(self._draw)
+            yield Pane(lambda width, _: [fitted(_answers(), width)], id="answers", classes="fixed")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+    def on_pane_picked(self, event: Pane.Picked) -> None:
+        self.dismiss(event.key == "yes")
+
+    def on_click(self, event: events.Click) -> None:
+        pane = self.query_one("#answers", Pane)
+        if event.widget is pane:
+            self.dismiss(event.x < 12)
+
+
+def _answers() -> Line:
+    return line(Span(" [ y yes ] ", "good"), Span("  "), Span(" [ n no ] ", "strong"))
+
+
+class Writing(ModalScreen[str | None]):
+    """One line to write; None when it was given up."""
+
+    DEFAULT_CSS = CSS % (("Writing",) * 3)
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
+
+    def __init__(self, title: str, about: str, least: int = 3) -> None:
+        super().__init__()
+        self._title, self._about, self._least = title, about, least
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = _plain(self._title)
+            box.border_subtitle = "enter: done    esc: cancel"
+            yield Pane(lambda width, _: paragraph(self._about, width), classes="fixed")
+            yield Input()
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        text = event.value.strip()
+        if len(text) >= self._least:
+            self.dismiss(text)
+        else:
+            self.notify("say why, in a few words", severity="warning", timeout=3, markup=False)
+
+
+def note(text: str, width: int, style: str = "") -> Lines:
+    """A text of several lines for a dialog."""
+    out: Lines = []
+    for one in text.split("\n"):
+        out += paragraph(one, width, style) or [line(span(""))]
+    return out
+
+
+def _plain(title: str) -> str:
+    """A title that is no markup."""
+    return title.replace("[", "\\[")

@@ -1,0 +1,248 @@
+"""The findings: a list with filter and order, the selected one in full, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+from textual.widgets import Input
+
+from sysperf.model.change import Plan
+from sysperf.model.errors import SysperfError
+from sysperf.model.outcome import Outcome
+from sysperf.report import changes, explain
+from sysperf.tui import acting
+from sysperf.tui.screens.dialogs import Question, Reading, Writing
+from sysperf.tui.screens.view import View
+from sysperf.tui.source import Facts, Problem
+from sysperf.tui.widgets import ansi, findings
+from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
+from sysperf.tui.widgets.pane import Pane
+
+
+class Findings(View):
+    """What is wrong here, why, and what to do."""
+
+    NAME = "findings"
+    HELP_TEXT = (
+        "Everything that slows PyTorch down here, most costly first, with what was seen, why it matters, and the fix. "
+        "Nothing is changed before you have seen the plan and said yes; every old value is written down first."
+    )
+    concerns = (Facts, Problem)
+    DEFAULT_CSS = """
+    Findings #body { layout: vertical; height: 1fr; }
+    Findings.-wide #body { layout: horizontal; }
+    Findings #list { height: 40%; }
+    Findings.-wide #list { height: 100%; width: 50%; }
+    Findings #detail { height: 1fr; border-top: solid $panel; padding: 0 1; }
+    Findings.-wide #detail { height: 100%; width: 1fr; border-top: none; border-left: solid $panel; }
+    Findings #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "explain", "Explain", tooltip="the rule behind it: what it looks at, and who says so"),
+        Binding("p", "preview", "Preview", tooltip="what applying would change, as a diff; nothing is changed"),
+        Binding("a", "apply", "Apply", tooltip="make the change, after a question; all or nothing, and read back"),
+        Binding("u", "undo", "Undo", tooltip="take back what was applied for this finding"),
+        Binding("y", "copy", "Copy", tooltip="copy the command of its fix (OSC 52)"),
+        Binding("w", "waive", "Waive", tooltip="accept it with a reason, in .sysperf.toml"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="only findings with these words"),
+        Binding("o", "order", "Order", show=False, tooltip="sort by cost, area or subject"),
+        Binding("x", "unknowns", "Unknown", show=False, tooltip="also what could not be checked, and why"),
+        Binding("escape", "clear", "Clear", show=False),
+        Binding("r", "app.look_again", "Look again", show=False),
+    ]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._words, self._order, self._unknown = "", "cost", False
+        self._busy = False
+
+    def body(self) -> Iterable[Widget]:
+        yield Pane(self._head, classes="fixed", id="head")
+        with_list = Pane(lambda width, _: findings.draw(self.now, self._chosen(), width), id="list")
+        yield Container(with_list, Pane(self._detail, id="detail"), id="body")
+        yield Input(placeholder="words, all of which a finding must have", id="filter", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#head", Pane).can_focus = False
+        self.query_one("#list", Pane).focus()
+
+    # ------------------------------------------------------------------ drawing
+
+    def _chosen(self) -> list[Outcome]:
+        return findings.chosen(self.now, self._words, self._order, unknown=self._unknown)
+
+    def _head(self, width: int, _: int) -> Lines:
+        shown, everything = len([one for one in self._chosen() if one.state == "finding"]), len(self.now.findings())
+        told = f"{shown} of {everything} findings" if self._words else f"{everything} finding{'' if everything == 1 else 's'}"
+        parts = [span(told, "strong"), span(f"  by {self._order}", "dim")]
+        parts += [span(f"  with “{self._words}”", "info")] if self._words else []
+        parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
+        return [fitted(line(*parts), width)]
+
+    def _detail(self, width: int, _: int) -> Lines:
+        return findings.detail(self.now, self.chosen, width)
+
+    @property
+    def chosen(self) -> Outcome | None:
+        """The selected finding."""
+        key = self.query_one("#list", Pane).key
+        return self.now.finding(str(key)) if key is not None else None
+
+    def select(self, fingerprint: str) -> None:
+        """Select a finding; a filter that hides it is cleared."""
+        if all(one.fingerprint != fingerprint for one in self._chosen()):
+            self._words = ""
+        self.redraw()
+        self.query_one("#list", Pane).select(fingerprint)
+
+    def on_pane_moved(self, event: Pane.Moved) -> None:
+        if event.pane.id == "list":
+            pane = self.query_one("#detail", Pane)
+            pane.redraw()
+            pane.scroll_home(animate=False, immediate=True)
+
+    def on_pane_picked(self, event: Pane.Picked) -> None:
+        if event.pane.id == "list":
+            self.query_one("#detail", Pane).focus()
+
+    # ------------------------------------------------------------------ the list
+
+    def action_filter(self) -> None:
+        entry = self.query_one("#filter", Input)
+        entry.display = True
+        entry.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._words = event.value
+        self.redraw()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        self._close_filter()
+
+    def action_clear(self) -> None:
+        self.query_one("#filter", Input).value = ""
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.query_one("#list", Pane).focus()
+
+    def action_order(self) -> None:
+        orders = [*findings.ORDERS]
+        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self.redraw()
+
+    def action_unknowns(self) -> None:
+        self._unknown = not self._unknown
+        self.redraw()
+        if self._unknown and not self.now.counted:
+            self.say("The agent does not tell what is unknown; `sysperf audit` does.")
+
+    # ------------------------------------------------------------------ acting
+
+    def action_copy(self) -> None:
+        if (one := self.chosen) is not None:
+            command = findings.command_of(one)
+            self.app.copy_to_clipboard(command)
+            self.say(f"copied: {command}")
+
+    def action_explain(self) -> None:
+        if (one := self.chosen) is not None:
+            self._in_thread(lambda: self.doors.rule(one.rule), lambda rule: self._read(
+                f"Explain {one.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
+
+    def action_preview(self) -> None:
+        if (one := self.chosen) is not None:
+            command = findings.command_of(one)
+            self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._read(
+                f"Preview {one.rule}: nothing is changed", found.text, command))  # fmt: skip
+
+    def action_apply(self) -> None:
+        if (one := self.chosen) is not None:
+            self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._ask(one, found))
+
+    def _ask(self, one: Outcome, found: acting.Proposal) -> None:
+        if not found.plan.changes:
+            self._read(f"Nothing to apply for {one.rule}", found.text, findings.command_of(one))
+            return
+        title = f"Apply this for {one.rule}?"
+        self.app.push_screen(
+            Question(title, lambda width, _: ansi.folded_lines(found.text(width), width)),
+            lambda yes: self._apply(one, found.plan) if yes else None,
+        )
+
+    def _apply(self, one: Outcome, planned: Plan) -> None:
+        def done(made: Any) -> None:
+            if made.state == "applied":
+                self.now.fixed[one.fingerprint] = made.number
+            self.doors.source.look_again()
+            self.redraw()
+            self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
+
+        self._in_thread(lambda: acting.apply(self.doors, one, planned), done)
+
+    def action_undo(self) -> None:
+        if (one := self.chosen) is None:
+            return
+        known = self.now.fixed.get(one.fingerprint)
+
+        def found(number: int | None) -> None:
+            if number is None:
+                self.say(f"Nothing in force was applied for {one.rule}. Key 6 shows all changes.")
+                return
+            told = line(Span(f"Transaction {number} is taken back: "), span("values that somebody else has set since stay."))
+            self.app.push_screen(
+                Question(f"Undo what was applied for {one.rule}?", lambda width, _: [fitted(told, width)]),
+                lambda yes: self._undo(one, number) if yes else None,
+            )
+
+        self._in_thread(lambda: known if known is not None else acting.made_by(self.doors, one.rule), found)
+
+    def _undo(self, one: Outcome, number: int) -> None:
+        def done(taken: Any) -> None:
+            self.now.fixed.pop(one.fingerprint, None)
+            self.doors.source.look_again()
+            self.redraw()
+            self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))
+
+        self._in_thread(lambda: acting.undo(self.doors, number), done)
+
+    def action_waive(self) -> None:
+        one, waive = self.chosen, self.doors.waive
+        if one is None:
+            return
+        if waive is None:
+            self.say("This is another machine: waive it in the configuration there (docs/configuration.md).", "warning")
+            return
+
+        def written(reason: str | None) -> None:
+            if reason is not None:
+                self._in_thread(lambda: waive(one, reason), lambda file: self._waived(one, reason, file))
+
+        about = f"{one.rule}: {one.message or one.title}"
+        self.app.push_screen(Writing("Waive: why is this accepted?", about), written)
+
+    def _waived(self, one: Outcome, reason: str, file: str) -> None:
+        self.now.waived[one.fingerprint] = reason
+        self.redraw()
+        self.say(f"Written to {file}. An agent reads its own configuration: put it there, too, where one runs.")
+
+    # ------------------------------------------------------------------ inside
+
+    def _read(self, title: str, told: Callable[[int], str], copy: str = "") -> None:
+        self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(told(width), width), copy))
+
+    @work(thread=True)
+    def _in_thread(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Ask in a thread, go on here: reading rules, journals and the helper may take long."""
+        try:
+            answer = ask()
+        except SysperfError as error:
+            self.app.call_from_thread(self.say, acting.told(error), "error")
+        else:
+            self.app.call_from_thread(then, answer)

@@ -1,0 +1,114 @@
+"""What all screens share: the line of tabs, the footer, and being told news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, work
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from sysperf.report.terminal import cells, clip
+from sysperf.tui.doors import Doors
+from sysperf.tui.now import Now
+from sysperf.tui.source import News
+from sysperf.tui.widgets.ink import styles
+from sysperf.tui.widgets.pane import Pane
+
+TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
+
+
+class Tabs(Widget):
+    """The screens by number, the one that is shown, and where its facts come from."""
+
+    DEFAULT_CSS = "Tabs { height: 1; dock: top; background: $panel; }"
+
+    class Chosen(Message):
+        """A tab was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, shown: str, origin: str) -> None:
+        super().__init__()
+        self._shown, self._origin = shown, origin
+
+    def _labels(self) -> list[tuple[str, str]]:
+        """(name, label): shorter ones where the terminal is narrow."""
+        full = [(name, f" {number} {name.capitalize()} ") for number, name in enumerate(TABS, 1)]
+        if sum(len(label) for _, label in full) <= self.size.width:
+            return full
+        return [(name, label if name == self._shown else f" {number} {name[:4].capitalize()} ")
+                for number, (name, label) in enumerate(full, 1)]  # fmt: skip
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
+        under, look, width = self.rich_style, styles(self.app), self.size.width
+        segments, used = [], 0
+        for name, label in self._labels():
+            style = under + look["selected"] if name == self._shown else under
+            number, rest = label[:2], label[2:]
+            segments += [Segment(number, style + Style(bold=True)), Segment(rest, style)]
+            used += len(label)
+        room = width - used - 1
+        origin = clip(self._origin, room) if room > 8 else ""
+        segments.append(Segment(" " * max(0, width - used - cells(origin) - 1) + origin + " ", under + look["dim"]))
+        return Strip(segments).adjust_cell_length(width, under)
+
+    def on_click(self, event: events.Click) -> None:
+        at = 0
+        for name, label in self._labels():
+            at += len(label)
+            if event.x < at:
+                self.post_message(self.Chosen(name))
+                return
+
+
+class View(Screen[None]):
+    """One of the dashboard's screens."""
+
+    NAME: ClassVar[str] = ""
+    HELP_TEXT: ClassVar[str] = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    concerns: ClassVar[tuple[type, ...]] = ()
+    """The kinds of news that change what this screen shows."""
+
+    def __init__(self, now: Now, doors: Doors) -> None:
+        super().__init__()
+        self.now, self.doors = now, doors
+
+    def compose(self) -> ComposeResult:
+        yield Tabs(self.NAME, self.now.origin)
+        yield from self.body()
+        yield Footer(show_command_palette=False)
+
+    def body(self) -> Iterable[Widget]:
+        """What the screen shows between its tabs and its footer."""
+        raise NotImplementedError
+
+    def told(self, news: News) -> None:
+        """There is something new."""
+        if isinstance(news, self.concerns):
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Draw everything again; panes send what changed."""
+        for pane in self.query(Pane):
+            pane.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def say(self, text: str, severity: Any = "information") -> None:
+        """A short notice; never markup."""
+        self.notify(text, severity=severity, timeout=6, markup=False)
+
+
+__all__ = ["TABS", "Tabs", "View", "work"]

@@ -1,0 +1,94 @@
+"""Where the dashboard's facts, findings and meters come from: one interface, three sources in `sysperf.tui.sources`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sysperf.model.outcome import Report
+
+
+class Facts(NamedTuple):
+    """The machine was looked at."""
+
+    report: Report
+    since: Mapping[str, float] = {}
+    """When a finding held first, by fingerprint, in Unix time."""
+    counted: bool = True
+    """The report also says how many checks passed and what is unknown."""
+
+
+class Meters(NamedTuple):
+    """One sample of many series."""
+
+    at: float
+    meters: Mapping[str, float]
+    per_cpu: Mapping[int, float] | None = None
+
+
+class Past(NamedTuple):
+    """Earlier values of series, oldest first, for the small curves."""
+
+    past: Mapping[str, Sequence[float]]
+
+
+class Changed(NamedTuple):
+    """What was changed on the machine, newest first."""
+
+    changes: Sequence[Any]
+
+
+class Problem(NamedTuple):
+    """The source cannot say anything right now, and why; an empty text: it can again."""
+
+    text: str
+
+
+News = Facts | Meters | Past | Changed | Problem
+Tell = Callable[[News], None]
+
+
+class Mark(NamedTuple):
+    """Something that happened, on the axis of a curve."""
+
+    at: float
+    kind: str
+    text: str
+
+
+class History(NamedTuple):
+    """The past of one series: (time, mean, low, high), and what happened meanwhile."""
+
+    points: Sequence[tuple[float, float, float, float]]
+    marks: Sequence[Mark] = ()
+    since: float = 0.0
+    until: float = 0.0
+
+
+class Source(Protocol):
+    """Tells news from threads of its own, from `start` to `close`."""
+
+    name: str
+    """For the first line of the screen: ``agent at …``, ``sampled here``, ``captured machine …``."""
+    local: bool
+    """It is about this very machine, so that settings may be changed from here."""
+    remembers: bool
+    """It keeps a history."""
+
+    def start(self, tell: Tell) -> None:
+        """Begin to tell. Returns at once."""
+
+    def close(self) -> None:
+        """Stop."""
+
+    def look_again(self) -> None:
+        """Something was changed: look at the machine soon."""
+
+    def watch_cpus(self, *, on: bool) -> None:
+        """Whether somebody looks at the load of each CPU."""
+
+    def series(self) -> list[tuple[str, str]]:
+        """(name, what it says) of the series that have a history. May block; raises SysperfError."""
+
+    def history(self, name: str, span_s: float, points: int) -> History:
+        """The past of a series. May block; raises SysperfError."""

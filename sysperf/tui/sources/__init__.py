@@ -1,0 +1,1 @@
+"""The three sources: an agent, this process itself, a captured machine."""

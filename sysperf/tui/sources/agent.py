@@ -1,0 +1,122 @@
+"""An agent's socket: what it knows, and what happens as it happens. Also a socket that ssh forwards from another machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sysperf.agent.client import Client, NoAgent
+from sysperf.model.errors import SysperfError
+from sysperf.model.outcome import Report, Tally
+from sysperf.model.text import neutral
+from sysperf.tui import decode
+from sysperf.tui.now import KEPT, meters_of
+from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Tell
+
+AGAIN_S = 2.0
+REFRESH_S = 30.0
+"""Facts change without an event."""
+AT_MOST_EVERY_S = 1.0
+MARKED = ("finding", "gone", "change")
+CURVES = (
+    "cpu.busy", "memory.available_bytes", "pressure.io.some_avg10", "disk.busy", "network.received_bytes_per_s",
+    *(f"gpu.{index}.utilization" for index in range(16)),
+)  # fmt: skip
+
+
+class Agent:
+    """Follows one agent, and finds it again when it was restarted."""
+
+    remembers = True
+
+    def __init__(self, path: str, *, name: str = "", local: bool = True) -> None:
+        self.name = name or f"agent at {neutral(path, 60)}"
+        self.local = local
+        self._client = Client(path)
+        self._stop = threading.Event()
+        self._stale = threading.Event()
+
+    def start(self, tell: Tell) -> None:
+        threading.Thread(target=self._follow, args=(tell,), name="sysperf-agent", daemon=True).start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def look_again(self) -> None:
+        self._stale.set()
+
+    def watch_cpus(self, *, on: bool) -> None:
+        """The agent does not sample each CPU."""
+
+    def series(self) -> list[tuple[str, str]]:
+        listed = self._client.get("/v1/history")["series"]
+        return [(neutral(str(one["name"]), 200), neutral(str(one["doc"]), 200)) for one in listed]
+
+    def history(self, name: str, span_s: float, points: int) -> History:
+        raw = self._client.get("/v1/history", series=name, since=-span_s, points=points)
+        marks = [mark for mark in self._marks() if mark.at >= raw["since"]]
+        return History([tuple(map(float, point)) for point in raw["history"].get(name, ())], marks, raw["since"], raw["until"])  # type: ignore[misc]
+
+    def _marks(self) -> Iterator[Mark]:
+        for kind, event in self._client.events(since=0, follow=0, kinds=",".join(MARKED)):
+            if kind in MARKED and isinstance(event, dict):
+                yield Mark(float(event.get("at") or 0), kind, neutral(str(event.get("text") or ""), 200))
+
+    # ------------------------------------------------------------------ following
+
+    def _follow(self, tell: Tell) -> None:
+        first = True
+        while not self._stop.is_set():
+            try:
+                self._refresh(tell)
+                if first:
+                    self._curves(tell)
+                first = False
+                tell(Problem(""))
+                self._events(tell)
+            except SysperfError as error:
+                tell(Problem(_told(error)))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                tell(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
+            self._stop.wait(AGAIN_S)
+
+    def _events(self, tell: Tell) -> None:
+        refreshed = time.monotonic()
+        for kind, data in self._client.events():
+            if self._stop.is_set():
+                return
+            if kind == "sample":
+                tell(Meters(float(data["at"]), data["meters"]))
+            else:
+                self._stale.set()
+            age = time.monotonic() - refreshed
+            if age > REFRESH_S or (self._stale.is_set() and age > AT_MOST_EVERY_S):
+                self._refresh(tell)
+                refreshed = time.monotonic()
+
+    def _refresh(self, tell: Tell) -> None:
+        self._stale.clear()
+        facts = decode.snapshot(self._client.get("/v1/snapshot"))
+        if facts is None:
+            raise ValueError("not a snapshot")
+        held = [one for one in self._client.get("/v1/findings")["findings"] if one["state"] == "active"]
+        outcomes = [(one["first_seen"], outcome) for one in held if (outcome := decode.outcome(one["outcome"])) is not None]
+        since = {outcome.fingerprint: float(first) for first, outcome in outcomes}
+        version = neutral(str(self._client.get("/v1/status").get("version", "")), 40)
+        report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
+        tell(Facts(report, since, counted=False))
+        tell(Changed(self._client.get("/v1/changes")["changes"]))
+        meters = self._client.get("/v1/meters")
+        tell(Meters(float(meters["at"]), {**meters_of(facts), **meters["meters"]}))
+
+    def _curves(self, tell: Tell) -> None:
+        raw: dict[str, Any] = self._client.get("/v1/history", series=",".join(CURVES), since=-KEPT, points=KEPT)["history"]
+        tell(Past({name: [float(point[1]) for point in points] for name, points in raw.items() if points}))
+
+
+def _told(error: SysperfError) -> str:
+    if isinstance(error, NoAgent):
+        return f"{error}; trying again"
+    return f"{error}" + (f". {error.hint}" if error.hint else "")

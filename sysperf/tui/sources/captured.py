@@ -1,0 +1,54 @@
+"""A captured machine: judged once, and still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from sysperf import engine
+from sysperf.agent.auditor import Terms
+from sysperf.host import Host
+from sysperf.model.errors import SysperfError
+from sysperf.model.text import neutral
+from sysperf.tui.now import meters_of
+from sysperf.tui.source import Facts, History, Meters, Problem, Tell
+
+
+class Captured:
+    """Reads a capture in a thread, so that the screen is there first."""
+
+    local = False
+    remembers = False
+
+    def __init__(self, host: Host, load: Callable[[], Terms]) -> None:
+        self.name = f"captured machine {neutral(host.root, 60)}"
+        self._host = host
+        self._load = load
+
+    def start(self, tell: Tell) -> None:
+        threading.Thread(target=self._read, args=(tell,), name="sysperf-capture", daemon=True).start()
+
+    def _read(self, tell: Tell) -> None:
+        try:
+            terms = self._load()
+            report = engine.audit(self._host, terms.ruleset, engine.Terms(terms.waivers, None, terms.reference))
+        except SysperfError as error:
+            tell(Problem(f"{error}. {error.hint}"))
+            return
+        tell(Facts(report))
+        tell(Meters(0.0, meters_of(report.snapshot)))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def look_again(self) -> None:
+        """A capture never changes."""
+
+    def watch_cpus(self, *, on: bool) -> None:
+        """A capture has no load."""
+
+    def series(self) -> list[tuple[str, str]]:
+        return []
+
+    def history(self, name: str, span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
+        return History(())

@@ -1,0 +1,118 @@
+"""This process samples by itself, with the agent's own parts: for a machine without an agent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from sysperf.agent.auditor import Auditor, Look, Terms
+from sysperf.agent.gpus import Gpus
+from sysperf.agent.meters import System
+from sysperf.agent.programs import Programs
+from sysperf.agent.scan import Scanner
+from sysperf.model.errors import SysperfError
+from sysperf.model.snapshot import Snapshot
+from sysperf.tui.now import meters_of
+from sysperf.tui.source import Facts, History, Meters, Problem, Tell
+
+INTERVAL_S = 1.0
+LOOK_S = 1.0
+NO_GPU_S = 30.0
+
+
+class Here:
+    """Three threads: meters on a beat, looks at the machine, and GPUs, whose driver can hang."""
+
+    name = "sampled here"
+    local = True
+    remembers = False
+
+    def __init__(
+        self, load: Callable[[], Terms], interval_s: float = INTERVAL_S, auditor: Callable[[Terms], Auditor] | None = None
+    ) -> None:
+        self._load = load
+        self._interval_s = interval_s
+        self._make = auditor or (lambda terms: Auditor(terms, Scanner(), Gpus()))
+        self._auditor: Auditor | None = None
+        self._stop = threading.Event()
+        self._soon = threading.Event()
+        self._cpus = False
+        self._pids: tuple[int, ...] = ()
+        self._groups: tuple[str, ...] = ()
+        self._of_gpus: dict[str, float] = {}
+        self._facts_of_gpus: dict[str, float] = {}
+
+    def start(self, tell: Tell) -> None:
+        for name, work in (("meters", self._sample), ("look", self._look), ("gpu", self._sample_gpus)):
+            threading.Thread(target=work, args=(tell,), name=f"sysperf-{name}", daemon=True).start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._soon.set()
+
+    def look_again(self) -> None:
+        if self._auditor is not None:
+            self._auditor.hurry()
+        self._soon.set()
+
+    def use_new_terms(self) -> None:
+        """Rules or waivers changed."""
+        if self._auditor is not None:
+            self._auditor.renew(self._load())
+        self._soon.set()
+
+    def watch_cpus(self, *, on: bool) -> None:
+        self._cpus = on
+
+    def series(self) -> list[tuple[str, str]]:
+        return []
+
+    def history(self, name: str, span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
+        return History(())
+
+    # ------------------------------------------------------------------ threads
+
+    def _sample(self, tell: Tell) -> None:
+        system, programs = System(), Programs()
+        due = time.monotonic()
+        while not self._stop.is_set():
+            programs.watch(self._pids)
+            system.watch_groups(self._groups)
+            values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
+            tell(Meters(time.time(), values, system.per_cpu() if self._cpus else None))
+            due = max(due + self._interval_s, time.monotonic())
+            self._stop.wait(due - time.monotonic())
+        programs.close()
+        system.close()
+
+    def _look(self, tell: Tell) -> None:
+        try:
+            self._auditor = self._make(self._load())
+        except SysperfError as error:
+            tell(Problem(f"{error}. {error.hint}"))
+            return
+        while not self._stop.is_set():
+            if self._auditor.due():
+                self._saw(self._auditor, self._auditor.look(), tell)
+            self._soon.wait(LOOK_S)
+            self._soon.clear()
+
+    def _saw(self, auditor: Auditor, look: Look, tell: Tell) -> None:
+        report = auditor.report()
+        self._pids = tuple(_pids(look.snapshot))
+        self._groups = auditor.throttle_files
+        self._facts_of_gpus = {name: value for name, value in meters_of(look.snapshot).items() if name.startswith("gpu.")}
+        tell(Facts(report))
+
+    def _sample_gpus(self, _: Tell) -> None:
+        gpus = Gpus()
+        while not self._stop.is_set():
+            self._of_gpus = gpus.sample() if self._facts_of_gpus else {}
+            self._stop.wait(self._interval_s if self._facts_of_gpus else LOOK_S)
+        gpus.close()
+
+
+def _pids(snapshot: Snapshot) -> Iterable[int]:
+    area = snapshot.areas.get("process")
+    return (one.pid for one in area.facts.processes) if area is not None and area.facts is not None else ()

@@ -1,0 +1,1 @@
+"""What the dashboard draws: functions from records to lines, one file each, and the pane that shows lines."""

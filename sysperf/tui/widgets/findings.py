@@ -1,0 +1,102 @@
+"""The list of findings, and everything that is known of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from sysperf.evaluate.judge import rank
+from sysperf.model.outcome import Outcome
+from sysperf.model.rule import SEVERITIES
+from sysperf.report import text, words
+from sysperf.report.changes import duration
+from sysperf.report.text import MARKS
+from sysperf.tui.now import Now
+from sysperf.tui.widgets import ansi
+from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, folded, line, padded, paragraph, span
+
+ORDERS: dict[str, Callable[[Outcome], object]] = {
+    "cost": rank,
+    "area": lambda one: (one.rule, one.subject),
+    "subject": lambda one: (one.scope, one.subject, SEVERITIES.index(one.severity), one.rule),
+}
+WIDEST_ID = 30
+
+
+def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Outcome]:
+    """The findings that hold all of these words, in this order; the unknown ones behind them when asked for."""
+    wanted = words_wanted.lower().split()
+    found = [one for one in now.findings() if _matches(one, wanted)]
+    found.sort(key=ORDERS[order])  # type: ignore[arg-type]  # each order's keys compare with each other
+    if unknown and now.report:
+        found += [one for one in now.report.outcomes if one.state == "unknown" and _matches(one, wanted)]
+    return found
+
+
+def _matches(one: Outcome, wanted: Sequence[str]) -> bool:
+    told = " ".join((one.rule, one.subject, one.severity, one.title, one.message, one.scope, *(fix.kind for fix in one.fixes))).lower()
+    return all(word in told for word in wanted)
+
+
+def draw(now: Now, found: Sequence[Outcome], width: int) -> Lines:
+    """One line each: mark, rule, subject, what was seen."""
+    if not found:
+        return _empty(now, width)
+    column = min(max(len(one.rule) for one in found), WIDEST_ID, max(12, width // 3))
+    out: Lines = []
+    for one in found:
+        mark = Span("✓ ", "good") if one.fingerprint in now.fixed else span("? ", "unknown") if one.state == "unknown" else span(
+            f"{MARKS[one.severity]} ", one.severity
+        )  # fmt: skip
+        told = f"{one.subject}: {words.message(one)}" if one.subject else words.message(one)
+        out.append(fitted(line(mark, Span(padded(one.rule, column), "strong"), Span("  "), span(told), key=one.fingerprint), width))
+    return out
+
+
+def _empty(now: Now, width: int) -> Lines:
+    if now.report is None:
+        return [line(span("Looking at this machine …", "dim"))]
+    if now.findings():
+        return [line(span("No finding has all of these words. Esc shows all.", "dim"))]
+    if not now.counted:
+        return paragraph("Nothing found that slows PyTorch down, says the agent.", width, "good")
+    return paragraph(words.verdict(now.report), width, words.mood(now.report))
+
+
+def detail(now: Now, one: Outcome | None, width: int) -> Lines:
+    """Evidence, why, fix, undo, gain; since when; and what was done about it from here."""
+    if one is None:
+        return []
+    out: Lines = []
+    if one.fingerprint in now.fixed:
+        told = f"Changed by transaction {now.fixed[one.fingerprint]}; it stays listed until the machine was looked at again."
+        out += [*paragraph(told, width, "good"), BLANK]
+    if one.state == "unknown":
+        return out + _unknown(one, width)
+    out += ansi.lines(text.finding(one, color=True, width=max(40, width)))
+    since = now.since.get(one.fingerprint)
+    if since:
+        out += [BLANK, line(span(f"holds for {duration(now.at - since)}, says the agent" if now.at > since else _day(since), "dim"))]
+    return [whole for part in out for whole in folded(part, width)]
+
+
+def _day(at: float) -> str:
+    return f"holds since {time.strftime('%Y-%m-%d %H:%M', time.localtime(at))}"
+
+
+def _unknown(one: Outcome, width: int) -> Lines:
+    out = [line(span("? ", "unknown"), span(one.rule, "strong"), Span("  "), span(one.subject)), *paragraph(one.title, width), BLANK]
+    for gap in one.unknown:
+        out += paragraph(f"{gap.fact}: {gap.reason}", width, "unknown")
+        out += paragraph(f"→ {gap.remedy}", width, "dim", "  ") if gap.remedy else []
+    return out
+
+
+def command_of(one: Outcome) -> str:
+    """The command to copy: that of the first fix that has one; what sysperf would run where it can set it itself."""
+    for fix in one.fixes:
+        if fix.command:
+            return fix.command
+    if any(fix.setting for fix in one.fixes):
+        return f"sudo sysperf apply {one.rule}"
+    return f"sysperf explain {one.rule}"

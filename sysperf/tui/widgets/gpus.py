@@ -1,0 +1,143 @@
+"""Meters of the GPUs: use, memory, power, clocks and why they are low, and what is wrong with each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sysperf.collect.gpu_device import CLOCK_EVENTS
+from sysperf.model.text import size
+from sysperf.report.machine import look
+from sysperf.tui.now import Now
+from sysperf.tui.widgets import subjects
+from sysperf.tui.widgets.bar import bar, percent, shade, spark
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
+
+REASONS = {
+    # why clocks are not at their highest, in words; what is no news is left out
+    "application-clocks": "held by application clocks",
+    "sw-power-cap": "held by the power limit",
+    "hw-slowdown": "slowed by hardware",
+    "sync-boost": "held by sync boost",
+    "sw-thermal": "slowed by heat",
+    "hw-thermal": "slowed by heat (hardware)",
+    "hw-power-brake": "slowed by the power brake",
+    "display": "held by the display",
+}
+GRAVE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
+WIDE = 110
+
+
+def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
+    """One or two lines a GPU; a machine without GPUs says so in one."""
+    devices = now.devices()
+    if not devices:
+        return [_none(now)]
+    found = now.findings() if findings else []
+    out: Lines = []
+    for device in devices:
+        out += _wide(now, device, width) if width >= WIDE else _narrow(now, device, width)
+        out += [
+            fitted(Line((Span("      "), *one.spans), one.key), width) for one in map(subjects.named, subjects.at_gpu(found, device)[:2])
+        ]
+    return out
+
+
+def _none(now: Now) -> Line:
+    if now.snapshot is None:
+        return line(span("GPU      …", "dim"))
+    seen = now.fact("pcie", "nvidia_gpus")
+    problem = now.fact("driver", "nvml_problem")
+    if seen:
+        return line(
+            Span("GPU      ", "dim"), span(f"{seen} on the bus, and no driver answers{f': {problem}' if problem else ''}", "warning")
+        )
+    told = "none: this is a machine for CPUs" if seen == 0 or now.fact("gpu", "devices") is not None else "none found"
+    return line(Span("GPU      ", "dim"), span(told, "dim"))
+
+
+def _get(now: Now, device: Any, name: str) -> float | None:
+    return now.meters.get(f"gpu.{look(device, 'index')}.{name}")
+
+
+def _narrow(now: Now, device: Any, width: int) -> Lines:
+    name = Span(padded(f"GPU {look(device, 'index')}", 6), "strong")
+    if look(device, "lost"):
+        return [line(name, span("lost: it fell off the bus", "error"))]
+    busy = _get(now, device, "utilization")
+    full, empty = bar(busy, max(8, width // 8))
+    first = line(
+        name, full, empty, Span(f" {percent(busy):>5}  "), span(_memory(now, device)), Span("  "), span(_watts(now, device)), Span("  "),
+        *_clock(now, device),
+    )  # fmt: skip
+    return [fitted(first, width)]
+
+
+def _wide(now: Now, device: Any, width: int) -> Lines:
+    index = look(device, "index")
+    name = Span(padded(f"GPU {index}", 6), "strong")
+    model = span(padded(str(look(device, "name") or "unknown model").removeprefix("NVIDIA "), 20))
+    if look(device, "lost"):
+        return [line(name, model, Span("  "), span("lost: it fell off the bus", "error"))]
+    busy = _get(now, device, "utilization")
+    full, empty = bar(busy, 16)
+    past = spark(now.past.get(f"gpu.{index}.utilization", ()), 16, 1.0)
+    heat = _get(now, device, "celsius")
+    hot = look(device, "thermal", "slowdown_celsius")
+    blank = Span("  ")
+    meters = (full, empty, Span(f" {percent(busy):>5} "), span(past, "dim"), blank, span(_memory(now, device)), blank)
+    warmth = span(f"{heat:.0f} °C" if heat is not None else "", "hot" if hot and heat and heat >= hot - 3 else "")
+    first = line(name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device))
+    second = _units(now, device)
+    return [fitted(first, width), *([fitted(line(Span(" " * 28), *second), width)] if second else [])]
+
+
+def _units(now: Now, device: Any) -> list[Span]:
+    """What the units inside do, where the GPU tells (Hopper and newer); and its bus."""
+    parts: list[Span] = []
+    for name, label in (("sm_active", "SM"), ("tensor_active", "tensor"), ("dram_active", "memory bus")):
+        share = _get(now, device, name)
+        if share is not None:
+            parts += [Span(f"{label} ", "dim"), Span(f"{percent(share)}  ")]
+    into, out = _get(now, device, "pcie_received_bytes_per_s"), _get(now, device, "pcie_sent_bytes_per_s")
+    if into is not None or out is not None:
+        parts += [Span("PCIe ", "dim"), Span(f"in {_rate(into)} out {_rate(out)}  ")]
+    width, most = look(device, "pcie", "width_lanes"), look(device, "pcie", "max_width_lanes")
+    if width is not None and most is not None and width < most:
+        parts += [span(f"{width} of {most} lanes", "warning")]
+    return parts
+
+
+def _rate(per_s: float | None) -> str:
+    return "?" if per_s is None else f"{size(round(per_s))}/s"
+
+
+def _memory(now: Now, device: Any) -> str:
+    used, total = _get(now, device, "memory_used_bytes"), look(device, "memory_total_bytes")
+    if used is None or not total:
+        return padded(f"memory {size(total)}" if total else "memory ?", 13)
+    return padded(f"{used / (1 << 30):.1f}/{total / (1 << 30):.0f} GiB", 13, right=True)
+
+
+def _watts(now: Now, device: Any) -> str:
+    drawn, limit = _get(now, device, "power_watts"), look(device, "power", "enforced_limit_watts") or look(device, "power", "limit_watts")
+    if drawn is None:
+        return padded("power ?", 9)
+    return padded(f"{drawn:.0f}/{limit:.0f} W" if limit else f"{drawn:.0f} W", 9, right=True)
+
+
+def _clock(now: Now, device: Any) -> list[Span]:
+    """The clock, and the reasons why it is not higher."""
+    clock, most = _get(now, device, "sm_clock_mhz"), look(device, "clocks", "sm_max_mhz")
+    if clock is None:
+        return [Span("clock ?", "dim")]
+    out = [Span(f"{clock:.0f}", shade(1 - clock / most + 0.2) if most and clock < 0.8 * most and reasons(now, device) else ""),
+           Span(f"/{most} MHz " if most else " MHz ", "dim")]  # fmt: skip
+    for reason in reasons(now, device):
+        out += [span(f"{REASONS[reason]} ", "error" if reason in GRAVE else "warning")]
+    return out
+
+
+def reasons(now: Now, device: Any) -> list[str]:
+    """Why its clocks are low, the names of NVML's bits; without those that are no news."""
+    events = _get(now, device, "clock_events")
+    return [name for bit, name in CLOCK_EVENTS.items() if events is not None and int(events) & bit and name in REASONS]

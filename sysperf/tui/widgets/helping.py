@@ -1,0 +1,50 @@
+"""The help of a screen: what it shows, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from textual.binding import Binding
+
+from sysperf.report.terminal import wrap
+from sysperf.tui.widgets.line import BLANK, Lines, Span, line, padded, paragraph, span
+
+EVERYWHERE = (
+    ("1 … 7", "the screens: overview, findings, processes, topology, history, changes, bench"),
+    ("↑ ↓ j k", "up and down; PgUp, PgDn, g and G go further"),
+    ("Tab", "to the other pane"),
+    ("Enter", "open"),
+    ("/", "filter, where there is a list; Esc clears it"),
+    ("Ctrl+P", "all commands by name"),
+    ("r", "look at the machine again now"),
+    ("s", "save the screen as an SVG picture"),
+    ("t", "theme"),
+    ("q", "quit"),
+)
+KEY = 10
+
+
+def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
+    """The screen's own keys first."""
+    out: Lines = [line(span(name.capitalize(), "title")), *paragraph(about, width), BLANK]
+    own = [one for one in bindings if isinstance(one, Binding) and one.description and one.key not in ("enter", "r")]
+    for one in own:
+        out += _key(one.key_display or _shown(one.key), one.tooltip or one.description, width)
+    if own:
+        out.append(BLANK)
+    out.append(line(span("Everywhere", "title")))
+    for key, told in EVERYWHERE:
+        out += _key(key, told, width)
+    return out
+
+
+def _key(key: str, told: str, width: int) -> Lines:
+    parts = wrap(told, max(20, width - KEY))
+    return [line(Span(padded("" if number else key, KEY), "strong"), span(part)) for number, part in enumerate(parts)]
+
+
+def _shown(key: str) -> str:
+    return {"slash": "/", "question_mark": "?", "escape": "Esc", "left_square_bracket": "[", "right_square_bracket": "]"}.get(
+        key, key
+    ).replace(",", " ")

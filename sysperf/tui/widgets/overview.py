@@ -1,0 +1,31 @@
+"""The overview: verdict, identity, meters, GPUs, and what is wrong elsewhere."""
+
+from __future__ import annotations
+
+from sysperf.tui.now import Now
+from sysperf.tui.widgets import gpus, identity, subjects, system, verdict
+from sysperf.tui.widgets.line import BLANK, Lines, fitted, line, span
+
+MOST = 12
+
+
+def draw(now: Now, width: int, height: int) -> Lines:
+    """Everything in one column: it is read from the top, and scrolls where it does not fit."""
+    out = [*verdict.draw(now, width)]
+    if now.problem:
+        out.append(fitted(line(span(f"! {now.problem}", "warning")), width))
+    meters = [*system.draw(now, width), *gpus.draw(now, width)]
+    told = identity.draw(now.snapshot, width)
+    gap = [BLANK] if height > 24 else []
+    out += [BLANK, *told, *gap, *meters] if height > 24 or len(out) + len(told) + len(meters) < height else [*gap, *meters, *told]
+    return out + _elsewhere(now, out, width)
+
+
+def _elsewhere(now: Now, out: Lines, width: int) -> Lines:
+    """Findings that no meter shows."""
+    shown = {one.key for one in out}
+    rest = [one for one in now.findings() if one.fingerprint not in shown]
+    if not rest:
+        return []
+    more = [line(span(f"  and {len(rest) - MOST} more: key 2", "dim"))] if len(rest) > MOST else []
+    return [BLANK, *(fitted(subjects.named(one), width) for one in rest[:MOST]), *more]

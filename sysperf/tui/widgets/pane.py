@@ -1,0 +1,215 @@
+"""A pane of lines: draws only those that changed, scrolls, and lets one that has a key be selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from sysperf.tui.widgets.ink import styles
+from sysperf.tui.widgets.line import BLANK, Line, Lines
+
+Draw = Callable[[int, int], Lines]
+"""Makes the lines for a width and a height."""
+
+
+class Pane(ScrollView, can_focus=True):
+    """Lines that a function draws. `redraw` draws them again, and the terminal gets those that differ."""
+
+    DEFAULT_CSS = """
+    Pane { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; overflow-x: hidden; scrollbar-gutter: stable; }
+    Pane.fixed { height: auto; scrollbar-size-vertical: 0; scrollbar-gutter: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+f,space", "page(1)", "page down", show=False),
+        Binding("home,g", "end(-1)", "first", show=False),
+        Binding("end,G", "end(1)", "last", show=False),
+        Binding("enter", "pick", "open", show=False),
+    ]
+
+    class Moved(Message):
+        """Another line was selected."""
+
+        def __init__(self, pane: Pane, key: Hashable) -> None:
+            super().__init__()
+            self.pane, self.key = pane, key
+
+        @property
+        def control(self) -> Pane:
+            return self.pane
+
+    class Picked(Moved):
+        """Enter, or a click on a line."""
+
+    def __init__(self, draw: Draw, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, classes=classes)
+        self.draw = draw
+        self._lines: Lines = []
+        self._strips: dict[Line, Strip] = {}
+        self._cursor = -1
+        self.drawn = 0
+        """Lines that were drawn anew, for those who measure."""
+
+    # ------------------------------------------------------------------ content
+
+    @property
+    def lines(self) -> Lines:
+        return self._lines
+
+    @property
+    def key(self) -> Hashable:
+        """The key of the selected line; None without one."""
+        return self._lines[self._cursor].key if 0 <= self._cursor < len(self._lines) else None
+
+    def redraw(self) -> None:
+        """Draw again; only lines that changed go to the terminal."""
+        width = self.scrollable_content_region.width or self.size.width
+        if width <= 0:
+            return
+        before, key = self._lines, self.key
+        self._lines = self.draw(width, self.size.height)
+        self._follow(key)
+        if len(self._lines) != len(before):
+            self.virtual_size = Size(width, len(self._lines))
+            if self.has_class("fixed"):
+                self.refresh(layout=True)
+        changed = [index for index in range(max(len(before), len(self._lines))) if self._at(before, index) != self._at(self._lines, index)]
+        self._forget_strips()
+        for index in changed:
+            self.refresh_lines(index, 1)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - as Textual asks
+        if not self._lines:
+            self._lines = self.draw(width, viewport.height)
+        return len(self._lines)
+
+    def select(self, key: Hashable) -> None:
+        """Select the line with this key, if there is one."""
+        found = next((index for index, one in enumerate(self._lines) if one.key == key), None)
+        if found is not None:
+            self._go(found)
+
+    def _follow(self, key: Hashable) -> None:
+        """The selection stays with its key; when that is gone, with the place."""
+        found = next((index for index, one in enumerate(self._lines) if one.key == key), None) if key is not None else None
+        if found is None:
+            keyed = self._keyed()
+            found = min(keyed, key=lambda index: (abs(index - self._cursor), index), default=-1)
+        if found != self._cursor:
+            self._cursor = found
+            self._refresh_all()
+        if self.key != key:
+            self.post_message(self.Moved(self, self.key))
+
+    def _refresh_all(self) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    def _forget_strips(self) -> None:
+        if len(self._strips) > 2 * len(self._lines) + 200:
+            self._strips.clear()
+
+    @staticmethod
+    def _at(lines: Lines, index: int) -> Line | None:
+        return lines[index] if index < len(lines) else None
+
+    # ------------------------------------------------------------------ drawing
+
+    def render_line(self, y: int) -> Strip:
+        index = y + self.scroll_offset.y
+        one = self._lines[index] if index < len(self._lines) else BLANK
+        if index == self._cursor:
+            return self._drawn(one, selected=True)
+        strip = self._strips.get(one)
+        if strip is None:
+            strip = self._strips[one] = self._drawn(one, selected=False)
+        return strip
+
+    def _drawn(self, one: Line, *, selected: bool) -> Strip:
+        self.drawn += 1
+        width = self.size.width
+        look = styles(self.app)
+        under = self.rich_style
+        if selected:
+            under += look["selected" if self.has_focus else "selected-dim"]
+        segments = [Segment(part.text, under + look.get(part.style, Style.null())) for part in one.spans if part.text]
+        return Strip(segments).adjust_cell_length(width, under)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def on_resize(self, _: events.Resize) -> None:
+        self._strips.clear()
+        self.redraw()
+        self.refresh()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    # ------------------------------------------------------------------ moving
+
+    def _keyed(self) -> list[int]:
+        return [index for index, one in enumerate(self._lines) if one.key is not None]
+
+    def _go(self, index: int) -> None:
+        before, self._cursor = self._cursor, index
+        for row in (before, index):
+            if row >= 0:
+                self.refresh_lines(row, 1)
+        top, height = self.scroll_offset.y, self.size.height
+        if index < top:
+            first = self._keyed()[:1] == [index]
+            self.scroll_to(y=0 if first else index, animate=False, immediate=True)
+        elif index >= top + height:
+            self.scroll_to(y=index - height + 1, animate=False, immediate=True)
+        if before != index:
+            self.post_message(self.Moved(self, self.key))
+
+    def action_move(self, step: int) -> None:
+        """To the next line that can be selected; without one, scroll."""
+        keyed = self._keyed()
+        ahead = [index for index in keyed if (index - self._cursor) * step > 0]
+        if ahead:
+            self._go(min(ahead) if step > 0 else max(ahead))
+        else:
+            self.scroll_relative(y=step, animate=False, immediate=True)
+
+    def action_page(self, step: int) -> None:
+        height = max(1, self.size.height - 1)
+        keyed = self._keyed()
+        if not keyed:
+            self.scroll_relative(y=step * height, animate=False, immediate=True)
+            return
+        wanted = self._cursor + step * height
+        self._go(min(keyed, key=lambda index: abs(index - wanted)))
+
+    def action_end(self, step: int) -> None:
+        keyed = self._keyed()
+        if keyed:
+            self._go(keyed[-1] if step > 0 else keyed[0])
+        self.scroll_to(y=self.virtual_size.height if step > 0 else 0, animate=False, immediate=True)
+
+    def action_pick(self) -> None:
+        if self.key is not None:
+            self.post_message(self.Picked(self, self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        index = event.y + self.scroll_offset.y
+        if 0 <= index < len(self._lines) and self._lines[index].key is not None:
+            self._go(index)
+            self.action_pick()

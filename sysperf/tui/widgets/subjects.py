@@ -1,0 +1,41 @@
+"""Which meter a finding belongs to, so that it is shown beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sysperf.model.outcome import Outcome
+from sysperf.report.machine import look
+from sysperf.report.text import MARKS
+from sysperf.report.words import message
+from sysperf.tui.widgets.line import Line, line, span
+
+_METERS = {
+    # what a rule's name begins with: the meter
+    "cpu": ("cpu", "numa", "clock", "tuned", "slurm", "kernel"),
+    "memory": ("mem", "shm", "alloc"),
+    "disk": ("io", "fs", "tmp"),
+    "network": ("nccl", "ddp"),
+    "pressure": ("cgroup", "limit", "k8s", "container"),
+}
+METER_OF = {name: meter for meter, names in _METERS.items() for name in names}
+
+
+def at_meter(findings: Iterable[Outcome], meter: str) -> list[Outcome]:
+    """The findings about the machine that belong to a meter."""
+    return [one for one in findings if one.scope == "host" and METER_OF.get(one.rule.partition(".")[0]) == meter]
+
+
+def at_gpu(findings: Iterable[Outcome], device: Any) -> list[Outcome]:
+    """The findings about one GPU."""
+    return [one for one in findings if one.scope == "gpu" and one.subject.startswith(f"GPU {look(device, 'index')} ")]
+
+
+def named(one: Outcome) -> Line:
+    """A finding in one line, to be clipped."""
+    subject = f"{one.subject}: " if one.subject else ""
+    return line(
+        span(f"{MARKS[one.severity]} ", one.severity), span(f"{one.rule}  ", "strong"), span(subject, "dim"), span(message(one)),
+        key=one.fingerprint,
+    )  # fmt: skip

@@ -1,0 +1,119 @@
+"""Meters of the machine: CPU, memory, pressure, disk and network, each with its past and with what is wrong there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysperf.model.outcome import Outcome
+from sysperf.model.text import size
+from sysperf.tui.now import Now
+from sysperf.tui.widgets import subjects
+from sysperf.tui.widgets.bar import bar, percent, spark
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span, width_of
+
+LABEL = 9
+WIDE = 100
+"""From this width on a finding stands beside its meter; below, under it."""
+
+
+class Meter(NamedTuple):
+    """One row: a name, a share for the bar, what it says in words, and the series of its curve."""
+
+    name: str
+    share: float | None
+    told: str
+    series: str
+    top: float = 1.0
+    heat: bool = False
+    falling: bool = False
+    """The series counts what is left: its curve shows what is used."""
+
+
+def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
+    """A row for each meter."""
+    found = now.findings() if findings else []
+    out: Lines = []
+    for one in meters(now):
+        out += _row(now, one, subjects.at_meter(found, one.name), width)
+    return out
+
+
+def meters(now: Now) -> list[Meter]:
+    """What there is to show. A meter whose series are unknown says so."""
+    get = now.meters.get
+    total = now.fact("memory", "total_bytes") or 0
+    available = get("memory.available_bytes")
+    used = 1 - available / total if total and available is not None else None
+    worst = max((value for name in ("cpu", "memory", "io") if (value := get(f"pressure.{name}.some_avg10")) is not None), default=None)
+    return [
+        Meter("cpu", get("cpu.busy"), _cpu(now), "cpu.busy"),
+        Meter("memory", used, _memory(now, total, available), "memory.available_bytes", float(total), heat=True, falling=True),
+        Meter("pressure", worst, _pressure(now), "pressure.io.some_avg10", heat=True),
+        Meter("disk", get("disk.busy"), _both(now, "disk.read_bytes_per_s", "disk.written_bytes_per_s", "read", "write"), "disk.busy"),
+        Meter("network", None, _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s", "in", "out"),
+              "network.received_bytes_per_s", 0.0),
+    ]  # fmt: skip
+
+
+def _cpu(now: Now) -> str:
+    get = now.meters.get
+    parts = [percent(get("cpu.busy")) if "cpu.busy" in now.meters else ""]
+    for name, label, least in (("iowait", "I/O wait", 0.02), ("steal", "stolen", 0.005)):
+        share = get(f"cpu.{name}")
+        parts.append(f"{percent(share)} {label}" if share is not None and share >= least else "")
+    clock, waiting = get("cpu.frequency_mhz"), get("cgroup.throttled_cpus")
+    parts.append(f"{clock / 1000:.1f} GHz" if clock else "")
+    parts.append(f"quota takes {waiting:.1f} CPUs" if waiting and waiting >= 0.05 else "")
+    return "  ".join(part for part in parts if part) or "not measured"
+
+
+def _memory(now: Now, total: int, available: float | None) -> str:
+    if available is None:
+        return "unknown"
+    swap = now.meters.get("memory.swap_used_bytes")
+    told = f"{size(total - available)} of {size(total)}" if total else f"{size(available)} available"
+    return told + (f"  swap {size(swap)}" if swap else "")
+
+
+def _pressure(now: Now) -> str:
+    shares = [(name, now.meters.get(f"pressure.{name}.some_avg10")) for name in ("cpu", "memory", "io")]
+    if all(share is None for _, share in shares):
+        return "not told by this kernel" if now.snapshot else "unknown"
+    return "  ".join(f"{name} {percent(share)}" for name, share in shares)
+
+
+def _both(now: Now, first: str, second: str, into: str, out: str) -> str:
+    one, two = now.meters.get(first), now.meters.get(second)
+    if one is None and two is None:
+        return "not measured"
+    return f"{into} {_rate(one)}  {out} {_rate(two)}"
+
+
+def _rate(per_s: float | None) -> str:
+    return "?" if per_s is None else f"{size(round(per_s))}/s"
+
+
+def _row(now: Now, one: Meter, found: Sequence[Outcome], width: int) -> Lines:
+    beside = width >= WIDE
+    room = width // 2 - 1 if beside else width
+    curve = _curve(now, one, 12 if room >= 60 else 6)
+    length = max(8, min(24, room // 4))
+    full, empty = bar(one.share, length, heat=one.heat) if one.name != "network" else (Span(""), Span(" " * length))
+    head = line(Span(padded(one.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(one.told))
+    head = fitted(head, room)
+    if not found:
+        return [head]
+    shown = [subjects.named(finding) for finding in found[:2]]
+    if beside:
+        gap = Span(" " * (room - width_of(head.spans) + 2))
+        first = Line((*head.spans, gap, *shown[0].spans), shown[0].key)
+        rest = [Line((Span(" " * (room + 2)), *other.spans), other.key) for other in shown[1:]]
+        return [fitted(first, width), *(fitted(other, width) for other in rest)]
+    return [head, *(fitted(Line((Span(" " * LABEL), *other.spans), other.key), width) for other in shown[:1])]
+
+
+def _curve(now: Now, one: Meter, width: int) -> str:
+    past = now.past.get(one.series, ())
+    values = [one.top - value for value in past] if one.falling and one.top else [*past]
+    return spark(values, width, one.top)

@@ -1,0 +1,39 @@
+"""Facts about docs/agent.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sysperf.agent.meters import METERS
+from sysperf.agent.settings import MODES, Settings
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs/agent.md"
+BEGIN, END = "<!-- meters: made by tests/agent/test_docs.py --update -->\n", "<!-- end of meters -->"
+
+
+def table() -> str:
+    rows = "".join(f"| `{name}` | {doc} |\n" for name, doc in METERS.items())
+    return f"| series | what it says |\n|---|---|\n{rows}"
+
+
+def test_every_meter_is_in_the_documentation(request: pytest.FixtureRequest) -> None:
+    """The page lists all series with the words that /metrics uses."""
+    text = PAGE.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    wanted = f"{head}{BEGIN}{table()}{END}{tail}"
+    if request.config.getoption("--update"):
+        PAGE.write_text(wanted)
+
+    assert PAGE.read_text() == wanted
+
+
+def test_every_setting_and_mode_is_in_the_documentation() -> None:
+    """Each key of [agent], each mode."""
+    text = PAGE.read_text()
+
+    assert all(f"\n{field.name} " in text for field in msgspec.structs.fields(Settings))
+    assert all(f"| `{mode}` |" in text for mode in MODES)

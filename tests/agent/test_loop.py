@@ -1,0 +1,559 @@
+"""Facts about the running agent: what it survives, what it keeps, and whom it tells. The agents here are real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sysperf import engine
+from sysperf.agent import loop, notify
+from sysperf.agent.auditor import Auditor, Terms, looks_at
+from sysperf.agent.board import Held
+from sysperf.agent.fixer import AGAIN_S, Applying, checked
+from sysperf.agent.gpus import Gpus
+from sysperf.agent.log import NOTICE, logger
+from sysperf.agent.scan import Scanner
+from sysperf.agent.settings import Mode, Settings
+from sysperf.agent.waits import Ends, Pressure
+from sysperf.agent.worker import Worker
+from sysperf.evaluate.ruleset import Ruleset, load
+from sysperf.host import Host
+from sysperf.model.change import Setting
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.outcome import Outcome
+from tests.agent.machines import FAKE_TORCH, Manager, Running, agent, programs, until
+from tests.collect.programs import LOADER, running, torch_library
+
+RULE = """
+[[rule]]
+id = "site.{name}"
+title = "A rule of this site"
+scope = "host"
+severity = "warning"
+message = "{message}"
+when = "memory.total_bytes > 0"
+explain = "For tests."
+fix = [{{ kind = "advice", by = "command", command = "echo do this" }}]
+"""
+
+
+def site_rule(folder: Path, text: str) -> Path:
+    """A rule file of the site for an agent that runs in this folder."""
+    path = folder / "config/sysperf/rules.d/site.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o644)
+    return path
+
+
+def rule(name: str = "always", message: str = "memory {memory.total_bytes|bytes}") -> str:
+    return RULE.format(name=name, message=message)
+
+
+# ---------------------------------------------------------------------- life and death
+
+
+def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
+    """It is found, sampled, and told; its end is noticed at once, not with the next scan."""
+    environ = {"LIBRARY": str(torch_library(tmp_path))}
+    with agent(tmp_path, "--interval", "0.2", "--history", "none") as running, programs(FAKE_TORCH, env=environ) as (program,):
+        found = until(lambda: [one for one in running.get("/v1/processes")["processes"] if one["process"]["pid"] == program.pid], 40)
+        assert found[0]["process"]["torch_version"] == "9.9.9+fake"
+        until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"), 10)
+        before = running.get("/v1/status")["samples"]
+        time.sleep(1)
+        assert running.get("/v1/status")["samples"] >= before + 3, "quicker while PyTorch runs"
+        program.kill()
+        killed = time.monotonic()
+        program.wait()
+        gone = f"process.{program.pid}.cpu"
+        until(lambda: gone not in running.get("/v1/meters")["meters"], 5)
+        until(lambda: all(one["process"]["pid"] != program.pid for one in running.get("/v1/processes")["processes"]), 5)
+        assert time.monotonic() - killed < 5
+
+
+@pytest.mark.torch
+def test_a_real_loader_is_watched(tmp_path: Path) -> None:
+    """Real PyTorch with two DataLoader workers: its version, its workers and its waits are there."""
+    python = os.environ.get("SYSPERF_TORCH_PYTHON")
+    if not python:
+        pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
+    with running(python, LOADER) as pid, agent(tmp_path, "--interval", "0.5", "--history", "none") as watching:
+        found = until(lambda: [one for one in watching.get("/v1/processes")["processes"] if one["process"]["pid"] == pid], 20)
+        meters = until(lambda: (known := watching.get("/v1/meters")["meters"]).get(f"process.{pid}.workers") is not None and known, 20)
+
+    assert found[0]["process"]["workers"] == 2
+    assert found[0]["process"]["torch_version"]
+    assert meters[f"process.{pid}.workers"] == 2
+    assert 0 <= meters[f"process.{pid}.main_wait"] <= 1
+    assert meters[f"process.{pid}.rss_bytes"] > 100 << 20
+
+
+def test_kill_9_loses_no_history(tmp_path: Path) -> None:
+    """After kill -9 and a new start the samples, the events and since when a finding holds are still there."""
+    site_rule(tmp_path, rule())
+    history = str(tmp_path / "history.db")
+    with agent(tmp_path, "--interval", "0.2", "--history", history, "--mode", "advise") as running:
+        first = until(lambda: running.get("/v1/findings")["findings"])
+        mine = next(one for one in first if one["outcome"]["rule"] == "site.always")
+        time.sleep(11)  # a flush each 10 s
+        assert running.get("/v1/status")["store_problem"] == ""
+        assert running.stop(signal.SIGKILL) == -signal.SIGKILL
+        killed_at = time.time()
+
+    with agent(tmp_path, "--interval", "0.2", "--history", history, "--mode", "advise") as running:
+        again = next(one for one in until(lambda: running.get("/v1/findings")["findings"]) if one["outcome"]["rule"] == "site.always")
+        past = running.get(f"/v1/history?series=memory.available_bytes&since={mine['first_seen'] - 60}&until={killed_at}")
+        told = running.said().count("site.always")
+
+    assert again["first_seen"] == pytest.approx(mine["first_seen"], abs=0.01)
+    assert again["last_seen"] > killed_at
+    assert past["history"]["memory.available_bytes"]
+    assert told == 1, "it held before the restart: no news"
+
+
+def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
+    """Exit code 0, the manager is told, and the socket is gone."""
+    manager = Manager(str(tmp_path / "notify"))
+    with agent(tmp_path, "--history", "none", env={"NOTIFY_SOCKET": manager.address}) as running:
+        manager.wait("READY=1")
+        assert running.stop() == 0
+        manager.wait("STOPPING=1", 5)
+        assert not Path(running.socket).exists()
+
+
+def test_killed_while_clients_listen(tmp_path: Path) -> None:
+    """A client's stream ends, the stale socket is taken over by the next agent, and a listener never holds up its end."""
+    with agent(tmp_path, "--history", "none") as running:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.settimeout(10)
+        client.connect(running.socket)
+        client.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in client.recv(4096)
+        running.stop(signal.SIGKILL)
+        while client.recv(4096):
+            pass
+        client.close()
+        assert Path(running.socket).exists(), "nobody could remove it"
+
+    with agent(tmp_path, "--history", "none") as running, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(running.socket)
+        client.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        start = time.monotonic()
+        assert running.stop() == 0
+        assert time.monotonic() - start < 5
+
+
+def test_two_agents_cannot_share_a_socket(tmp_path: Path) -> None:
+    """The second says so and leaves the first alone."""
+    with agent(tmp_path, "--history", "none") as first:
+        second = Running(tmp_path, "--history", "none")
+        assert second.process.wait(20) == 2
+        assert "another agent answers there" in second.said()
+        assert first.get("/v1/status")
+
+
+# ---------------------------------------------------------------------- watchdog and reload
+
+
+def test_a_stopped_agent_feeds_no_watchdog(tmp_path: Path) -> None:
+    """SIGSTOP silences it, SIGCONT brings it back: the messages come from the loop that samples."""
+    manager = Manager(str(tmp_path / "notify"))
+    with agent(tmp_path, "--history", "none", env={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "1000000"}) as running:
+        manager.wait("WATCHDOG=1", 10)
+        running.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        manager.take()
+        time.sleep(1.5)
+        assert manager.take() == []
+        running.process.send_signal(signal.SIGCONT)
+        manager.wait("WATCHDOG=1", 5)
+
+
+def test_a_loop_without_samples_feeds_no_watchdog() -> None:
+    """The watchdog hears of samples, not of a loop that merely turns."""
+    told: list[str] = []
+
+    class Notifier(notify.Notifier):
+        def send(self, *states: str) -> bool:
+            told.extend(states)
+            return True
+
+    one = loop.Agent(lambda: loop.Setup(Settings(), Terms(rules())), loop.Options(""), logging.getLogger("test"), Notifier({}))
+    one._notify.watchdog_s = 0.5
+    one._feed_at = one._awake_until = 0.0
+
+    class Nobody:
+        pids = ()
+
+    one._programs = Nobody()  # type: ignore[assignment]
+    one._sampled_at = 1000.0
+    one._feed(1001.0)
+    assert told == ["WATCHDOG=1"]
+    one._feed(1100.0)
+    assert told == ["WATCHDOG=1"], "no sample for 99 s"
+
+
+def test_a_broken_rule_file_keeps_the_old_rules(tmp_path: Path) -> None:
+    """Reloading a mistake: the old rules judge on, log and status say why. Mended, it is taken."""
+    path = site_rule(tmp_path, rule())
+    manager = Manager(str(tmp_path / "notify"))
+    with agent(tmp_path, "--history", "none", env={"NOTIFY_SOCKET": manager.address}) as running:
+        manager.wait("READY=1")
+        path.write_text(rule().replace("memory.total_bytes >", "memory.totl_bytes >"))
+        running.process.send_signal(signal.SIGHUP)
+        manager.wait("RELOADING=1", 5)
+        manager.wait("READY=1", 5)
+        problems = running.get("/v1/status")["problems"]
+        assert any("not reloaded" in one and "memory.totl_bytes" in one for one in problems)
+        assert "the former rules stay in force" in running.said()
+        assert "site.always" in [one["outcome"]["rule"] for one in running.get("/v1/findings")["findings"]]
+
+        path.write_text(rule("other"))
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: "site.other" in active(running.get("/v1/findings")), 10)
+        assert "site.always" not in active(running.get("/v1/findings"))
+        assert not [one for one in running.get("/v1/status")["problems"] if "reloaded" in one]
+
+
+def active(answer: dict[str, list[dict[str, dict[str, str]]]]) -> list[str]:
+    return [one["outcome"]["rule"] for one in answer["findings"] if one["state"] == "active"]  # type: ignore[comparison-overlap]
+
+
+def test_a_rule_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """As root, a rule file that others can write stops the start, and a reload keeps what was."""
+    if os.geteuid() != 0:
+        pytest.skip("only root takes care whom a rule belongs to: run as root")
+    path = site_rule(tmp_path, rule())
+    with agent(tmp_path, "--history", "none") as running:
+        path.chmod(0o666)
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: "not reloaded" in running.said(), 10)
+        assert "only root can write" in running.said()
+
+
+def test_advise_says_what_to_do(tmp_path: Path) -> None:
+    """A new finding is one line for journald: priority, rule, what was observed, the fix."""
+    site_rule(tmp_path, rule())
+    with agent(tmp_path, "--history", "none", "--mode", "advise") as running:
+        until(lambda: "site.always" in running.said(), 10)
+        (line,) = [line for line in running.said().splitlines() if "site.always" in line]
+
+    assert line.startswith("<4>site.always: memory ")
+    assert line.endswith("Fix: echo do this")
+
+
+def test_observe_keeps_quiet(tmp_path: Path) -> None:
+    """Findings are there for whoever asks, and not in the log."""
+    site_rule(tmp_path, rule())
+    with agent(tmp_path, "--history", "none") as running:
+        until(lambda: "site.always" in active(running.get("/v1/findings")), 10)
+
+        assert "site.always" not in running.said()
+
+
+def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that never answers: samples go on, and the status says what hangs."""
+    release = threading.Event()
+
+    def hangs(self: Auditor) -> None:
+        self.doing = "reading storage"
+        release.wait(30)
+
+    monkeypatch.setattr(Auditor, "look", hangs)
+    monkeypatch.setattr(loop, "HANGING_S", 0.5)
+    monkeypatch.setattr(loop, "IDLE_S", 0.2)
+    setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
+    one = loop.Agent(lambda: setup, loop.Options(str(tmp_path / "a.sock")), logging.getLogger("test"), notify.Notifier({}))
+
+    async def scenario() -> tuple[int, tuple[str, ...]]:
+        task = asyncio.ensure_future(one.run())
+        await asyncio.sleep(1.5)
+        answer = one._state.samples, one._all_problems()
+        one._stopped()
+        await asyncio.wait_for(task, 5)
+        return answer
+
+    samples, problems = asyncio.run(scenario())
+    release.set()
+    assert samples >= 5
+    assert "look: reading storage takes more than 0.5 s" in problems
+
+
+# ---------------------------------------------------------------------- the audit, taken apart
+
+
+def rules() -> Ruleset:
+    return load(engine.rule_files(), engine.schema())
+
+
+def test_only_what_was_read_again_is_judged_again() -> None:
+    """The second look reads nothing; a hurried area brings the rules that look at it, and no others."""
+    auditor = Auditor(Terms(rules()), Scanner(), Gpus())
+    first = auditor.look()
+    assert len(first.rules) == len(auditor.rules)
+
+    assert auditor.look().rules == {}
+    auditor.hurry("memory")
+    again = auditor.look()
+
+    assert again.refreshed == {"memory"}
+    assert 0 < len(again.rules) < len(first.rules)
+    assert all("memory" in looks_at(one) for one in again.rules.values())
+    assert again.snapshot.areas["cpu"] is first.snapshot.areas["cpu"]
+
+
+def test_an_audit_by_parts_says_what_an_audit_says() -> None:
+    """The first look finds what `sysperf audit` finds on this machine now."""
+    ruleset = rules()
+    auditor = Auditor(Terms(ruleset), Scanner(), Gpus())
+
+    looked = {(one.rule, one.state) for one in auditor.look().outcomes}
+    audited = {(one.rule, one.state) for one in engine.audit(Host("/"), ruleset).outcomes}
+
+    volatile = ("mem.", "proc.", "storage.")  # other programs run beside this test
+    assert {one for one in looked ^ audited if not one[0].startswith(volatile)} == set()
+
+
+def test_a_slow_area_is_read_less_often() -> None:
+    """It gets its share of a CPU and no more, and is still read now and then."""
+    auditor = Auditor(Terms(rules()), Scanner(), Gpus())
+
+    auditor._cost_s["memory"] = 0.001
+    assert auditor._period("memory") == 60
+    auditor._cost_s["memory"] = 0.1
+    assert auditor._period("memory") == 200
+    auditor._cost_s["memory"] = 50.0
+    assert auditor._period("memory") == 600
+
+
+# ---------------------------------------------------------------------- apply
+
+
+def held(name: str = "thp.never") -> Held:
+    outcome = Outcome(name, "finding", "warning", "host", "t", message="m")
+    return Held(outcome, 1.0, 2.0, "active", 1)
+
+
+class Hand:
+    """A fixer that writes down what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.error: Exception | None = None
+
+    def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:
+        self._call("apply", settings[0].knob, rule, lease_s)
+        return f"t{len(self.calls)}"
+
+    def renew(self, transaction: str, lease_s: float) -> None:
+        assert lease_s > 0
+        self._call("renew", transaction)
+
+    def undo(self, transaction: str) -> None:
+        self._call("undo", transaction)
+
+    def _call(self, *what: object) -> None:
+        self.calls.append(what)
+        if self.error is not None:
+            raise self.error
+
+
+def applying(hand: Hand, *allowed: str) -> Applying:
+    return Applying(hand, lambda outcome: [Setting("thp.enabled", "always", rule=outcome.rule)], allowed, 300, logging.getLogger("test"))
+
+
+def test_only_allowed_rules_are_applied_and_once() -> None:
+    """What the site listed is made once, and its lease is renewed three times within its length."""
+    hand = Hand()
+    applies = applying(hand, "thp.never")
+
+    made = applies.step([held(), held("other.rule")], 0)
+    for now in range(1, 301):
+        applies.step([held()], now)
+
+    assert [(name, outcome.rule) for name, outcome in made] == [("t1", "thp.never")]
+    assert hand.calls[0] == ("apply", "thp.enabled", "thp.never", 300)
+    assert hand.calls[1:] == [("renew", "t1")] * 3
+
+
+def test_a_finding_that_is_fixed_stays_fixed() -> None:
+    """Once made, the condition no longer holds: that is no reason to take it back."""
+    hand = Hand()
+    applies = applying(hand, "thp.never")
+    applies.step([held()], 0)
+
+    applies.step([], 50)
+
+    assert list(applies.transactions) == ["t1"]
+    applies.stop()
+    assert hand.calls[-1] == ("undo", "t1")
+    assert list(applies.transactions) == []
+
+
+def test_a_refusal_is_not_repeated_each_second() -> None:
+    """Refused once, it is asked again an hour later."""
+    hand = Hand()
+    hand.error = SysperfError("tuned sets it")
+    applies = applying(hand, "thp.never")
+    for now in range(100):
+        assert applies.step([held()], now) == []
+    assert len(hand.calls) == 1
+    assert "tuned sets it" in applies.problem
+
+    hand.error = None
+    assert applies.step([held()], AGAIN_S + 1)
+
+
+def test_what_somebody_undid_is_left_alone() -> None:
+    """The helper no longer knows it: it is not made again at once, against a person's will."""
+    hand = Hand()
+    applies = applying(hand, "thp.never")
+    applies.step([held()], 0)
+    hand.error = SysperfError("it was undone")
+    applies.step([held()], 150)
+    hand.error = None
+
+    assert applies.step([held()], 160) == []
+    assert applies.transactions == ()
+
+
+def test_a_helper_that_is_away_keeps_the_lease_for_later() -> None:
+    """A renewal that could not be asked for is asked for again."""
+    hand = Hand()
+    applies = applying(hand, "thp.never")
+    applies.step([held()], 0)
+    hand.error = ConnectionError("no helper")
+    applies.step([held()], 150)
+    assert "no helper" in applies.problem
+    hand.error = None
+    applies.step([held()], 300)
+
+    assert applies.transactions == ("t1",)
+    assert hand.calls[-1] == ("renew", "t1")
+
+
+def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
+    """A finding of a listed rule is fixed; a reload without the mode, and the end, take it back."""
+    path = tmp_path / "site.toml"
+    path.write_text(rule())
+    path.chmod(0o644)
+    ruleset = load([], engine.schema(), site=[path])
+    hand = Hand()
+    modes: Iterator[Mode] = iter(("apply", "observe", "apply"))
+
+    def setup() -> loop.Setup:
+        return loop.Setup(Settings(next(modes), ("site.always",), interval_s=0.2), Terms(ruleset))
+
+    wish = Setting("thp.enabled", "always", rule="site.always")
+    options = loop.Options(str(tmp_path / "a.sock"), fixer=lambda: hand, wishes=lambda _: [wish])
+    one = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
+
+    async def called(kind: str, count: int) -> None:
+        for _ in range(200):
+            if [call[0] for call in hand.calls].count(kind) == count:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{kind} not {count} times: {hand.calls}")
+
+    async def scenario() -> list[str]:
+        task = asyncio.ensure_future(one.run())
+        await called("apply", 1)
+        one._reloaded()
+        await called("undo", 1)
+        one._reloaded()
+        await called("apply", 2)
+        told = [event.kind for event in one._store.events()]
+        one._stopped()
+        await asyncio.wait_for(task, 10)
+        return told
+
+    assert "change" in asyncio.run(scenario())
+    assert [call[0] for call in hand.calls] == ["apply", "undo", "apply", "undo"]
+
+
+def test_apply_without_a_list_or_with_unknown_rules_is_refused() -> None:
+    """Nothing is applied that nobody named."""
+    with pytest.raises(UsageError, match="without a list"):
+        checked((), ("a.b",))
+    with pytest.raises(UsageError, match=r"no rule `c\.d`"):
+        checked(("a.b", "c.d"), ("a.b",))
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def test_log_lines_for_journald_and_for_people() -> None:
+    """With a priority where nobody looks on, plain on a terminal; always one line without control characters."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    journal, terminal = io.StringIO(), Terminal()
+    for stream in (journal, terminal):
+        log = logger(stream)
+        log.log(NOTICE, "one\ntwo \x1b[31m")
+        log.error("bad")
+        log.debug("never")
+
+    assert journal.getvalue() == "<5>one\\x0atwo \\x1b[31m\n<3>bad\n"
+    assert terminal.getvalue() == "sysperf agent: one\\x0atwo \\x1b[31m\nsysperf agent: bad\n"
+
+
+def test_a_worker_hands_back_errors_and_outlives_them() -> None:
+    """What the work raises is raised to whoever waits; the next work is done."""
+
+    async def scenario() -> int:
+        worker = Worker("test")
+        with pytest.raises(ZeroDivisionError):
+            await worker.run(lambda: 1 // 0)
+        answer = await worker.run(lambda: 7)
+        worker.close()
+        return answer
+
+    assert asyncio.run(scenario()) == 7
+
+
+def test_a_process_that_ends_wakes_us() -> None:
+    """Its pidfd tells at once, even before its parent took leave of it."""
+
+    async def scenario() -> tuple[list[int], int]:
+        ended: list[int] = []
+        ends = Ends(asyncio.get_running_loop(), ended.append)
+        with programs("print('ready', flush=True)\nimport time; time.sleep(60)") as (program,):
+            ends.watch([program.pid, 2**22 + 1])
+            program.kill()
+            for _ in range(100):
+                await asyncio.sleep(0.02)
+                if ended:
+                    break
+        ends.close()
+        return ended, program.pid
+
+    ended, pid = asyncio.run(scenario())
+    assert ended == [pid]
+
+
+def test_pressure_that_cannot_be_watched_is_a_problem(tmp_path: Path) -> None:
+    """No PSI in the kernel, or no right to ask: nothing is watched, and the reason is known."""
+
+    async def scenario(folder: str) -> tuple[int, str]:
+        pressure = Pressure(asyncio.get_running_loop(), lambda: None, folder)
+        answer = pressure.armed, pressure.problem
+        pressure.close()
+        return answer
+
+    assert asyncio.run(scenario(str(tmp_path))) == (0, f"{tmp_path}/cpu: No such file or directory")
+    armed, problem = asyncio.run(scenario("/proc/pressure"))
+    assert armed == 3 or problem

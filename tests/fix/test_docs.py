@@ -1,0 +1,41 @@
+"""docs/changes.md says what the program does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sysperf.fix import journal
+from sysperf.model.knob import KNOBS, PERSISTED
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "changes.md"
+
+
+def rows() -> list[str]:
+    """The table of settings, as it must stand in the document."""
+    found = []
+    for knob in KNOBS.values():
+        name = f"`{knob.name}{'@…' if knob.item else ''}`"
+        found.append(f"| {name} | {knob.range()} | `{knob.path}` | [source]({knob.source}) |{f' {knob.note}' if knob.note else ''} |")
+    return found
+
+
+def test_the_table_is_the_allow_list() -> None:
+    """Each setting with its range, place and source, in this order, and no other."""
+    table = [line for line in DOC.read_text().splitlines() if line.startswith("| `") and line.count("|") == 6]
+    assert table == rows()
+
+
+def test_the_lines_of_the_journal_are_all_described() -> None:
+    """Each kind of line, by its name."""
+    tags = {kind.__struct_config__.tag for kind in journal.Line.__args__}
+    assert tags == set(re.findall(r"^\| `\"([a-z]+)\"` \|", DOC.read_text(), re.MULTILINE))
+
+
+def test_files_and_limits_are_those_of_the_program() -> None:
+    """Paths and the version."""
+    text = DOC.read_text()
+    assert journal.ROOT_FOLDER in text
+    assert f"version {journal.VERSION}" in text
+    for knob in PERSISTED.values():
+        assert knob.path.replace("{item}", "NNNNNN") in text

@@ -1,0 +1,243 @@
+"""Leases: they end by themselves, whoever is killed, and nothing of them stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sysperf.fix import keeper, latency, transaction
+from sysperf.fix.journal import Journal
+from sysperf.model.change import Keeper, Transaction
+from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Machine, asked
+
+
+def leased(machine: Machine, *wishes: str, lease_s: float) -> Transaction:
+    """Apply with a keeper."""
+    request = asked(lease_s)._replace(keep=lambda number: keeper.start(machine.host, machine.journal, number))
+    return transaction.apply(machine.host, machine.journal, machine.plan(*wishes), request)
+
+
+def until(what: Callable[[], object], seconds: float = 10.0) -> bool:
+    """Whether it becomes true in time."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def keeper_of(one: Transaction) -> Keeper:
+    assert one.keeper
+    return one.keeper
+
+
+@pytest.fixture
+def machine(made: Machine) -> Iterator[Machine]:
+    """A made machine; no keeper outlives the test."""
+    yield made
+    latency.release()
+    for one in made.journal.transactions():
+        if one.keeper and transaction.alive(one.keeper) and one.keeper.pid != os.getpid():
+            os.kill(one.keeper.pid, signal.SIGKILL)
+
+
+def test_a_lease_ends_by_itself(machine: Machine) -> None:
+    """The value is back, the keeper is gone."""
+    one = leased(machine, "vm.swappiness=10", lease_s=0.5)
+    assert machine.kernel.get(SWAPPINESS) == "10"
+    assert transaction.alive(keeper_of(one))
+    assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
+    assert until(lambda: not transaction.alive(keeper_of(one)))
+    assert machine.journal.read(1).state == "undone"
+
+
+def test_a_keeper_holds_nothing(machine: Machine) -> None:
+    """No lock, no terminal, no file but the null device, no folder that could not be unmounted."""
+    with open(machine.folder / "open", "w") as left:
+        one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
+        assert left.fileno() > 2
+
+        def opened() -> set[str]:
+            return {os.readlink(f"/proc/{one.pid}/fd/{name}") for name in os.listdir(f"/proc/{one.pid}/fd")}
+
+        assert until(lambda: opened() == {os.devnull})  # it has tried the lock once
+    assert os.readlink(f"/proc/{one.pid}/cwd") == "/"
+    assert os.getsid(one.pid) != os.getsid(0)
+    with machine.journal.locked(0.0):
+        pass
+
+
+def test_undoing_dismisses_the_keeper(machine: Machine) -> None:
+    """It has nothing left to do."""
+    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
+    transaction.undo(machine.host, machine.journal, 1)
+    assert until(lambda: not transaction.alive(one))
+    assert machine.kernel.get(SWAPPINESS) == "60"
+
+
+def test_a_lease_that_is_renewed_holds_on(machine: Machine) -> None:
+    """The keeper looks at the journal again when the time has come."""
+    one = leased(machine, "vm.swappiness=10", lease_s=0.7)
+    transaction.renew(machine.journal, 1, 60)
+    time.sleep(1.2)
+    assert machine.kernel.get(SWAPPINESS) == "10"
+    assert transaction.alive(keeper_of(one))
+
+
+def test_a_keeper_that_was_killed_is_replaced_by_recovering(machine: Machine) -> None:
+    """The lease is in the journal; before it ends, nothing is taken back."""
+    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.8))
+    os.kill(one.pid, signal.SIGKILL)
+    with machine.journal.locked():
+        assert transaction.recover(machine.host, machine.journal) == []
+    time.sleep(0.9)
+    assert machine.kernel.get(SWAPPINESS) == "10"
+    with machine.journal.locked():
+        transaction.recover(machine.host, machine.journal)
+    assert machine.kernel.get(SWAPPINESS) == "60"
+
+
+def test_who_applies_is_killed_before_the_end(machine: Machine) -> None:
+    """With a keeper running and the transaction still open: the keeper takes it back, and leaves."""
+    child = os.fork()
+    if child == 0:
+
+        def keep(number: int) -> Keeper:
+            started = keeper.start(machine.host, machine.journal, number)
+            (machine.folder / "keeper").write_text(f"{started.pid} {started.born}")
+            os.kill(os.getpid(), signal.SIGKILL)
+            return started
+
+        transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked(600)._replace(keep=keep))
+        os._exit(0)
+    os.waitpid(child, 0)
+    pid, born = map(int, (machine.folder / "keeper").read_text().split())
+    started = Keeper(pid, born)
+
+    assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
+    assert until(lambda: not transaction.alive(started))
+    assert machine.journal.read(1).state == "rolled-back"
+
+
+def test_a_keeper_waits_for_those_at_work(machine: Machine) -> None:
+    """While somebody else has the lock, the lease can not end; afterwards it does, and nobody was kept from working."""
+    with machine.journal.locked():
+        pass
+    one = leased(machine, "vm.swappiness=10", lease_s=0.3)
+    with machine.journal.locked():
+        time.sleep(0.8)
+        assert machine.kernel.get(SWAPPINESS) == "10"
+    assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
+    assert until(lambda: not transaction.alive(keeper_of(one)))
+
+
+def test_what_can_not_be_put_back_is_tried_again_by_its_keeper(machine: Machine) -> None:
+    """The keeper stays until it is."""
+    file = machine.folder / f"root{SWAPPINESS}"
+    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.3))
+    os.rename(machine.folder / "root/proc/sys/vm", machine.folder / "vm")
+    (machine.folder / "root/proc/sys/vm").write_text("")  # ENOTDIR, which is not "gone"
+    time.sleep(0.6)
+    assert not file.exists()
+    os.unlink(machine.folder / "root/proc/sys/vm")
+    os.rename(machine.folder / "vm", machine.folder / "root/proc/sys/vm")
+    if machine.journal.read(1).live:
+        assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
+    assert until(lambda: not transaction.alive(one))
+
+
+def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> None:
+    """After a restart a process may have the same number and start time."""
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        from sysperf.fix import process
+        from sysperf.fix.journal import Kept, boot_id
+        from sysperf.host import Host
+
+        transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked())
+        with machine.journal.locked(), machine.journal.resume(1) as log:
+            log.add(Kept(Keeper(bystander.pid, process.born(Host(), bystander.pid))))
+        path = Path(machine.journal.path(1))
+        path.write_text(path.read_text().replace(boot_id(), "another-boot"))
+        transaction.undo(machine.host, machine.journal, 1)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.communicate()
+
+
+# ---------------------------------------------------------------------- what only a process can hold
+
+
+def limit(machine: Machine) -> int:
+    """The wake-up limit in force."""
+    found: int = struct.unpack("=i", os.read(machine.kernel.hold(LATENCY, os.O_RDONLY), 4))[0]
+    return found
+
+
+@pytest.fixture
+def device(machine: Machine) -> Machine:
+    """With the device node of wake-up limits."""
+    (machine.folder / f"root{LATENCY}").write_bytes(struct.pack("=i", RELAXED_US))
+    return machine
+
+
+def test_a_wake_up_limit_holds_as_long_as_its_keeper(device: Machine) -> None:
+    """Not the process that applied it, which ends; killing the keeper gives it up, too."""
+    one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=60))
+    assert latency.held() == []
+    assert limit(device) == 20
+    assert transaction.standings(device.host, device.journal, device.journal.read(1))[0].verdict == "holds"
+    os.kill(one.pid, signal.SIGKILL)
+    assert until(lambda: limit(device) == RELAXED_US)
+    assert [found.step.state for found in transaction.undo(device.host, device.journal, 1)] == ["undone"]
+
+
+def test_undoing_gives_a_wake_up_limit_up(device: Machine) -> None:
+    """Two of them, in either order: the stricter one is in force while it lasts."""
+    leased(device, "cpu.dma_latency_us=20", lease_s=60)
+    leased(device, "cpu.dma_latency_us=10", lease_s=60)
+    assert limit(device) == 10
+    transaction.undo(device.host, device.journal, 1)
+    assert limit(device) == 10
+    transaction.undo(device.host, device.journal, 2)
+    assert until(lambda: limit(device) == RELAXED_US)
+
+
+def test_a_lease_of_a_wake_up_limit_ends(device: Machine) -> None:
+    """By itself."""
+    one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=0.4))
+    assert until(lambda: limit(device) == RELAXED_US)
+    assert until(lambda: not transaction.alive(one))
+
+
+def test_a_limit_looser_than_anothers_is_refused_and_not_kept(device: Machine) -> None:
+    """Somebody wishes 5 already: ours changes nothing, and no wish of ours stays behind."""
+    planned = device.plan("cpu.dma_latency_us=20")
+    wish = device.kernel.hold(LATENCY, os.O_WRONLY)
+    os.write(wish, struct.pack("=i", 5))
+    done = transaction.apply(device.host, device.journal, planned, asked(60))
+    assert done.state == "rolled-back"
+    planned = device.plan("cpu.dma_latency_us=20")
+    assert transaction.apply(device.host, device.journal, planned, asked(60)).steps[0].reason == "it reads 5 after 20 was written"
+    assert latency.held() == []
+    os.close(wish)
+    assert limit(device) == RELAXED_US
+
+
+def test_no_keeper_no_lease(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it can not be started, nothing is changed."""
+    monkeypatch.setattr(os, "fork", lambda: (_ for _ in ()).throw(BlockingIOError(11, "Resource temporarily unavailable")))
+    with pytest.raises(OSError, match="temporarily"):
+        leased(made, "vm.swappiness=10", lease_s=5)
+    assert made.kernel.get(SWAPPINESS) == "60"
+    assert Journal(str(made.folder / "state")).read(1).state == "rolled-back"

@@ -1,0 +1,396 @@
+"""Applying as a whole and taking back: what was there, in any order, and nothing of anybody else's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.fix import transaction
+from sysperf.model.change import Change, Transaction
+from tests.fix.kernel import BALANCING, DIRTY, HUGEPAGES, POLICY, QUEUE, SWAPPINESS, THP, Machine, asked, memory
+
+SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512", "vm.nr_hugepages=400")
+
+FREQUENCY = f"{POLICY}0/scaling_max_freq"
+
+
+def apply(machine: Machine, *wishes: str, **request: Any) -> Transaction:
+    """Plan and apply."""
+    return transaction.apply(machine.host, machine.journal, machine.plan(*wishes), asked(**request))
+
+
+def undo(machine: Machine, number: int, *, force: bool = False) -> list[str]:
+    """The states of the steps that were taken back."""
+    return [one.step.state for one in transaction.undo(machine.host, machine.journal, number, force=force)]
+
+
+def test_everything_is_applied_and_everything_comes_back(made: Machine) -> None:
+    """In reverse order, and a second time it changes nothing."""
+    before = made.kernel.state()
+    done = apply(made, *SEVERAL)
+    order = [path for path, _ in made.kernel.writes]
+
+    assert done.state == "applied"
+    assert made.kernel.get(THP) == "[always] madvise never"
+    assert [made.kernel.get(f"{POLICY}{number}/scaling_governor") for number in (0, 1, 10)] == ["performance"] * 3
+    made.kernel.writes.clear()
+    assert undo(made, 1) == ["undone"] * 7
+    assert [path for path, _ in made.kernel.writes] == order[::-1]
+    assert made.kernel.state() == before
+    made.kernel.writes.clear()
+    assert undo(made, 1) == []
+    assert not made.kernel.writes
+    assert made.journal.read(1).state == "undone"
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EROFS, "Read-only file system"),
+        (errno.EPERM, "Operation not permitted"),
+        (errno.EINVAL, "Invalid argument"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("path", [SWAPPINESS, THP, f"{POLICY}10/scaling_governor", HUGEPAGES])
+def test_a_write_that_fails_takes_all_back(made: Machine, path: str, number: int, reason: str) -> None:
+    """Whichever step it is; the reason is told."""
+    before = made.kernel.state()
+    made.kernel.refusing[path] = number
+    done = apply(made, *SEVERAL)
+
+    assert done.state == "rolled-back"
+    assert [step.reason for step in done.steps if step.state == "refused"] == [reason]
+    assert made.kernel.state() == before
+
+
+@pytest.mark.parametrize("path", [SWAPPINESS, THP, QUEUE + "read_ahead_kb"])
+def test_a_write_that_does_not_take_is_refused(made: Machine, path: str) -> None:
+    """The kernel said yes, and kept its value."""
+    before = made.kernel.state()
+    made.kernel.deaf.add(path)
+    done = apply(made, *SEVERAL)
+
+    (refused,) = [step for step in done.steps if step.state == "refused"]
+    assert "after" in refused.reason
+    assert done.state == "rolled-back"
+    assert made.kernel.state() == before
+
+
+def test_a_part_is_not_enough(made: Machine) -> None:
+    """512 of 600 huge pages: refused, and none is left."""
+    done = apply(made, "vm.nr_hugepages=600")
+    assert done.steps[0].reason == "it reads 512 after 600 was written"
+    assert made.kernel.get(HUGEPAGES) == "0"
+
+
+def test_a_value_that_is_clamped_is_not_taken(made: Machine) -> None:
+    """One policy takes less than the others: all are as before."""
+    before = made.kernel.state()
+    done = apply(made, "cpu.max_freq_khz=5000000")
+    assert "it reads 4000000 after 5000000" in done.steps[0].reason
+    assert made.kernel.state() == before
+
+
+def test_a_plan_that_is_out_of_date_is_refused(made: Machine) -> None:
+    """Somebody was faster."""
+    planned = made.plan("thp.enabled=always", "vm.swappiness=10")
+    made.kernel.put(SWAPPINESS, "33")
+    done = transaction.apply(made.host, made.journal, planned, asked())
+
+    assert done.steps[1].reason == "it has become 33 since the plan was made"
+    assert made.kernel.get(SWAPPINESS) == "33"
+    assert made.kernel.get(THP) == "always [madvise] never"
+
+
+def test_what_can_not_be_put_back_is_never_called_refused(made: Machine) -> None:
+    """A clamped value on a file that then refuses everything: the step stays open, with its reason, until undoing succeeds."""
+    planned = made.plan("cpu.max_freq_khz=5000000")
+    real = made.kernel.write
+
+    def once(path: str, content: bytes) -> None:
+        real(path, content)
+        made.kernel.refusing[FREQUENCY] = errno.EBUSY
+
+    made.kernel.write = once  # type: ignore[method-assign]  # a method of the made kernel
+    done = transaction.apply(made.host, made.journal, planned, asked())
+    assert (done.state, done.steps[0].state, done.steps[0].reason) == ("partly-undone", "intended", "Device or resource busy")
+    made.kernel.refusing.clear()
+    made.kernel.write = real  # type: ignore[method-assign]  # as above
+    assert undo(made, 1) == ["undone"]
+    assert made.kernel.get(FREQUENCY) == "3500000"
+
+
+def test_what_refuses_to_go_back_is_tried_again(made: Machine) -> None:
+    """It stays in force, the journal does not grow with every try."""
+    apply(made, "vm.swappiness=10")
+    made.kernel.refusing[SWAPPINESS] = errno.EBUSY
+    assert undo(made, 1) == ["applied"]
+    size = os.path.getsize(made.journal.path(1))
+    assert undo(made, 1) == ["applied"]
+    assert os.path.getsize(made.journal.path(1)) == size
+    made.kernel.refusing.clear()
+    assert undo(made, 1) == ["undone"]
+
+
+def test_what_belongs_to_somebody_else_stays(made: Machine) -> None:
+    """It is kept and named; the rest is taken back; --force takes it back too."""
+    transaction.apply(made.host, made.journal, made.plan("cpu.governor=performance", "vm.swappiness=10", force=True), asked())
+    made.kernel.put(f"{POLICY}1/scaling_governor", "schedutil")
+    done = transaction.undo(made.host, made.journal, 1)
+
+    assert [one.message for one in done if one.step.state == "kept"] == ["somebody has set it to schedutil since"]
+    assert made.kernel.get(f"{POLICY}1/scaling_governor") == "schedutil"
+    assert made.kernel.get(SWAPPINESS) == "60"
+    assert made.journal.read(1).state == "partly-undone"
+    assert undo(made, 1) == ["kept"]
+    assert undo(made, 1, force=True) == ["undone"]
+    assert made.kernel.get(f"{POLICY}1/scaling_governor") == "powersave"
+
+
+def test_a_value_that_is_back_already_is_not_written(made: Machine) -> None:
+    """Somebody restored it by hand."""
+    apply(made, "vm.swappiness=10")
+    made.kernel.put(SWAPPINESS, "60")
+    made.kernel.writes.clear()
+    assert undo(made, 1) == ["undone"]
+    assert not made.kernel.writes
+
+
+def test_what_is_gone_is_gone(made: Machine) -> None:
+    """A device that was unplugged does not stop the others."""
+    apply(made, "block.read_ahead_kb@nvme0n1=512", "vm.swappiness=10")
+    os.rename(made.folder / "root/sys/block/nvme0n1", made.folder / "unplugged")
+    assert undo(made, 1) == ["undone", "gone"]
+    assert made.journal.read(1).state == "undone"
+
+
+def test_a_foreign_value_between_two_of_ours_is_what_comes_back(made: Machine) -> None:
+    """60, sysperf 10, somebody 33, sysperf 20: taking the first back leaves the second to go back to 33."""
+    apply(made, "vm.swappiness=10")
+    made.kernel.put(SWAPPINESS, "33")
+    apply(made, "vm.swappiness=20")
+    assert undo(made, 1) == ["kept"]
+    assert undo(made, 2) == ["undone"]
+    assert made.kernel.get(SWAPPINESS) == "33"
+
+
+def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
+    """The first is replaced, not changed; disowning leaves it alone."""
+    apply(made, "vm.swappiness=10")
+    apply(made, "vm.swappiness=20")
+    standing = transaction.standings(made.host, made.journal, made.journal.read(1))[0]
+    assert (standing.verdict, standing.now) == ("replaced", "transaction 2")
+    assert transaction.disown(made.host, made.journal, 1, 0) == ""
+    assert undo(made, 1) == ["undone"]
+    assert undo(made, 2) == ["undone"]
+    assert made.kernel.get(SWAPPINESS) == "60"
+
+
+def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made: Machine) -> None:
+    """A second transaction was killed before its write: undoing the first still restores."""
+    apply(made, "vm.swappiness=10")
+    from sysperf.fix.journal import Intended, boot_id
+
+    with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+        log.add(Intended(0, made.plan("vm.swappiness=20").changes[0]))
+    undo(made, 1)
+    undo(made, 2)
+    assert made.kernel.get(SWAPPINESS) == "60"
+    assert [one.state for one in made.journal.transactions()] == ["undone", "rolled-back"]
+
+
+def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine) -> None:
+    """Each is tried; the problem is told afterwards."""
+    from sysperf.fix.journal import Intended, JournalError, boot_id
+
+    for wish in ("vm.swappiness=10", "vm.dirty_ratio=30"):
+        with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+            log.add(Intended(0, made.plan(wish).changes[0]))
+    made.kernel.put(SWAPPINESS, "10")
+    made.kernel.put(DIRTY, "30")
+    os.rename(made.journal.path(1), made.folder / "elsewhere")
+    os.symlink(made.folder / "elsewhere", made.journal.path(1))  # is not followed for writing
+    with made.journal.locked(), pytest.raises(JournalError):
+        transaction.recover(made.host, made.journal)
+    assert made.kernel.get(DIRTY) == "20"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_takes_all_back(made: Machine, ending: signal.Signals) -> None:
+    """An interruption during any step rolls back, and another one during that waits until it is done."""
+    before = made.kernel.state()
+    planned = made.plan(*SEVERAL)
+    handler = signal.signal(ending, signal.default_int_handler)
+    real = made.kernel.write
+    seen = 0
+
+    def write(path: str, content: bytes) -> None:
+        nonlocal seen
+        real(path, content)
+        seen += 1
+        if seen >= 3:  # in the third step, and in every step of the way back
+            os.kill(os.getpid(), ending)
+
+    made.kernel.write = write  # type: ignore[method-assign]  # a method of the made kernel
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            transaction.apply(made.host, made.journal, planned, asked())
+    finally:
+        signal.signal(ending, handler)
+    assert made.kernel.state() == before
+    assert made.journal.read(1).state == "rolled-back"
+
+
+def test_progress_that_fails_takes_all_back(made: Machine) -> None:
+    """Whoever watches can not leave half of it behind."""
+    before = made.kernel.state()
+
+    def progress(change: Change) -> None:
+        if change.knob == "thp.enabled":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        transaction.apply(made.host, made.journal, made.plan(*SEVERAL), asked()._replace(progress=progress))
+    assert made.kernel.state() == before
+
+
+def test_a_journal_that_was_deleted_meanwhile_is_still_read(made: Machine) -> None:
+    """Rolling back reads the open file, not its name."""
+    before = made.kernel.state()
+
+    def progress(change: Change) -> None:
+        if change.knob == "thp.enabled":
+            os.unlink(made.journal.path(1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        transaction.apply(made.host, made.journal, made.plan(*SEVERAL), asked()._replace(progress=progress))
+    assert made.kernel.state() == before
+
+
+# ---------------------------------------------------------------------- any order
+
+
+Layer = tuple[int, str]
+"""(transaction, or 0 for somebody else; the value it set)."""
+
+
+class Stack:
+    """What should happen: values lie on each other, and taking one out leaves the others."""
+
+    def __init__(self, first: str) -> None:
+        self.layers: list[Layer] = [(0, first)]
+
+    @property
+    def top(self) -> str:
+        return self.layers[-1][1]
+
+    def undo(self, number: int) -> None:
+        place = next((place for place, layer in enumerate(self.layers) if layer[0] == number), None)
+        if place is None:
+            return
+        above = self.layers[place + 1] if place + 1 < len(self.layers) else None
+        if above is None or above[0]:
+            del self.layers[place]
+
+
+STEP = st.tuples(st.just("apply"), st.sets(st.sampled_from(("vm.swappiness", "vm.dirty_ratio")), min_size=1)) | st.tuples(
+    st.sampled_from(("undo", "undo", "foreign")), st.integers(1, 6)
+)
+
+
+@given(st.lists(STEP, max_size=14))
+@settings(max_examples=150, deadline=None)
+def test_any_order_of_undoing_gives_what_the_others_left(steps: list[tuple[str, Any]]) -> None:
+    """Random sequences of applying, undoing and writes by others: a value is that of the topmost who still has a say."""
+    paths = {"vm.swappiness": SWAPPINESS, "vm.dirty_ratio": DIRTY}
+    with memory() as folder:
+        machine = Machine.make(folder / "m")
+        stacks = {knob: Stack(machine.kernel.get(path)) for knob, path in paths.items()}
+        count, value = 0, 21
+        for what, given_ in steps:
+            value += 1
+            if what == "apply":
+                count += 1
+                assert apply(machine, *(f"{knob}={value}" for knob in sorted(given_))).number == count
+                for knob in given_:
+                    stacks[knob].layers.append((count, str(value)))
+            elif what == "undo" and given_ <= count:
+                undo(machine, given_)
+                for stack in stacks.values():
+                    stack.undo(given_)
+            elif what == "foreign":
+                knob = sorted(paths)[given_ % 2]
+                machine.kernel.put(paths[knob], str(value))
+                stacks[knob].layers.append((0, str(value)))
+            for knob, path in paths.items():
+                assert machine.kernel.get(path) == stacks[knob].top, f"after {what} {given_}"
+
+
+@given(st.permutations([1, 2, 3, 4]))
+@settings(max_examples=24, deadline=None)
+def test_four_on_one_setting_in_any_order(order: list[int]) -> None:
+    """In the end it is as before, whoever goes first."""
+    with memory() as folder:
+        machine = Machine.make(folder / "m")
+        for value in (10, 20, 30, 40):
+            apply(machine, f"vm.swappiness={value}")
+        for number in order:
+            assert undo(machine, number) == ["undone"]
+        assert machine.kernel.get(SWAPPINESS) == "60"
+
+
+# ---------------------------------------------------------------------- a real read-only /proc/sys
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_container_with_read_only_kernel_settings() -> None:
+    """The plan says so before anything is tried, and a write that is tried anyway is refused with that reason."""
+    script = """
+    import subprocess, tempfile
+    subprocess.run(["mount", "--bind", "/proc/sys", "/proc/sys"], check=True)
+    subprocess.run(["mount", "-o", "remount,ro,bind", "/proc/sys"], check=True)
+    from sysperf.fix import plan, transaction
+    from sysperf.fix.journal import Journal
+    from sysperf.host import Host
+    from sysperf.model.change import Change, Plan, Setting
+    from tests.fix.kernel import asked
+    host = Host()
+    now = host.word("/proc/sys/vm/swappiness")
+    other = str(int(now) ^ 1)
+    planned = plan.plan(host, [Setting("vm.swappiness", other)])
+    print(planned.skipped[0].reason)
+    forced = Plan((Change("vm.swappiness", "", "/proc/sys/vm/swappiness", now, other),))
+    with tempfile.TemporaryDirectory() as folder:
+        done = transaction.apply(host, Journal(folder), forced, asked())
+        print(done.state, done.steps[0].state, done.steps[0].reason)
+    print(host.word("/proc/sys/vm/swappiness") == now)
+    """
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert not done.returncode, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0].startswith("read-only here") or "others" in said[0] or "sets it" in said[0]
+    assert said[1:] == ["rolled-back refused Read-only file system", "True"]
+
+
+def test_both_files_of_balancing_are_one_setting(made: Machine) -> None:
+    """A rule and a person may ask for the same: one change; for different values: the first, and the other is told so."""
+    planned = made.plan("kernel.numa_balancing=0", "kernel.numa_balancing=0", "kernel.numa_balancing=2")
+    assert [(change.target, change.after) for change in planned.changes] == [(BALANCING, "0")]
+    assert [one.reason for one in planned.skipped] == ["it is to be 0 already"]

@@ -1,0 +1,122 @@
+"""Facts about the helper as a service: started by a question, and gone when it is no longer needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+from tests.systemd.inside import PYTHON, SYSPERF, as_user, crash, fact, journal, run, show, unit, wait
+
+HELPER = "sysperf-helper.service"
+MEMBER = 4321
+ASK = """
+import sys
+from sysperf.fix import remote
+from sysperf.model.record import from_json, to_json
+sys.stdout.buffer.write(to_json(remote.ask(from_json(sys.argv[1].encode(), remote.Ask))))
+"""
+
+
+def prepared() -> int:
+    """Services, with a helper that leaves sooner, and a program of the user that asks."""
+    run(SYSPERF, "service", "install", check=True)
+    exec_start = show(HELPER, "ExecStart")["ExecStart"].partition("argv[]=")[2].partition(" ;")[0]
+    unit(f"{HELPER}.d/soon.conf", f"[Service]\nExecStart=\nExecStart={exec_start} --idle 2\n")
+    run("systemctl", "enable", "--now", "sysperf-helper.socket", "sysperf-restore.service", check=True)
+    return subprocess.Popen(["setpriv", f"--reuid={MEMBER}", f"--regid={MEMBER}", "--clear-groups", "sleep", "600"]).pid
+
+
+PID = prepared()
+GROUP = run("getent", "group", "sysperf")["out"].split(":")[2]
+
+
+BASE = os.getpriority(os.PRIO_PROCESS, 0)
+"""What processes start with, where the tests themselves run at low priority."""
+
+
+def nice() -> int:
+    return os.getpriority(os.PRIO_PROCESS, PID) - BASE
+
+
+def asked(groups: str = GROUP, **question: Any) -> dict[str, Any]:
+    """Ask the helper as the user does; its answer, or the error."""
+    done = as_user(MEMBER, PYTHON, "-I", "-c", ASK, json.dumps(question), groups=groups)
+    return dict(json.loads(done["out"])) if done["code"] == 0 else {"error": done["err"].splitlines()[-1]}
+
+
+def applied(value: int, groups: str = GROUP, **more: Any) -> dict[str, Any]:
+    return asked(groups, verb="apply", settings=[{"knob": "process.nice", "value": str(BASE + value), "item": str(PID)}], **more)
+
+
+@fact
+def before() -> list[Any]:
+    return [show(HELPER, "ActiveState")["ActiveState"], nice()]
+
+
+@fact
+def member_changes() -> list[Any]:
+    done = applied(5)
+    return [done, nice(), show(HELPER, "ActiveState")["ActiveState"]]
+
+
+@fact
+def journal_of_changes() -> list[Any]:
+    found = sorted(os.listdir("/var/lib/sysperf/changes"))
+    return [found, os.stat("/var/lib/sysperf/changes").st_uid, as_user(MEMBER, SYSPERF, "changes")["out"]]
+
+
+@fact
+def member_takes_it_back() -> list[Any]:
+    answer = asked(verb="undo", number=1)
+    return [answer, nice()]
+
+
+@fact
+def stranger() -> list[Any]:
+    return [applied(7, groups=""), nice()]
+
+
+@fact
+def not_on_the_list() -> dict[str, Any]:
+    return asked(verb="apply", settings=[{"knob": "kernel.core_pattern", "value": "|/bin/sh"}])
+
+
+@fact
+def leaves() -> list[Any]:
+    wait(lambda: show(HELPER, "ActiveState")["ActiveState"] == "inactive", 15)
+    return [show(HELPER, "ActiveState", "Result"), show("sysperf-helper.socket", "ActiveState")["ActiveState"]]
+
+
+@fact
+def lease_ends() -> list[Any]:
+    done = applied(6, lease_s=3)
+    held = nice()
+    wait(lambda: nice() != held, 15)
+    return [done, held, nice()]
+
+
+@fact
+def killed() -> list[Any]:
+    """Killed while a lease runs: systemd starts it again, and the lease still ends."""
+    done = applied(4, lease_s=6)
+    before = show(HELPER, "MainPID")["MainPID"]
+    run("systemctl", "kill", "--signal=SIGKILL", HELPER)
+    wait(lambda: show(HELPER, "MainPID")["MainPID"] not in ("0", before), 15)
+    held = nice()
+    wait(lambda: nice() != held, 20)
+    return [done, held, nice(), show(HELPER, "NRestarts")["NRestarts"]]
+
+
+@fact
+def everything_in_the_journal() -> str:
+    return journal(HELPER)
+
+
+@fact
+def power_is_lost() -> list[Any]:
+    """The machine goes down while a lease runs, and nobody ends it."""
+    done = applied(3, lease_s=2)
+    crash()
+    return [done, nice()]

@@ -1,0 +1,113 @@
+"""The helper as a service, and what is left when it, or the machine, goes down."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.systemd.conftest import MakeMachine
+from tests.systemd.machine import Booted
+
+pytestmark = [pytest.mark.systemd, pytest.mark.xdist_group("helper")]
+
+
+@pytest.fixture(scope="module")
+def boots(make_systemd: MakeMachine) -> list[Booted]:
+    return make_systemd().boots("tests.systemd.check_helper", "tests.systemd.check_restored", seconds=120)
+
+
+@pytest.fixture(scope="module")
+def helper(boots: list[Booted]) -> Booted:
+    return boots[0]
+
+
+@pytest.fixture(scope="module")
+def after(boots: list[Booted]) -> Booted:
+    return boots[1]
+
+
+def test_a_question_starts_it(helper: Booted) -> None:
+    """It does not run until a member of the group asks, and then does what it was asked."""
+    answer, nice, state = helper["member_changes"]
+
+    assert helper["before"] == ["inactive", 0]
+    assert answer["transaction"]["state"] == "applied", answer
+    assert (nice, state) == (5, "active")
+
+
+def test_the_journal_is_roots_and_readable(helper: Booted) -> None:
+    """Who made the change is in it, and every user may read that."""
+    files, owner, shown = helper["journal_of_changes"]
+
+    assert "000001.jsonl" in files
+    assert owner == 0
+    assert "by 4321" in shown
+    assert "setpriority of process" in shown
+
+
+def test_a_member_takes_it_back(helper: Booted) -> None:
+    """Undoing needs no root either."""
+    answer, nice = helper["member_takes_it_back"]
+
+    assert answer["problem"] == ""
+    assert nice == 0
+
+
+def test_strangers_cannot_ask(helper: Booted) -> None:
+    """Who is not in the group does not reach the socket."""
+    answer, nice = helper["stranger"]
+
+    assert "Permission denied" in answer["error"]
+    assert nice != 7
+
+
+def test_only_the_list(helper: Booted) -> None:
+    """A setting that is not on the list is not changed for anybody."""
+    answer = helper["not_on_the_list"]
+
+    assert answer["transaction"] is None
+    assert answer["plan"]["changes"] == []
+
+
+def test_it_leaves_when_it_is_idle(helper: Booted) -> None:
+    """The process ends, the socket goes on listening."""
+    assert helper["leaves"] == [{"ActiveState": "inactive", "Result": "success"}, "active"]
+
+
+def test_a_lease_ends(helper: Booted) -> None:
+    """The value goes back by itself; the helper stays until then."""
+    answer, held, later = helper["lease_ends"]
+
+    assert answer["transaction"]["state"] == "applied"
+    assert held == 6
+    assert later != 6
+
+
+def test_a_lease_ends_although_the_helper_was_killed(helper: Booted) -> None:
+    """kill -9: systemd starts it again, and it finds in its journal what it owes."""
+    answer, held, later, restarts = helper["killed"]
+
+    assert answer["transaction"]["state"] == "applied"
+    assert held == 4
+    assert later != 4
+    assert restarts == "1"
+
+
+def test_its_log_is_quiet(helper: Booted) -> None:
+    """Changes and leases are logged, and nothing broke."""
+    text = helper["everything_in_the_journal"]
+
+    assert "applied" in text
+    assert "Traceback" not in text
+    assert "internal error" not in text
+
+
+def test_after_a_power_failure_leases_are_ended_at_boot(helper: Booted, after: Booted) -> None:
+    """The change was in force when the machine went down; the next boot closes it before anybody asks the helper."""
+    answer, nice = helper["power_is_lost"]
+
+    assert answer["transaction"]["state"] == "applied"
+    assert nice == 3
+    assert after["restored"] == {"Result": "success", "ExecMainStatus": "0", "ActiveState": "inactive"}
+    assert "the process has ended" in after["said"]
+    assert after["changes"]["out"].lstrip().startswith(f"{answer['transaction']['number']}  undone")
+    assert after["helper_was_not_needed"] == "inactive"
