@@ -108,7 +108,7 @@ class Changer:
             if done is None:
                 raise remote.HelperError("the helper gave no transaction back")
             return done
-        _check(planned.changes, request)
+        check(planned.changes, request)
         if request.lease_s is not None:
             request = request._replace(keep=lambda number: keeper.start(self.host, self.journal, number))
         return transaction.apply(self.host, self.journal, planned, request)
@@ -136,7 +136,8 @@ class Changer:
         return [(one, transaction.standings(self.host, self.journal, one)) for one in self.journal.transactions()]
 
 
-def _check(changes: Iterable[Change], request: transaction.Request) -> None:
+def check(changes: Iterable[Change], request: transaction.Request) -> None:
+    """Raises UsageError when the changes can not be had for that long."""
     held = next((change for change in changes if KNOBS[change.knob].held), None)
     if held and request.lease_s is None:
         raise UsageError(f"{held.knob} holds only while a process keeps it", "say for how long: --lease 8h")

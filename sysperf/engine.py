@@ -59,7 +59,8 @@ def site_rule_files(extra: Sequence[Path] = ()) -> list[Path]:
 
 def rules(extra: Sequence[Path] = ()) -> Ruleset:
     """All rules in force. Raises RuleError on the first mistake in a rule file."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    service = os.environ.get("CACHE_DIRECTORY", "").split(":")[0]  # systemd.exec(5): a service's own
+    home = service or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return load(rule_files(), schema(), site=site_rule_files(extra), cache=Path(home) / "sysperf/rules.json")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from sysperf.changing import Changer, request, user
+from sysperf.changing import Changer, check, request, user
 from sysperf.fix import journal, process, remote, transaction
 from sysperf.fix.remote import Answer, Holding
 from sysperf.host import Host
@@ -72,9 +72,9 @@ def _groups(door: socket.socket) -> array.array[int]:
 class Helper:
     """Serves one listening socket until it has been idle for `idle_s`."""
 
-    def __init__(self, listener: socket.socket, changer: Changer | None = None, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, listener: socket.socket, folder: str = journal.ROOT_FOLDER, *, idle_s: float = IDLE_S) -> None:
         self._listener = listener
-        self._changer = changer or Changer()
+        self._folder = folder
         self._idle_s = idle_s
         self._clients = threading.BoundedSemaphore(MAX_CLIENTS)
         self._busy = 0
@@ -89,6 +89,10 @@ class Helper:
             remote.AskVerify: self._verify,
         }
 
+    def _changer(self) -> Changer:
+        """A door to this machine for one question: a door remembers all that was read through it."""
+        return Changer(folder=self._folder)
+
     def serve(self) -> None:
         """Answer, end leases when they are over, leave when there is nothing left to do."""
         self._recover()
@@ -101,16 +105,16 @@ class Helper:
     def _idle(self) -> bool:
         with self._lock:
             idle = not self._busy and time.monotonic() - self._last >= self._idle_s
-        return idle and not any(one.live and one.lease for one in self._changer.journal.transactions())
+        return idle and not any(one.live and one.lease for one in self._changer().journal.transactions())
 
     def _recover(self) -> None:
         """End what is over. A journal that is locked or broken is tried again."""
         try:
             over = any(
                 one.state == "open" or (one.live and one.lease and journal.expired(one.lease))
-                for one in self._changer.journal.transactions()
+                for one in self._changer().journal.transactions()
             )
-            for one in self._changer.recover() if over else ():
+            for one in self._changer().recover() if over else ():
                 _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
         except SysperfError as error:
             _log(4, str(error))
@@ -155,42 +159,45 @@ class Helper:
     # ------------------------------------------------------------------ the verbs
 
     def _plan(self, ask: remote.AskPlan, _peer: Peer) -> Answer:
-        return Answer(plan=self._changer.plan(ask.settings, force=ask.force))
+        return Answer(plan=self._changer().plan(ask.settings, force=ask.force))
 
     def _apply(self, ask: remote.AskApply, peer: Peer) -> Answer:
         if (ask.force or ask.persist) and peer.uid != 0:
             raise Refused("only root may override an administrator's choice, or change what is set at every start", "run it with sudo")
-        planned = self._changer.plan(ask.settings, force=ask.force)
+        changer = self._changer()
+        planned = changer.plan(ask.settings, force=ask.force)
         if ask.automatic:
-            planned = transaction.without_disowned(self._changer.journal, planned)
+            planned = transaction.without_disowned(changer.journal, planned)
         if not planned.changes:
             return Answer(plan=planned)
         asked = request(ask.why, lease_s=ask.lease_s, persist=ask.persist)._replace(
             by=user(peer.uid), keep=_we_keep if ask.lease_s else None
         )
-        done = transaction.apply(self._changer.host, self._changer.journal, planned, asked)
+        check(planned.changes, asked)
+        done = transaction.apply(changer.host, changer.journal, planned, asked)
         _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(one.change.shown() for one in done.steps)}")
         return Answer(plan=planned, transaction=done)
 
     def _renew(self, ask: remote.AskRenew, _peer: Peer) -> Answer:
-        return Answer(transaction=transaction.renew(self._changer.journal, ask.number, ask.lease_s))
+        return Answer(transaction=transaction.renew(self._changer().journal, ask.number, ask.lease_s))
 
     def _undo(self, ask: remote.AskUndo, peer: Peer) -> Answer:
         if ask.force and peer.uid != 0:
             raise Refused("only root may override what somebody else has set since", "run it with sudo")
-        undone = transaction.undo(self._changer.host, self._changer.journal, ask.number, force=ask.force)
+        changer = self._changer()
+        undone = transaction.undo(changer.host, changer.journal, ask.number, force=ask.force)
         _log(5, f"transaction {ask.number} taken back for {user(peer.uid)}")
         return Answer(undone=tuple(undone))
 
     def _list(self, _ask: remote.AskList, _peer: Peer) -> Answer:
-        return Answer(transactions=tuple(self._changer.journal.transactions()))
+        return Answer(transactions=tuple(self._changer().journal.transactions()))
 
     def _verify(self, _ask: remote.AskVerify, _peer: Peer) -> Answer:
-        holdings = []
-        for one, standings in self._changer.transactions():
+        holdings, changer = [], self._changer()
+        for one, standings in changer.transactions():
             for index, standing in enumerate(standings):
                 if standing.verdict == "changed":
-                    reason = transaction.disown(self._changer.host, self._changer.journal, one.number, index)
+                    reason = transaction.disown(changer.host, changer.journal, one.number, index)
                     _log(4, f"{standing.step.change.target}: {reason}; sysperf leaves it alone now")
                 holdings.append(Holding(one.number, index, standing.now, standing.verdict))
         return Answer(holdings=tuple(holdings))

@@ -15,6 +15,7 @@ from sysperf.model.errors import Exit, SysperfError
 COMMANDS = {
     "audit": "inspect this machine and list what slows PyTorch down, with evidence and the fix",
     "tui": "the dashboard: findings next to live meters; also bare `sysperf` on a terminal",
+    "top": "print what the dashboard shows, once, as text or JSON",
     "wrap": "start a program in the right place: CPUs, memory, threads, allocator",
     "kernel": "install a Jupyter kernel that is started through wrap",
     "ps": "list the running PyTorch processes and what is wrong with each",

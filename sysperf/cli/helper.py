@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.changing import Changer
 from sysperf.fix.journal import ROOT_FOLDER
 from sysperf.model.errors import Exit, UsageError
 
@@ -34,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "systemd starts this through its socket", "`sysperf service install` sets that up; --socket PATH listens by itself"
         )
-    helper.Helper(listener, Changer(folder=args.state), idle_s=args.idle).serve()
+    helper.Helper(listener, args.state, idle_s=args.idle).serve()
     return Exit.CLEAN

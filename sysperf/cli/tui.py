@@ -8,6 +8,8 @@ examples:
   sysperf tui --root server.tar.zst       a captured machine
   sysperf tui --no-agent                  sample here although an agent runs
 
+  sysperf tui --serve                     in a browser: http://127.0.0.1:8000, read-only
+
 keys: 1 to 7 screens, arrows or j k, Enter, / filter, ? help, q quit. docs/dashboard.md shows more.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +36,21 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--connect", metavar="WHERE", help="an agent's socket, or ssh://HOST[:PORT][/SOCKET]")
-    parser.add_argument("--root", type=Path, metavar="CAPTURE", help="show a captured machine (a folder or tar)")
-    parser.add_argument("--no-agent", action="store_true", help="sample in this process although an agent runs")
+    add_source(parser)
+    parser.add_argument("--read-only", action="store_true", help="show only: nothing can be changed or waived from here")
     parser.add_argument(
         "--theme", default=os.environ.get("SYSPERF_THEME", ""), metavar="NAME", help="colours, such as nord or textual-light"
     )
+    web = parser.add_argument_group("in a browser (needs `pip install sysperf[web]`)")
+    web.add_argument("--serve", action="store_true", help="serve the dashboard on this machine's loopback address, read-only")
+    web.add_argument("--port", type=int, default=8000, help="default: 8000")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Options that say where the facts come from; `top` has the same."""
+    parser.add_argument("--connect", metavar="WHERE", help="an agent's socket, or ssh://HOST[:PORT][/SOCKET]")
+    parser.add_argument("--root", type=Path, metavar="CAPTURE", help="show a captured machine (a folder or tar)")
+    parser.add_argument("--no-agent", action="store_true", help="sample in this process although an agent runs")
     parser.add_argument(
         "--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them"
     )
@@ -46,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if getattr(args, "serve", False):
+        return _serve(args)
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the dashboard needs a terminal", "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     with source(args) as found:
         return show(args, found)
@@ -64,6 +78,21 @@ def show(args: argparse.Namespace, found: Source) -> int:
     app = Dashboard(doors(args, found), theme=args.theme)
     app.run()
     return app.return_code or Exit.CLEAN
+
+
+def _serve(args: argparse.Namespace) -> int:
+    """Each browser window gets a dashboard of its own, in a process of its own. It is read-only: HTTP asks nobody who he is."""
+    try:
+        from textual_serve.server import Server  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise UsageError("--serve needs textual-serve", "pip install 'sysperf[web]'") from None
+    if not 1 <= args.port <= 65_535:
+        raise UsageError(f"--port {args.port}: not between 1 and 65535")
+    command = [sys.executable, "-m", "sysperf", "tui", "--read-only"]
+    command += [f"--{name}={value}" for name in ("connect", "root", "theme", "config") if (value := getattr(args, name))]
+    command += [f"--rules={path}" for path in args.rules] + (["--no-agent"] if args.no_agent else [])
+    Server(shlex.join(command), host="127.0.0.1", port=args.port, title="sysperf").serve()
+    return Exit.CLEAN
 
 
 @contextlib.contextmanager
@@ -131,11 +160,12 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
     from sysperf.tui import waive  # noqa: PLC0415 - as above
     from sysperf.tui.doors import Doors  # noqa: PLC0415
 
-    if not found.local:
+    if not found.local or args.read_only:
         return Doors(found, lambda name: _rule(args, name))
     from sysperf.changing import Changer  # noqa: PLC0415
+    from sysperf.fix.journal import ROOT_FOLDER  # noqa: PLC0415
 
-    return Doors(found, lambda name: _rule(args, name), Changer, waive.write, _rewrap)
+    return Doors(found, lambda name: _rule(args, name), Changer, (ROOT_FOLDER,), waive.write, _rewrap)
 
 
 def _rule(args: argparse.Namespace, name: str) -> Rule:

@@ -52,6 +52,8 @@ class Cpu(Record):
     cores_allowed: Annotated[int | None, fact("physical cores of which at least one thread may be used", *SIBLINGS, *ALLOWED)] = None
     smt: Annotated[bool | None, fact("some core runs more than one hardware thread", *SIBLINGS)] = None
     smt_control: Annotated[str | None, fact("the kernel's SMT switch: on, off, forceoff, notsupported, notimplemented", SMT_CONTROL)] = None
+    core_cpus: Annotated[tuple[CpuSet, ...] | None, fact("online hardware threads of each physical core", *SIBLINGS)] = None
+    package_cpus: Annotated[tuple[CpuSet, ...] | None, fact("online CPUs of each package", *PACKAGES)] = None
     l3_domains: Annotated[tuple[CpuSet, ...] | None, fact("online CPUs under each L3 cache", CACHES, f"{CACHES}/*")] = None
     l1d_bytes: Annotated[int | None, fact("first-level data cache of one of the most capable cores", f"{CACHES}/index*/size")] = None
     l2_bytes: Annotated[int | None, fact("second-level cache above that core", f"{CACHES}/index*/size")] = None
@@ -121,6 +123,8 @@ def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
         "allowed": mine or None,
         "packages": len(packages) if packages else None,
         "cores": len(cores) if cores else None,
+        "core_cpus": cores,
+        "package_cpus": packages,
         "threads_per_core": threads,
         "cores_allowed": sum(1 for core in cores if core & mine) if cores and mine else None,
         "smt": None if threads is None else threads > 1,

@@ -109,8 +109,8 @@ def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
 
 def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:
     """`sysperf wrap` finds the place by itself; for a running process, how it would have been started."""
-    program = getattr(scope.names.get("proc"), "command", None) or "python …"
-    return f"sysperf wrap -- {neutral(program, MAX_COMMAND)}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+    program = neutral(getattr(scope.names.get("proc"), "command", None) or "python …", MAX_COMMAND)
+    return f"sysperf wrap -- {program}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
 
 
 def _advice(fix: Advice, fill: Filler, _scope: Scope) -> Parts:

@@ -367,11 +367,16 @@ def _foreign(host: Host, change: Change, now: str) -> str:
     return f"somebody has set it to {now} since{' (' + ', '.join(who) + '?)' if who else ''}"
 
 
+def _holds(target: Target, now: str, step: Step) -> bool:
+    """Whether a value is one that sysperf set."""
+    known = (step.change.after, *filter(None, [step.read]), *(taken.after for taken in step.took_over))
+    return any(target.same(now, one) for one in known)
+
+
 def _ours(target: Target, now: str, step: Step) -> bool:
-    """Whether a value is what sysperf set, or what the kernel made of it."""
+    """Whether a value is what sysperf set, or what the kernel or a kill made of it."""
     change = step.change
-    known = (change.after, *filter(None, [step.read]), *(taken.after for taken in step.took_over))
-    if any(target.same(now, one) for one in known):
+    if _holds(target, now, step):
         return True
     if isinstance(target, process.Threads):  # killed between two threads
         return target.between(now, change.before, change.after)
@@ -424,6 +429,8 @@ class Standing(NamedTuple):
 def standings(host: Host, journal: Journal, one: Transaction) -> list[Standing]:
     """How each step of a transaction stands."""
     later = _later(journal, one.number) if one.live else {}
+    if one.state == "open":
+        return [Standing(step, "it was interrupted, or is at work right now", "unknown") for step in one.steps]
     return [_standing(host, step, later.get(_key(step.change))) for step in one.steps]
 
 
@@ -434,7 +441,7 @@ def _standing(host: Host, step: Step, above: _At | None) -> Standing:
     try:
         target = targets.of(host, step.change)
         now = target.read()
-        holds = not target.exact or _ours(target, now, step)
+        holds = not target.exact or _holds(target, now, step)
     except _FAILURES as error:
         fate, reason = _failed(error)
         return Standing(step, reason, fate or "unknown")

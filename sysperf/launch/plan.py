@@ -59,7 +59,9 @@ def shown(change: Wanted) -> str:
     """A change in a few words."""
     if change.kind in ("env", "preload"):
         return f"{change.name}={change.value}"
-    return {"unset": f"without {change.name}", "cpus": f"CPUs {change.value}", "memory": f"memory {change.name} on node {change.value}"}[change.kind]
+    if change.kind == "memory":
+        return f"memory {change.name} on node {change.value}"
+    return f"CPUs {change.value}" if change.kind == "cpus" else f"without {change.name}"
 
 
 def merge(

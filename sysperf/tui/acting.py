@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf import changing
+from sysperf.changing import Changer
+from sysperf.fix import journal
+from sysperf.fix.transaction import Standing
 from sysperf.model.change import Plan, Transaction, Undone
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import KNOBS
@@ -13,6 +17,16 @@ from sysperf.report import changes
 from sysperf.tui.doors import Doors
 
 ELSEWHERE = "This is another machine: copy the command with y and run it there."
+
+
+class Made(NamedTuple):
+    """A transaction, where it is written down, and how it stands now."""
+
+    folder: str
+    transaction: Transaction
+    standings: Sequence[Standing]
+    left_s: float | None = None
+    """Seconds that are left of its lease."""
 
 
 class Proposal(NamedTuple):
@@ -56,11 +70,39 @@ def outcome_text(done: Transaction, width: int) -> str:
     return changes.outcome(done, color=True, width=width)
 
 
-def undo(doors: Doors, number: int) -> list[Undone]:
-    """Take a transaction back. Raises SysperfError."""
-    if doors.changer is None:
+def undo(doors: Doors, number: int, folder: str = "") -> list[Undone]:
+    """Take a transaction back, of this user's own journal or the one in `folder`. Raises SysperfError."""
+    changer = next((one for one in _changers(doors) if folder in ("", one.journal.folder)), None)
+    if changer is None:
         raise UsageError(ELSEWHERE)
-    return doors.changer().undo(number)
+    return changer.undo(number)
+
+
+def made(doors: Doors) -> list[Made]:
+    """What was changed on this machine, the newest first. Raises SysperfError."""
+    found = [
+        Made(changer.journal.folder, one, standings, _left(one))
+        for changer in _changers(doors)
+        for one, standings in changer.transactions()
+    ]
+    return sorted(found, key=lambda one: (one.transaction.taken_at, one.transaction.number), reverse=True)
+
+
+def _changers(doors: Doors) -> list[Changer]:
+    """This user's own journal first, then the machine's."""
+    if doors.changer is None:
+        return []
+    own = doors.changer()
+    return [
+        own,
+        *(Changer(own.host, folder) for folder in doors.journals if Changer(own.host, folder).journal.folder != own.journal.folder),
+    ]
+
+
+def _left(one: Transaction) -> float | None:
+    if one.lease is None:
+        return None
+    return 0.0 if journal.expired(one.lease) else one.lease.until_s - journal.boot_s()
 
 
 def made_by(doors: Doors, rule: str) -> int | None:

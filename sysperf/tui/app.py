@@ -13,17 +13,22 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from sysperf.model.text import neutral
 from sysperf.tui.doors import Doors
 from sysperf.tui.now import Now
+from sysperf.tui.screens.bench import Bench
+from sysperf.tui.screens.changes import Changes
 from sysperf.tui.screens.dialogs import Reading
 from sysperf.tui.screens.findings import Findings
+from sysperf.tui.screens.history import History
 from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
+from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
-from sysperf.tui.source import Changed, Facts, Meters, News, Past, Problem
+from sysperf.tui.source import News
 from sysperf.tui.widgets import helping
 
-VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes)
+VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes, Topology, History, Changes, Bench)
 
 
 class Dashboard(App[None]):
@@ -86,20 +91,7 @@ class Dashboard(App[None]):
 
     def take(self, news: News) -> None:
         """Keep the news, and tell the screen that is shown."""
-        now = self.now
-        if isinstance(news, Facts):
-            now.take_report(news.report, news.since, counted=news.counted)
-        elif isinstance(news, Meters):
-            now.take_meters(news.at, news.meters)
-            now.per_cpu = dict(news.per_cpu or {})
-        elif isinstance(news, Past):
-            for name, values in news.past.items():
-                for value in values:
-                    now.remember(name, value)
-        elif isinstance(news, Changed):
-            now.changes = tuple(news.changes)
-        elif isinstance(news, Problem):
-            now.problem = news.text
+        self.now.take(news)
         if (view := self.view) is not None:
             view.told(news)
 
@@ -140,7 +132,7 @@ class Dashboard(App[None]):
         except OSError as error:
             self.notify(f"{name}: {error.strerror or error}", severity="error", markup=False)
         else:
-            self.notify(f"saved {os.path.abspath(path)}", timeout=4, markup=False)
+            self.notify(f"saved {neutral(os.path.abspath(path))}", timeout=4, markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - as Textual asks
         for number, name in enumerate(TABS, 1):

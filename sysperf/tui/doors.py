@@ -20,6 +20,8 @@ class Doors(NamedTuple):
     """A rule by its id, to explain it."""
     changer: Callable[[], Changer] | None = None
     """Changes of this machine; None where the machine is another one."""
+    journals: tuple[str, ...] = ()
+    """Other journals of this machine, to show and to undo."""
     waive: Callable[[Outcome, str], str] | None = None
     """Accept a finding with a reason; returns the file that says so."""
     rewrap: Callable[[Snapshot, int], Rewrap | None] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +14,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.machine import facts, look
+from sysperf.tui.source import Changed, Facts, Load, Meters, News, Past, Problem
 
 KEPT = 240
 """Samples of each series that are kept for the small curves."""
@@ -43,6 +46,24 @@ class Now:
         self._read_at: dict[str, float] = {}
 
     # ------------------------------------------------------------------ taking
+
+    def take(self, news: News) -> bool:
+        """Keep news of any kind; true for a sample of meters."""
+        if isinstance(news, Facts):
+            self.take_report(news.report, news.since, counted=news.counted)
+        elif isinstance(news, Meters):
+            self.take_meters(news.at, news.meters)
+        elif isinstance(news, Load):
+            self.per_cpu = dict(news.per_cpu)
+        elif isinstance(news, Past):
+            for name, values in news.past.items():
+                for value in values:
+                    self.remember(name, value)
+        elif isinstance(news, Changed):
+            self.changes = tuple(news.changes)
+        elif isinstance(news, Problem):
+            self.problem = news.text
+        return isinstance(news, Meters)
 
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
         """Facts and findings."""
@@ -100,8 +121,23 @@ class Now:
         """The PyTorch programs."""
         return list(self.fact("process", "processes") or ())
 
+    def age_s(self, process: Any) -> float | None:
+        """How old a program is now: its age when it was read, and the time since."""
+        age, read_at = look(process, "age_s"), _seconds(self.snapshot.taken_at) if self.snapshot else None
+        if age is None or read_at is None or not self.at:
+            return age if isinstance(age, int | float) else None
+        return float(age + max(0.0, self.at - read_at))
+
     def of_process(self, pid: int, name: str) -> float | None:
         return self.meters.get(f"process.{pid}.{name}")
+
+
+def _seconds(taken_at: str) -> float | None:
+    """The Unix time of a snapshot."""
+    try:
+        return float(calendar.timegm(time.strptime(taken_at, "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return None
 
 
 def cpus(value: Any) -> CpuSet | None:

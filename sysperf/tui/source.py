@@ -23,7 +23,12 @@ class Meters(NamedTuple):
 
     at: float
     meters: Mapping[str, float]
-    per_cpu: Mapping[int, float] | None = None
+
+
+class Load(NamedTuple):
+    """The busy share of each CPU."""
+
+    per_cpu: Mapping[int, float]
 
 
 class Past(NamedTuple):
@@ -44,7 +49,7 @@ class Problem(NamedTuple):
     text: str
 
 
-News = Facts | Meters | Past | Changed | Problem
+News = Facts | Meters | Load | Past | Changed | Problem
 Tell = Callable[[News], None]
 
 
@@ -72,6 +77,8 @@ class Source(Protocol):
     """For the first line of the screen: ``agent at …``, ``sampled here``, ``captured machine …``."""
     local: bool
     """It is about this very machine, so that settings may be changed from here."""
+    live: bool
+    """Its meters move."""
     remembers: bool
     """It keeps a history."""
 

@@ -115,9 +115,10 @@ class Running:
     def __init__(self, folder: Path, *args: str, env: dict[str, str] | None = None) -> None:
         self.socket = str(folder / "a.sock")
         self.errors = folder / "stderr"
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environ = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": path,
             "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
@@ -145,7 +146,8 @@ class Running:
 
     def ready(self) -> Running:
         """Wait until it has looked at the machine once."""
-        until(lambda: self.get("/v1/snapshot"), 30)
+        until(lambda: self.process.poll() is not None or self.get("/v1/snapshot"), 30)
+        assert self.process.poll() is None, self.said()
         return self
 
     def said(self) -> str:

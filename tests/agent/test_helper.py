@@ -332,3 +332,11 @@ def test_the_agent_tells_a_helper_that_is_away_from_a_refusal(tmp_path: Path, sl
     """Away may come back: an OSError. A refusal is a SysperfError."""
     with pytest.raises(ConnectionError):
         Helped(str(tmp_path / "nobody.sock")).apply([_nice(sleeper)], "test.rule", 600)
+
+
+def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:
+    """The helper leaves when it is idle, and a wish that ends with it would end unnoticed."""
+    if not os.access("/dev/cpu_dma_latency", os.W_OK):
+        pytest.skip("no /dev/cpu_dma_latency here that can be written")
+    with pytest.raises(HelperError, match="only while a process keeps it"):
+        service.ask(AskApply(settings=(Setting("cpu.dma_latency_us", "100"),)))

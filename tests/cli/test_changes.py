@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -291,13 +292,10 @@ def test_a_signal_in_the_middle(desk: Desk, ending: signal.Signals) -> None:
 
 
 def _opened(pid: int) -> set[str]:
-    found = set()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-        except OSError:
-            continue
-    return found
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):  # one was closed meanwhile
+        return {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+    return set()
 
 
 # ---------------------------------------------------------------------- what is said
@@ -463,8 +461,6 @@ def test_a_user_who_is_not_root(desk: Desk) -> None:
     assert any(reason in done.stdout for reason in ("only root may write it", "read-only here", "stays")), done.stdout
     locked = desk.folder / "state"
     locked.mkdir(exist_ok=True)
-    os.chmod(desk.folder, 0o755)
-    os.chmod(locked, 0o755)
     done = run("undo", "--expired", state=str(locked))
     assert done.returncode == 2
     assert "Permission denied; nothing was changed" in done.stderr

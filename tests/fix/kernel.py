@@ -68,13 +68,18 @@ class Kernel(Live):
         """Files that take every value and keep theirs."""
         self.most: dict[str, int] = {HUGEPAGES: 512, POLICY + "0/scaling_max_freq": 4_000_000}
         """The largest value that a file takes; more becomes that."""
+        self.has_processes = False
+        """Whether /proc/[0-9]* is made too, instead of the real one."""
         self.writes: list[tuple[str, str]] = []
 
     def read(self, path: str, limit: int) -> bytes:
-        return Live().read(path, limit) if _REAL.match(path) else super().read(path, limit)
+        return Live().read(path, limit) if self._is_real(path) else super().read(path, limit)
 
     def names(self, path: str, limit: int) -> list[str]:
-        return Live().names(path, limit) if _REAL.match(path) else super().names(path, limit)
+        return Live().names(path, limit) if self._is_real(path) else super().names(path, limit)
+
+    def _is_real(self, path: str) -> bool:
+        return not self.has_processes and bool(_REAL.match(path))
 
     def write(self, path: str, content: bytes) -> None:
         """As the kernel does: as a whole, or not at all."""
@@ -94,7 +99,7 @@ class Kernel(Live):
     def get(self, path: str) -> str:
         return Path(self._root + path).read_text().strip()
 
-    def hold(self, path: str, flags: int) -> int:
+    def hold(self, _path: str, flags: int) -> int:
         """/dev/cpu_dma_latency: a wish holds as long as a process has it open, here as long as its lock is held."""
         if flags == os.O_RDONLY:
             reading = os.memfd_create("limit")

@@ -123,7 +123,7 @@ def _points(base: Machine, scenario: Scenario, folder: Path, stride: int = 1, mo
         killed = _killed(functools.partial(scenario.act, Machine(machine.folder)), point, mode)
         yield machine
         shutil.rmtree(machine.folder)
-    assert point > 20 * stride, "hardly a point was reached: the trap does not see the code"
+    assert point >= 50, "hardly a point was reached: the trap does not see the code"
 
 
 def _apply(machine: Machine, *wishes: str, persist: bool = False) -> None:
@@ -184,6 +184,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_at_any_point_everything_comes_back(name: str, mode: str) -> None:
@@ -213,6 +214,7 @@ def _settled(machine: Machine) -> bool:
     )
 
 
+@pytest.mark.timeout(900)
 def test_killed_at_any_instruction() -> None:
     """The same for every instruction of the interpreter; here every 499th, in the gate every 13th."""
     scenario = SCENARIOS["apply"]

@@ -115,6 +115,15 @@ def test_a_thread_that_somebody_moved_is_kept(made: Machine, victim: Victim) -> 
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
 
+def test_a_thread_that_was_put_back_by_hand_is_seen(made: Machine, victim: Victim) -> None:
+    """The list says that somebody did; undoing puts the others back."""
+    apply(made, f"process.io_class@{victim.pid}=idle")
+    syscall("ioprio_set", c_int(1), c_int(victim.tids[2]), c_int(0))
+    assert transaction.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "changed"
+    assert undo(made)[0][0] == "undone"
+    assert {io >> 13 for _, _, io in values(victim)} == {0}
+
+
 def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> None:
     """The plan says so; nothing is tried."""
     if os.geteuid() != 0:
@@ -146,7 +155,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     assert not done.returncode, done.stderr
     foreign, own, setting, state, undone = json.loads(done.stdout)
     assert foreign == "the process belongs to another user: only root may"
-    assert own == "only root could set it back to 0", "giving up priority is free, and getting it back is not"
+    assert own == f"only root could set it back to {os.nice(0)}", "giving up priority is free, and getting it back is not"
     assert "only root" in setting or "read-only" in setting
     assert (state, undone) == ("applied", "undone")
 
@@ -163,7 +172,7 @@ def test_threads_that_start_meanwhile_are_included(made: Machine) -> None:
         assert apply(made, f"process.nice@{child.pid}=3").state == "applied"
         assert _nices(child.pid) == {3}
         assert [state for state, _ in undo(made)] == ["undone"]
-        assert _nices(child.pid) == {0}
+        assert _nices(child.pid) == {os.nice(0)}
     finally:
         child.kill()
         child.communicate()

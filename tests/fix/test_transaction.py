@@ -197,6 +197,19 @@ def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
     assert made.kernel.get(SWAPPINESS) == "60"
 
 
+def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
+    """Somebody may be at work on it, or it is taken back soon."""
+    from sysperf.fix.journal import Intended, boot_id
+
+    with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+        log.add(Intended(0, made.plan("vm.nr_hugepages=400").changes[0]))
+    made.kernel.put(HUGEPAGES, "200")
+    assert transaction.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "unknown"
+    assert transaction.disown(made.host, made.journal, 1, 0) == ""
+    assert undo(made, 1) == ["undone"]
+    assert made.kernel.get(HUGEPAGES) == "0"
+
+
 def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made: Machine) -> None:
     """A second transaction was killed before its write: undoing the first still restores."""
     apply(made, "vm.swappiness=10")

@@ -11,7 +11,6 @@ import glob
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -254,7 +253,6 @@ def everything() -> None:
         lease=_lease(),
         killed=_killed_keeper(),
         findings=_findings(),
-        remote=_remote(),
     )
 
 
@@ -331,21 +329,38 @@ def _alive(pid: int) -> bool:
     return text is not None and text.rpartition(")")[2].split()[0] != "Z"
 
 
+# As a PyTorch program looks to others: libtorch is mapped.
+PRETEND = (
+    "import mmap; lib = open('/tmp/torch/lib/libtorch_cpu.so', 'rb'); "
+    "kept = mmap.mmap(lib.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE)"
+)
+LESS = '[[override]]\nrule = "numa.pages-remote"\nparams = { bytes = 16777216 }\n'
+"""The limit is lowered to what this machine has."""
+
+
 def _findings() -> dict[str, Any]:
-    """Balancing is on, and zone reclaim too."""
+    """Balancing is on, zone reclaim too, and a PyTorch program runs on node 1 with its memory on node 0."""
+    os.makedirs("/tmp/torch/lib")
+    Path("/tmp/torch/lib/libtorch_cpu.so").write_bytes(bytes(4096))
+    Path("/tmp/torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    os.makedirs("/etc/sysperf", exist_ok=True)
+    Path("/etc/sysperf/config.toml").write_text(LESS)
     Path("/proc/sys/vm/zone_reclaim_mode").write_text("1")
+    pid = worker(64, ("numactl", "--cpunodebind=1", "--preferred=0"), PRETEND)
     before = values()
-    seen: dict[str, Any] = {"first": _found()}
+    seen: dict[str, Any] = {"first": _found(), "pages before": pages(pid)}
     seen["careful"] = here("apply", "--yes")
-    seen["after careful"] = different(before, values())
-    seen["named"] = here("apply", "--yes", "numa.zone-reclaim")
+    seen["after careful"] = [different(before, values()), pages(pid)]
+    seen["named"] = here("apply", "--yes", "--format", "json", "numa.zone-reclaim", "numa.pages-remote")
     seen["after named"] = different(before, values())
+    seen["pages"] = pages(pid)
     seen["caution"] = here("apply", "--yes", "--caution")
     seen["second"] = _found()
     seen["undone"] = here("undo", "--all")
     seen["third"] = _found()
     seen["left"] = different(before, values())
-    Path("/proc/sys/vm/zone_reclaim_mode").write_text("0")
+    seen["pages after"] = pages(pid)
+    os.kill(pid, signal.SIGKILL)
     return seen
 
 
@@ -353,35 +368,6 @@ def _found() -> dict[str, str]:
     """Rules and what an audit says of them."""
     report = json.loads(here("audit", "--format", "json")["out"])
     return {one["rule"]: one["state"] for one in report["outcomes"] if one["state"] == "finding"}
-
-
-# As a PyTorch program looks to others: libtorch is mapped.
-PRETEND = (
-    "import mmap; lib = open('/tmp/torch/lib/libtorch_cpu.so', 'rb'); "
-    "kept = mmap.mmap(lib.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE)"
-)
-LESS = '[[override]]\nrule = "numa.pages-remote"\nparams = { bytes = 16777216 }\n'
-
-
-def _remote() -> dict[str, Any]:
-    """A PyTorch program runs on node 1, its memory is on node 0. The rule's limit is lowered to what this machine has."""
-    os.makedirs("/tmp/torch/lib")
-    Path("/tmp/torch/lib/libtorch_cpu.so").write_bytes(bytes(4096))
-    Path("/tmp/torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
-    os.makedirs("/etc/sysperf", exist_ok=True)
-    Path("/etc/sysperf/config.toml").write_text(LESS)
-    pid = worker(64, ("numactl", "--cpunodebind=1", "--preferred=0"), PRETEND)
-    seen: dict[str, Any] = {"first": _found(), "before": pages(pid)}
-    seen["applied"] = here("apply", "--yes", "--format", "json", "numa.pages-remote")
-    seen["during"] = pages(pid)
-    seen["second"] = _found()
-    seen["undone"] = here("undo")
-    seen["third"] = _found()
-    seen["after"] = pages(pid)
-    os.kill(pid, signal.SIGKILL)
-    shutil.rmtree("/tmp/torch")
-    os.unlink("/etc/sysperf/config.toml")
-    return seen
 
 
 # ---------------------------------------------------------------------- kill -9

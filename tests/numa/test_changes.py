@@ -158,36 +158,36 @@ def test_a_lease_ends_although_its_process_was_killed(seen: Seen) -> None:
 # ---------------------------------------------------------------------- findings
 
 
+FOUND = {"numa.balancing-on", "numa.zone-reclaim", "numa.pages-remote"}
+
+
 def test_a_fix_that_can_affect_others_is_left_to_a_person(seen: Seen) -> None:
     """And what it would take to include it is said."""
     findings = seen["findings"]
-    assert {"numa.balancing-on", "numa.zone-reclaim"} <= findings["first"].keys()
-    assert "numa.balancing-on: can affect other programs" in ok(findings["careful"])
-    assert findings["after careful"] == {}
+    assert findings["first"].keys() >= FOUND
+    assert all(f"{rule}: can affect other programs" in ok(findings["careful"]) for rule in FOUND)
+    assert findings["after careful"] == [{}, findings["pages before"]]
+
+
+def test_what_is_named_is_fixed(seen: Seen) -> None:
+    """Zone reclaim is off; the memory of a PyTorch process on node 1 is there too, and no longer on node 0."""
+    findings = seen["findings"]
+    steps = json.loads(ok(findings["named"]))["transaction"]["steps"]
+    assert {step["change"]["rule"] for step in steps} == {"numa.zone-reclaim", "numa.pages-remote"}
+    assert findings["after named"] == {"/proc/sys/vm/zone_reclaim_mode": ["1\n", "0\n"]}
+    assert share(findings["pages before"], 0) > 0.85
+    assert share(findings["pages"], 1) > 0.95
 
 
 def test_a_finding_that_is_fixed_is_gone_and_comes_back_with_undo(seen: Seen) -> None:
-    """One by its name, the other with --caution."""
+    """Two were fixed by their names, the third with --caution."""
     findings = seen["findings"]
-    ok(findings["named"])
-    assert findings["after named"] == {"/proc/sys/vm/zone_reclaim_mode": ["1\n", "0\n"]}
     ok(findings["caution"])
-    assert findings["first"].keys() - findings["second"].keys() == {"numa.balancing-on", "numa.zone-reclaim"}
+    assert findings["first"].keys() - findings["second"].keys() == FOUND
     ok(findings["undone"])
     assert findings["third"] == findings["first"]
     assert findings["left"] == {}
-
-
-def test_memory_far_from_a_pytorch_process_is_found_and_moved(seen: Seen) -> None:
-    """It runs on node 1 and has its memory on node 0."""
-    remote = seen["remote"]
-    assert "numa.pages-remote" in remote["first"]
-    assert json.loads(ok(remote["applied"]))["transaction"]["steps"][0]["change"]["rule"] == "numa.pages-remote"
-    assert share(remote["during"], 1) > 0.95
-    assert "numa.pages-remote" not in remote["second"]
-    ok(remote["undone"])
-    assert "numa.pages-remote" in remote["third"]
-    assert share(remote["after"], 0) > 0.85
+    assert share(findings["pages after"], 0) > 0.85
 
 
 # ---------------------------------------------------------------------- kill -9
@@ -207,7 +207,7 @@ def test_a_kill_in_the_middle_leaves_a_part_changed(killed: Seen) -> None:
     changed = [len(one["changed"]) for one in kills[:-1]]
     assert changed == sorted(changed)
     assert (changed[0], changed[1]) == (0, 1)
-    assert changed[-1] > killed["steps"]
+    assert changed[-1] == len(WISHES) - 1 + 4 + 2  # the latency went with the process; four threads; two files
 
 
 def test_undo_after_a_kill_gives_everything_back(killed: Seen) -> None:
@@ -260,7 +260,7 @@ def test_what_power_loss_interrupted_is_over_after_the_start(lost: Seen) -> None
     assert one["transaction"]["state"] == "open"
     assert len(one["transaction"]["steps"]) == len(LASTING) // 2 - 1
     assert not one["transaction"]["problem"]
-    assert {standing["verdict"] for standing in one["standing"]} == {"changed"}
+    assert {standing["verdict"] for standing in one["standing"]} == {"unknown"}
     assert after["started"]["set"] == after["left"] == {}
     assert "machine restarted" in ok(after["first"])
     assert ok(after["again"]) == "Nothing to take back.\n"

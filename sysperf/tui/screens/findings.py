@@ -59,7 +59,7 @@ class Findings(View):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._words, self._order, self._unknown = "", "cost", False
-        self._busy = False
+        self._wanted = ""
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
@@ -70,6 +70,7 @@ class Findings(View):
     def on_mount(self) -> None:
         self.query_one("#head", Pane).can_focus = False
         self.query_one("#list", Pane).focus()
+        self.query_one("#list", Pane).select(self._wanted)
 
     # ------------------------------------------------------------------ drawing
 
@@ -97,8 +98,11 @@ class Findings(View):
         """Select a finding; a filter that hides it is cleared."""
         if all(one.fingerprint != fingerprint for one in self._chosen()):
             self._words = ""
-        self.redraw()
-        self.query_one("#list", Pane).select(fingerprint)
+        if self.query("#list"):
+            self.redraw()
+            self.query_one("#list", Pane).select(fingerprint)
+        else:
+            self._wanted = fingerprint  # a screen that was never shown has no list yet
 
     def on_pane_moved(self, event: Pane.Moved) -> None:
         if event.pane.id == "list":

@@ -13,7 +13,9 @@ from textual.widgets import Input
 
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
+from sysperf.model.text import neutral
 from sysperf.report.machine import look
+from sysperf.report.words import LONGEST_COMMAND
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import programs
@@ -69,7 +71,7 @@ class Processes(View):
         parts = [span(f"{number} PyTorch program{'' if number == 1 else 's'}", "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self._words}”", "info")] if self._words else []
         parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
-        return [fitted(line(*parts), width), programs.head(width)] if number else [fitted(line(*parts), width)]
+        return [fitted(line(*parts), width), programs.head(self.now, width)] if number else [fitted(line(*parts), width)]
 
     def _detail(self, width: int, _: int) -> Lines:
         one = self._chosen()
@@ -127,8 +129,9 @@ class Processes(View):
         one = self._chosen()
         again = self._wraps.get(look(one, "pid")) if one is not None else None
         if isinstance(again, Rewrap):
-            self.app.copy_to_clipboard(again.command)
-            self.say(f"copied: {again.command}")
+            command = neutral(again.command, LONGEST_COMMAND)
+            self.app.copy_to_clipboard(command)
+            self.say(f"copied: {command}")
         else:
             self.say("open the program first: there is no command yet" if again is None else str(again))
 

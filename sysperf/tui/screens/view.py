@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Footer
 
+from sysperf.model.text import neutral
 from sysperf.report.terminal import cells, clip
 from sysperf.tui.doors import Doors
 from sysperf.tui.now import Now
@@ -87,7 +88,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME, self.now.origin)
         yield from self.body()
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> Iterable[Widget]:
         """What the screen shows between its tabs and its footer."""
@@ -107,8 +108,9 @@ class View(Screen[None]):
         self.redraw()
 
     def say(self, text: str, severity: Any = "information") -> None:
-        """A short notice; never markup."""
-        self.notify(text, severity=severity, timeout=6, markup=False)
+        """A short notice: never markup, never a code that a terminal acts on."""
+        shown = "\n".join(neutral(one) for one in text.split("\n")[:4])
+        self.notify(shown, severity=severity, timeout=6, markup=False)
 
 
 __all__ = ["TABS", "Tabs", "View", "work"]

@@ -14,6 +14,7 @@ from sysperf.model.text import neutral
 from sysperf.tui import decode
 from sysperf.tui.now import KEPT, meters_of
 from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Tell
+from sysperf.tui.sources.load import CpuLoad
 
 AGAIN_S = 2.0
 REFRESH_S = 30.0
@@ -29,6 +30,7 @@ CURVES = (
 class Agent:
     """Follows one agent, and finds it again when it was restarted."""
 
+    live = True
     remembers = True
 
     def __init__(self, path: str, *, name: str = "", local: bool = True) -> None:
@@ -37,18 +39,24 @@ class Agent:
         self._client = Client(path)
         self._stop = threading.Event()
         self._stale = threading.Event()
+        self._load_of_cpus = CpuLoad()
+        self._tell: Tell = lambda _: None
 
     def start(self, tell: Tell) -> None:
+        self._tell = tell
         threading.Thread(target=self._follow, args=(tell,), name="sysperf-agent", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
+        self.watch_cpus(on=False)
 
     def look_again(self) -> None:
         self._stale.set()
 
     def watch_cpus(self, *, on: bool) -> None:
-        """The agent does not sample each CPU."""
+        """The agent does not sample each CPU: on its machine, we can."""
+        if self.local:
+            self._load_of_cpus.watch(self._tell, on=on)
 
     def series(self) -> list[tuple[str, str]]:
         listed = self._client.get("/v1/history")["series"]

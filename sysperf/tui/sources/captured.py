@@ -18,6 +18,7 @@ class Captured:
     """Reads a capture in a thread, so that the screen is there first."""
 
     local = False
+    live = False
     remembers = False
 
     def __init__(self, host: Host, load: Callable[[], Terms]) -> None:

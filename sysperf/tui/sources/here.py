@@ -15,6 +15,7 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot
 from sysperf.tui.now import meters_of
 from sysperf.tui.source import Facts, History, Meters, Problem, Tell
+from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
 LOOK_S = 1.0
@@ -26,6 +27,7 @@ class Here:
 
     name = "sampled here"
     local = True
+    live = True
     remembers = False
 
     def __init__(
@@ -37,19 +39,22 @@ class Here:
         self._auditor: Auditor | None = None
         self._stop = threading.Event()
         self._soon = threading.Event()
-        self._cpus = False
+        self._load_of_cpus = CpuLoad()
+        self._tell: Tell = lambda _: None
         self._pids: tuple[int, ...] = ()
         self._groups: tuple[str, ...] = ()
         self._of_gpus: dict[str, float] = {}
         self._facts_of_gpus: dict[str, float] = {}
 
     def start(self, tell: Tell) -> None:
+        self._tell = tell
         for name, work in (("meters", self._sample), ("look", self._look), ("gpu", self._sample_gpus)):
             threading.Thread(target=work, args=(tell,), name=f"sysperf-{name}", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
         self._soon.set()
+        self.watch_cpus(on=False)
 
     def look_again(self) -> None:
         if self._auditor is not None:
@@ -63,7 +68,7 @@ class Here:
         self._soon.set()
 
     def watch_cpus(self, *, on: bool) -> None:
-        self._cpus = on
+        self._load_of_cpus.watch(self._tell, on=on)
 
     def series(self) -> list[tuple[str, str]]:
         return []
@@ -80,7 +85,7 @@ class Here:
             programs.watch(self._pids)
             system.watch_groups(self._groups)
             values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
-            tell(Meters(time.time(), values, system.per_cpu() if self._cpus else None))
+            tell(Meters(time.time(), values))
             due = max(due + self._interval_s, time.monotonic())
             self._stop.wait(due - time.monotonic())
         programs.close()

@@ -95,8 +95,8 @@ def _unknown(one: Outcome, width: int) -> Lines:
 def command_of(one: Outcome) -> str:
     """The command to copy: that of the first fix that has one; what sysperf would run where it can set it itself."""
     for fix in one.fixes:
-        if fix.command:
-            return fix.command
+        if lines := words.command(fix.command):
+            return "\n".join(lines)
     if any(fix.setting for fix in one.fixes):
         return f"sudo sysperf apply {one.rule}"
     return f"sysperf explain {one.rule}"

@@ -14,17 +14,18 @@ from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, sp
 
 REASONS = {
     # why clocks are not at their highest, in words; what is no news is left out
-    "application-clocks": "held by application clocks",
-    "sw-power-cap": "held by the power limit",
-    "hw-slowdown": "slowed by hardware",
-    "sync-boost": "held by sync boost",
-    "sw-thermal": "slowed by heat",
-    "hw-thermal": "slowed by heat (hardware)",
-    "hw-power-brake": "slowed by the power brake",
-    "display": "held by the display",
+    "application-clocks": "application clocks",
+    "sw-power-cap": "power limit",
+    "hw-slowdown": "hardware slowdown",
+    "sync-boost": "sync boost",
+    "sw-thermal": "heat",
+    "hw-thermal": "heat (hardware)",
+    "hw-power-brake": "power brake",
+    "display": "display",
 }
 GRAVE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
-WIDE = 110
+WIDE, ALL = 110, 150
+"""From these widths on a GPU has two lines, and the reasons stand on the first."""
 
 
 def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
@@ -51,8 +52,9 @@ def _none(now: Now) -> Line:
         return line(
             Span("GPU      ", "dim"), span(f"{seen} on the bus, and no driver answers{f': {problem}' if problem else ''}", "warning")
         )
-    told = "none: this is a machine for CPUs" if seen == 0 or now.fact("gpu", "devices") is not None else "none found"
-    return line(Span("GPU      ", "dim"), span(told, "dim"))
+    if seen == 0 or now.fact("gpu", "devices") is not None:
+        return line(span("GPU      none", "dim"))
+    return line(Span("GPU      ", "dim"), span("unknown", "unknown"))
 
 
 def _get(now: Now, device: Any, name: str) -> float | None:
@@ -67,7 +69,7 @@ def _narrow(now: Now, device: Any, width: int) -> Lines:
     full, empty = bar(busy, max(8, width // 8))
     first = line(
         name, full, empty, Span(f" {percent(busy):>5}  "), span(_memory(now, device)), Span("  "), span(_watts(now, device)), Span("  "),
-        *_clock(now, device),
+        *_clock(now, device, short=True), *_held(now, device),
     )  # fmt: skip
     return [fitted(first, width)]
 
@@ -86,8 +88,11 @@ def _wide(now: Now, device: Any, width: int) -> Lines:
     blank = Span("  ")
     meters = (full, empty, Span(f" {percent(busy):>5} "), span(past, "dim"), blank, span(_memory(now, device)), blank)
     warmth = span(f"{heat:.0f} °C" if heat is not None else "", "hot" if hot and heat and heat >= hot - 3 else "")
-    first = line(name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device))
-    second = _units(now, device)
+    held = _held(now, device)
+    first = line(
+        name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device), *(held if width >= ALL else ())
+    )
+    second = [*(held if width < ALL else ()), *_units(now, device)]
     return [fitted(first, width), *([fitted(line(Span(" " * 28), *second), width)] if second else [])]
 
 
@@ -125,16 +130,20 @@ def _watts(now: Now, device: Any) -> str:
     return padded(f"{drawn:.0f}/{limit:.0f} W" if limit else f"{drawn:.0f} W", 9, right=True)
 
 
-def _clock(now: Now, device: Any) -> list[Span]:
-    """The clock, and the reasons why it is not higher."""
+def _clock(now: Now, device: Any, *, short: bool = False) -> list[Span]:
     clock, most = _get(now, device, "sm_clock_mhz"), look(device, "clocks", "sm_max_mhz")
     if clock is None:
-        return [Span("clock ?", "dim")]
-    out = [Span(f"{clock:.0f}", shade(1 - clock / most + 0.2) if most and clock < 0.8 * most and reasons(now, device) else ""),
-           Span(f"/{most} MHz " if most else " MHz ", "dim")]  # fmt: skip
-    for reason in reasons(now, device):
-        out += [span(f"{REASONS[reason]} ", "error" if reason in GRAVE else "warning")]
-    return out
+        return [Span("clock ? ", "dim")]
+    low = most and clock < 0.8 * most and reasons(now, device)
+    return [
+        Span(f"{clock:.0f}", shade(1 - clock / most + 0.2) if low else ""),
+        Span(f"/{most} MHz  " if most and not short else " MHz ", "dim"),
+    ]
+
+
+def _held(now: Now, device: Any) -> list[Span]:
+    """What holds the clock down."""
+    return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in reasons(now, device)]
 
 
 def reasons(now: Now, device: Any) -> list[str]:

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sysperf.tui.widgets.ink import styles
-from sysperf.tui.widgets.line import BLANK, Line, Lines
+from sysperf.tui.widgets.line import BLANK, Line, Lines, line, span
 
 Draw = Callable[[int, int], Lines]
 """Makes the lines for a width and a height."""
@@ -58,6 +58,9 @@ class Pane(ScrollView, can_focus=True):
         self._lines: Lines = []
         self._strips: dict[Line, Strip] = {}
         self._cursor = -1
+        self._wanted: Hashable = None
+        self.failure = ""
+        """What the last drawing that failed said."""
         self.drawn = 0
         """Lines that were drawn anew, for those who measure."""
 
@@ -78,7 +81,7 @@ class Pane(ScrollView, can_focus=True):
         if width <= 0:
             return
         before, key = self._lines, self.key
-        self._lines = self.draw(width, self.size.height)
+        self._lines = self._made(width, self.size.height)
         self._follow(key)
         if len(self._lines) != len(before):
             self.virtual_size = Size(width, len(self._lines))
@@ -88,17 +91,30 @@ class Pane(ScrollView, can_focus=True):
         self._forget_strips()
         for index in changed:
             self.refresh_lines(index, 1)
+        if self._wanted is not None and self._lines:
+            wanted, self._wanted = self._wanted, None
+            self.select(wanted)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - as Textual asks
         if not self._lines:
-            self._lines = self.draw(width, viewport.height)
+            self._lines = self._made(width, viewport.height)
         return len(self._lines)
 
+    def _made(self, width: int, height: int) -> Lines:
+        """The lines. Facts of a shape that nobody expected, as another version's agent may send, must not end the dashboard."""
+        try:
+            return self.draw(width, height)
+        except Exception as error:  # noqa: BLE001 - see above
+            self.failure = f"{type(error).__name__}: {error}"
+            return [line(span(f"This cannot be shown: {self.failure}", "error"))]
+
     def select(self, key: Hashable) -> None:
-        """Select the line with this key, if there is one."""
+        """Select the line with this key; where there are no lines yet, as soon as there are."""
         found = next((index for index, one in enumerate(self._lines) if one.key == key), None)
         if found is not None:
             self._go(found)
+        elif not self._lines:
+            self._wanted = key
 
     def _follow(self, key: Hashable) -> None:
         """The selection stays with its key; when that is gone, with the place."""

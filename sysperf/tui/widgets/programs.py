@@ -45,9 +45,14 @@ def _searched(one: Any) -> str:
     return " ".join(str(look(one, name) or "") for name in ("pid", "name", "command", "torch_prefix", "torch_version", "allocator")).lower()
 
 
-def head(width: int) -> Line:
+def columns(now: Now, width: int) -> list[tuple[str, int]]:
+    """The columns that fit; those about GPUs only where there are some."""
+    return [(name, wide) for name, wide, least in COLUMNS if width >= least and (now.devices() or not name.startswith("GPU"))]
+
+
+def head(now: Now, width: int) -> Line:
     """The names of the columns."""
-    parts = [Span(padded(name, wide, right=name not in LEFT), "dim") for name, wide, least in COLUMNS if width >= least]
+    parts = [Span(padded(name, wide, right=name not in LEFT), "dim") for name, wide in columns(now, width)]
     return fitted(line(*_spaced(parts), Span("  program", "dim")), width)
 
 
@@ -82,7 +87,7 @@ def _empty(now: Now, width: int) -> Lines:
 
 def _row(now: Now, one: Any, width: int) -> Line:
     cells = _cells(now, one)
-    parts = [Span(padded(cells[name][0], wide, right=name not in LEFT), cells[name][1]) for name, wide, least in COLUMNS if width >= least]
+    parts = [Span(padded(cells[name][0], wide, right=name not in LEFT), cells[name][1]) for name, wide in columns(now, width)]
     found = findings_of(now, look(one, "pid"))
     mark = span(f"{MARKS[found[0].severity]} ", found[0].severity) if found else Span("  ")
     return fitted(line(*_spaced(parts), mark, span(program(one)), key=look(one, "pid")), width)
@@ -111,7 +116,7 @@ def _cells(now: Now, one: Any) -> dict[str, tuple[str, str]]:
         "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
         "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
         "memory": ("?" if resident is None else size(round(resident)), ""),
-        "age": (age(look(one, "age_s")), "dim"),
+        "age": (age(now.age_s(one)), "dim"),
         "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
     }
 
@@ -191,7 +196,7 @@ def _facts(now: Now, one: Any, width: int) -> Lines:
     pages = [f"node {look(page, 'node')}: {size(look(page, 'bytes'))}" for page in look(one, "numa_pages") or ()]
     names = look(one, "thread_names") or ()
     rows = [
-        ("process", f"{look(one, 'pid')}, {age(look(one, 'age_s'))} old, nice {look(one, 'nice')}"),
+        ("process", f"{look(one, 'pid')}, {age(now.age_s(one))} old, nice {look(one, 'nice')}"),
         ("torch", f"{look(one, 'torch_version') or '?'} in {look(one, 'torch_prefix') or '?'}"),
         ("CPUs", f"{allowed if allowed is not None else '?'} ({len(allowed) if allowed is not None else '?'})"),
         (

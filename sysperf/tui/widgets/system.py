@@ -70,7 +70,7 @@ def _cpu(now: Now) -> str:
 
 def _memory(now: Now, total: int, available: float | None) -> str:
     if available is None:
-        return "unknown"
+        return f"? of {size(total)}" if total else "unknown"
     swap = now.meters.get("memory.swap_used_bytes")
     told = f"{size(total - available)} of {size(total)}" if total else f"{size(available)} available"
     return told + (f"  swap {size(swap)}" if swap else "")
@@ -79,7 +79,7 @@ def _memory(now: Now, total: int, available: float | None) -> str:
 def _pressure(now: Now) -> str:
     shares = [(name, now.meters.get(f"pressure.{name}.some_avg10")) for name in ("cpu", "memory", "io")]
     if all(share is None for _, share in shares):
-        return "not told by this kernel" if now.snapshot else "unknown"
+        return "unknown"
     return "  ".join(f"{name} {percent(share)}" for name, share in shares)
 
 
@@ -101,9 +101,9 @@ def _row(now: Now, one: Meter, found: Sequence[Outcome], width: int) -> Lines:
     length = max(8, min(24, room // 4))
     full, empty = bar(one.share, length, heat=one.heat) if one.name != "network" else (Span(""), Span(" " * length))
     head = line(Span(padded(one.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(one.told))
-    head = fitted(head, room)
     if not found:
-        return [head]
+        return [fitted(head, width)]
+    head = fitted(head, room)
     shown = [subjects.named(finding) for finding in found[:2]]
     if beside:
         gap = Span(" " * (room - width_of(head.spans) + 2))

@@ -6,7 +6,9 @@ from sysperf.model.rule import SEVERITIES
 from sysperf.report import words
 from sysperf.report.text import MARKS
 from sysperf.tui.now import Now
-from sysperf.tui.widgets.line import Line, Lines, Span, line, paragraph, span
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
+
+NARROW = 76
 
 
 def draw(now: Now, width: int) -> Lines:
@@ -18,7 +20,7 @@ def draw(now: Now, width: int) -> Lines:
         out = paragraph(words.verdict(report), width, words.mood(report) if now.counted else _mood(now))
     else:
         out = paragraph("Nothing found that slows PyTorch down, says the agent.", width, "good")
-    return [*out, counts(now)]
+    return [*out, counts(now, width)]
 
 
 def _mood(now: Now) -> str:
@@ -26,17 +28,17 @@ def _mood(now: Now) -> str:
     return next((severity for severity in ("error", "warning") if severity in found), "good")
 
 
-def counts(now: Now) -> Line:
-    """``✗ 1 error  ! 2 warnings  i 0 …``, the unknown and the waived last."""
+def counts(now: Now, width: int) -> Line:
+    """``✗ 1 error  ! 2 warnings  i 0 …``, the unknown and the waived last; on narrow screens the numbers alone."""
     report = now.report
     groups = words.by_severity(now.findings())
-    parts: list[Span] = []
-    for severity in SEVERITIES:
-        number = len(groups.get(severity, ()))
-        told = f"{number} info" if severity == "info" else words.count(number, severity)
-        parts += [span(f"{MARKS[severity]} {told}", severity if number else "dim"), Span("   ")]
     unknown = report.tally.unknown if report and now.counted else 0
-    waived = len(now.waived) + (report.tally.suppressed if report and now.counted else 0)
-    parts += [span(f"? {unknown} unknown   ", "unknown")] if unknown else []
-    parts += [span(f"{waived} suppressed", "dim")] if waived else []
-    return line(*parts)
+    suppressed = len(now.waived) + (report.tally.suppressed if report and now.counted else 0)
+    told = [(MARKS[severity], len(groups.get(severity, ())), severity, severity) for severity in SEVERITIES]
+    told += [("?", unknown, "unknown", "unknown")] if unknown else []
+    told += [("~", suppressed, "suppressed", "dim")] if suppressed else []
+    parts: list[Span] = []
+    for mark, number, name, style in told:
+        noun = f" {name if name in ('info', 'unknown', 'suppressed') or number == 1 else f'{name}s'}" if width >= NARROW else ""
+        parts += [span(f"{mark} {number}{noun}", style if number else "dim"), Span("   ")]
+    return fitted(line(*parts), width)

@@ -1,0 +1,99 @@
+"""What the dashboard shows, printed once: meters, programs and findings, as text or JSON.
+
+examples:
+  sysperf top --once             the overview and the PyTorch programs as text
+  sysperf top --once --json      the same for scripts: latest meters, programs, findings
+  sysperf top                    the dashboard itself
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from sysperf.cli import command_line, tui
+from sysperf.model.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from sysperf.tui.now import Now
+    from sysperf.tui.source import News, Source
+
+WAIT_S = 30.0
+SAMPLES = 2
+"""Rates need two."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    tui.add_source(parser)
+    parser.add_argument("--once", action="store_true", help="print it once and stop")
+    parser.add_argument("--json", action="store_true", help="with --once: as JSON")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    parser.set_defaults(output=None, theme="", read_only=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.once:
+        if args.json:
+            raise UsageError("--json goes with --once", "sysperf top --once --json")
+        return tui.run(args)
+    with tui.source(args) as found:
+        now = gathered(found)
+        found.close()
+    text = _json(now) if args.json else _text(now, args)
+    sys.stdout.write(text + "\n")
+    return Exit.CLEAN
+
+
+def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
+    """What a source tells until there are facts and rates. Raises UsageError when it tells nothing."""
+    from sysperf.tui.now import Now  # noqa: PLC0415 - with the dashboard's other parts
+
+    news: queue.SimpleQueue[News] = queue.SimpleQueue()
+    now, samples, end = Now(), 0, time.monotonic() + wait_s
+    now.origin = source.name
+    source.start(news.put)
+    while now.report is None or samples < (SAMPLES if source.live else 1):
+        try:
+            one = news.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
+        samples += now.take(one) and (now.report is not None or not source.live)
+        if now.problem and now.report is None:
+            raise UsageError(now.problem)
+    return now
+
+
+def _text(now: Now, args: argparse.Namespace) -> str:
+    from sysperf.report.terminal import Ink  # noqa: PLC0415 - as above
+    from sysperf.tui.widgets import overview, programs  # noqa: PLC0415
+    from sysperf.tui.widgets.line import BLANK  # noqa: PLC0415
+
+    ink, width = Ink(command_line.wants_color(args)), command_line.width()
+    lines = overview.draw(now, width, 1_000)
+    if now.processes():
+        lines += [BLANK, programs.head(now, width), *programs.draw(now, now.processes(), width)]
+    return "\n".join(
+        "".join(ink(_STYLES.get(part.style, part.style or "plain"), part.text) for part in one.spans).rstrip() for one in lines
+    )
+
+
+_STYLES = {"cool": "good", "warm": "warning", "hot": "error", "title": "strong", "mark": "strong"}
+
+
+def _json(now: Now) -> str:
+    from sysperf.report import as_json, words  # noqa: PLC0415 - as above
+
+    data: dict[str, Any] = {
+        "schema": 1,
+        "source": now.origin,
+        "at": now.at,
+        "verdict": words.verdict(now.report) if now.report and (now.counted or now.findings()) else "",
+        "meters": now.meters,
+        "processes": now.processes(),
+        "findings": now.findings(),
+        "problem": now.problem,
+    }
+    return as_json.dump(data)

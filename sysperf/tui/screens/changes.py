@@ -1,0 +1,132 @@
+"""What sysperf changed here: state, lease, whether it still holds, and undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from sysperf.model.errors import SysperfError
+from sysperf.report import changes
+from sysperf.tui import acting
+from sysperf.tui.acting import Made
+from sysperf.tui.screens.dialogs import Question, Reading
+from sysperf.tui.screens.view import View
+from sysperf.tui.source import Changed
+from sysperf.tui.widgets import ansi, transactions
+from sysperf.tui.widgets.line import Lines, line, span
+from sysperf.tui.widgets.pane import Pane
+
+
+class Changes(View):
+    """The journal."""
+
+    NAME = "changes"
+    HELP_TEXT = (
+        "Each call that changed something is a transaction: all of it was done, or nothing. "
+        "Undo puts every old value back, but not one that somebody else has set since."
+    )
+    concerns = (Changed,)
+    DEFAULT_CSS = """
+    Changes #body { layout: vertical; height: 1fr; }
+    Changes #list { height: 40%; }
+    Changes #detail { height: 1fr; border-top: solid $panel; padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u", "undo", "Undo", tooltip="take the selected transaction back, after a question"),
+        Binding("r", "read", "Read again", show=False),
+    ]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._made: list[Made] | None = None
+
+    def body(self) -> Iterable[Widget]:
+        yield Container(Pane(self._list, id="list"), Pane(self._detail, id="detail"), id="body")
+
+    def on_mount(self) -> None:
+        self.query_one("#list", Pane).focus()
+
+    def _list(self, width: int, _: int) -> Lines:
+        if self.doors.changer is None:
+            return transactions.elsewhere(self.now.changes, width)
+        return [line(span("reading …", "dim"))] if self._made is None else transactions.draw(self._made, width)
+
+    def _detail(self, width: int, _: int) -> Lines:
+        return transactions.detail(self._chosen(), width)
+
+    def _chosen(self) -> Made | None:
+        key = self.query_one("#list", Pane).key
+        return next((one for one in self._made or () if (one.folder, one.transaction.number) == key), None)
+
+    def on_pane_moved(self, event: Pane.Moved) -> None:
+        if event.pane.id == "list":
+            self.query_one("#detail", Pane).redraw()
+
+    def on_pane_picked(self, event: Pane.Picked) -> None:
+        if event.pane.id == "list":
+            self.query_one("#detail", Pane).focus()
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.action_read()
+
+    def told(self, news: Any) -> None:
+        if isinstance(news, Changed):
+            self.action_read()
+            self.redraw()
+
+    def action_read(self) -> None:
+        if self.doors.changer is not None:
+            self._read()
+
+    @work(thread=True, exclusive=True, group="journal")
+    def _read(self) -> None:
+        try:
+            made = acting.made(self.doors)
+        except SysperfError as error:
+            self.app.call_from_thread(self.say, acting.told(error), "error")
+        else:
+            self.app.call_from_thread(self._have, made)
+
+    def _have(self, made: list[Made]) -> None:
+        self._made = made
+        self.redraw()
+
+    def action_undo(self) -> None:
+        one = self._chosen()
+        if one is None:
+            return
+        if not one.transaction.live:
+            self.say(f"Transaction {one.transaction.number} is not in force: there is nothing to take back.")
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._undo(one)
+
+        title = f"Undo transaction {one.transaction.number}?"
+        self.app.push_screen(Question(title, lambda width, _: transactions.detail(one, width)), answered)
+
+    @work(thread=True)
+    def _undo(self, one: Made) -> None:
+        try:
+            taken = acting.undo(self.doors, one.transaction.number, one.folder)
+        except SysperfError as error:
+            self.app.call_from_thread(self.say, acting.told(error), "error")
+        else:
+            self.app.call_from_thread(self._undone, one, taken)
+
+    def _undone(self, one: Made, taken: Any) -> None:
+        self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != one.transaction.number}
+        self.doors.source.look_again()
+        self.action_read()
+        told = Reading(
+            f"Transaction {one.transaction.number}",
+            lambda width, _: ansi.folded_lines(changes.undone(taken, color=True, width=width), width),
+        )
+        self.app.push_screen(told)

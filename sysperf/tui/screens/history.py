@@ -1,0 +1,165 @@
+"""The past of a series, as the agent keeps it, with findings and changes on the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+from textual.widgets import Input
+
+from sysperf.model.errors import SysperfError
+from sysperf.tui.screens.view import View
+from sysperf.tui.source import History as Past
+from sysperf.tui.widgets import chart
+from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, line, paragraph, span
+from sysperf.tui.widgets.pane import Pane
+
+SPANS = (("10 min", 600.0), ("1 h", 3_600.0), ("6 h", 21_600.0), ("24 h", 86_400.0), ("7 d", 604_800.0))
+POINTS = 400
+AGAIN_S = 5.0
+NO_AGENT = (
+    "There is no history here: the agent keeps it, and this dashboard samples by itself or shows a captured machine. "
+    "`sysperf agent` in another terminal, or `sysperf service install` as a service, keeps seven days; start the dashboard again then."
+)
+
+
+class History(View):
+    """Any series over ten minutes to seven days."""
+
+    NAME = "history"
+    HELP_TEXT = (
+        "The past of any series. ✗ a finding began, ✓ it is gone, ◆ something was changed: beside it stand the means of the ten minutes "
+        "before and after, which prove nothing by themselves."
+    )
+    DEFAULT_CSS = """
+    History #body { layout: horizontal; height: 1fr; }
+    History #names { width: 34; }
+    History.-narrow #names { width: 26; }
+    History #chart { width: 1fr; border-left: solid $panel; padding: 0 1; }
+    History #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket,minus", "longer(-1)", "Shorter", key_display="["),
+        Binding("right_square_bracket,plus", "longer(1)", "Longer", key_display="]"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="only series with these words"),
+        Binding("escape", "clear", "Clear", show=False),
+        Binding("r", "again", "Read again", show=False),
+    ]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._span = 1
+        self._words = ""
+        self._names: list[tuple[str, str]] = []
+        self._past: tuple[str, Past] | None = None
+        self._problem = ""
+
+    def body(self) -> Iterable[Widget]:
+        yield Container(Pane(self._listed, id="names"), Pane(self._chart, id="chart"), id="body")
+        yield Input(placeholder="words of the series' names", id="filter", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#names", Pane).focus()
+        self.query_one("#names").display = self.doors.source.remembers
+        if self.doors.source.remembers:
+            self._read_names()
+            self.set_interval(AGAIN_S, self._tick)
+
+    def _tick(self) -> None:
+        if self.app.screen is self:
+            self.action_again()
+
+    # ------------------------------------------------------------------ drawing
+
+    def _listed(self, width: int, _: int) -> Lines:
+        wanted = self._words.lower().split()
+        found = [name for name, doc in self._names if all(word in f"{name} {doc}".lower() for word in wanted)]
+        return [fitted(line(name, key=name), width) for name in found] or [line(span("no series" if self._names else "reading …", "dim"))]
+
+    def _chart(self, width: int, height: int) -> Lines:
+        if not self.doors.source.remembers:
+            return paragraph(NO_AGENT, width)
+        if self._problem:
+            return paragraph(self._problem, width, "warning")
+        name = str(self.query_one("#names", Pane).key or "")
+        doc = next((doc for one, doc in self._names if one == name), "")
+        label = SPANS[self._span][0]
+        head = [fitted(line(span(name, "strong"), span(f"  {label}", "info"), Span("   [ ] change it", "dim")), width)]
+        head += [fitted(line(span(doc, "dim")), width), BLANK]
+        if self._past is None or self._past[0] != name:
+            return [*head, line(span("reading …", "dim"))]
+        return head + chart.draw(self._past[1], name, width, height - len(head))
+
+    # ------------------------------------------------------------------ reading
+
+    @work(thread=True, exclusive=True, group="names")
+    def _read_names(self) -> None:
+        try:
+            names = self.doors.source.series()
+        except (SysperfError, KeyError, TypeError) as error:
+            self.app.call_from_thread(self._failed, str(error))
+        else:
+            self.app.call_from_thread(self._have_names, names)
+
+    def _have_names(self, names: list[tuple[str, str]]) -> None:
+        self._names = sorted(names, key=lambda one: (one[0].startswith(("process.", "agent.")), one[0]))
+        self.redraw()
+
+    @work(thread=True, exclusive=True, group="past")
+    def _read(self, name: str, span_s: float) -> None:
+        try:
+            past = self.doors.source.history(name, span_s, POINTS)
+        except (SysperfError, KeyError, TypeError, ValueError) as error:
+            self.app.call_from_thread(self._failed, str(error))
+        else:
+            self.app.call_from_thread(self._have, name, past)
+
+    def _have(self, name: str, past: Past) -> None:
+        self._past, self._problem = (name, past), ""
+        self.query_one("#chart", Pane).redraw()
+
+    def _failed(self, problem: str) -> None:
+        self._problem = problem
+        self.redraw()
+
+    # ------------------------------------------------------------------ actions
+
+    def on_pane_moved(self, event: Pane.Moved) -> None:
+        if event.pane.id == "names":
+            self.action_again()
+
+    def action_again(self) -> None:
+        key = self.query_one("#names", Pane).key
+        if key is None and self.doors.source.remembers:
+            self._read_names()
+        elif key is not None:
+            self.query_one("#chart", Pane).redraw()
+            self._read(str(key), SPANS[self._span][1])
+
+    def action_longer(self, step: int) -> None:
+        self._span = min(len(SPANS) - 1, max(0, self._span + step))
+        self.action_again()
+
+    def action_filter(self) -> None:
+        entry = self.query_one("#filter", Input)
+        entry.display = True
+        entry.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._words = event.value
+        self.query_one("#names", Pane).redraw()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        self._close_filter()
+
+    def action_clear(self) -> None:
+        self.query_one("#filter", Input).value = ""
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.query_one("#names", Pane).focus()

@@ -1,0 +1,60 @@
+"""The map of the machine, with load as colour and a program's place marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from sysperf.report.machine import look
+from sysperf.tui.screens.view import View
+from sysperf.tui.source import Facts, Load
+from sysperf.tui.widgets import programs, topology
+from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
+from sysperf.tui.widgets.pane import Pane
+
+
+class Topology(View):
+    """Sockets, nodes, caches, cores."""
+
+    NAME = "topology"
+    HELP_TEXT = (
+        "Sockets, NUMA nodes with their memory and devices, L3 domains, cores and their threads. The colour and height of "
+        "a CPU are its load. "
+        "m marks the next program: its CPUs stand out, and its memory is told at each node."
+    )
+    concerns = (Facts, Load)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "mark(1)", "Mark program", tooltip="mark the next program's CPUs and memory"),
+        Binding("M", "mark(-1)", "", show=False),
+        Binding("r", "app.look_again", "Look again", show=False),
+    ]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._pid: int | None = None
+
+    def body(self) -> Iterable[Widget]:
+        yield Pane(self._draw)
+
+    def _draw(self, width: int, _: int) -> Lines:
+        marked = next((one for one in self.now.processes() if look(one, "pid") == self._pid), None)
+        head: Lines = []
+        if marked is not None:
+            head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {programs.program(marked)}", "mark")), width)]
+        return head + topology.draw(self.now, width, marked)
+
+    def action_mark(self, step: int) -> None:
+        if not self.now.processes():
+            self.say("No PyTorch program is running.")
+        self._pid = topology.next_marked(self.now.processes(), self._pid, step)
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.doors.source.watch_cpus(on=True)
+        super().on_screen_resume()
+
+    def on_screen_suspend(self) -> None:
+        self.doors.source.watch_cpus(on=False)

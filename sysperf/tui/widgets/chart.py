@@ -1,0 +1,154 @@
+"""A series over time as a filled curve, with what happened on its axis."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from sysperf.model.text import size
+from sysperf.tui.source import History, Mark
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
+
+LEVELS = " ▁▂▃▄▅▆▇█"
+SCALE = 11
+MARKS = {"finding": ("✗", "error"), "gone": ("✓", "good"), "change": ("◆", "info")}
+SIDE_S = 600.0
+"""Before and after a change: ten minutes each."""
+MOST_MARKS = 12
+
+
+def draw(history: History, name: str, width: int, height: int) -> Lines:
+    """The curve, its axis, and the marks in words, the newest first."""
+    if not history.points:
+        return [line(span("Nothing is known of this series in this time.", "dim"))]
+    room = max(10, width - SCALE - 1)
+    rows = max(4, min(16, height - 6 - min(len(history.marks), MOST_MARKS)))
+    columns = _columns(history, room)
+    top = _top(name, max((value for value in columns if value is not None), default=0.0))
+    out = _curve(columns, rows, top, name)
+    return [*out, *_axis(history, room), *_told(history, name, width)]
+
+
+def _columns(history: History, room: int) -> list[float | None]:
+    """The mean of each column's points; None where nothing was sampled."""
+    span_s = max(history.until - history.since, 1e-9)
+    sums: list[list[float]] = [[] for _ in range(room)]
+    for at, mean, *_ in history.points:
+        column = int((at - history.since) / span_s * room)
+        if 0 <= column < room and math.isfinite(mean):
+            sums[column].append(mean)
+    found = [sum(one) / len(one) if one else None for one in sums]
+    return _joined(found, len(history.points))
+
+
+def _joined(found: list[float | None], points: int) -> list[float | None]:
+    """Fewer points than columns: each point reaches to the next; a longer gap stays a gap."""
+    reach = max(1, math.ceil(len(found) / max(points, 1))) + 1
+    out, last, since = [], None, reach
+    for value in found:
+        last, since = (value, 0) if value is not None else (last, since + 1)
+        out.append(last if since < reach else None)
+    return out
+
+
+def _top(name: str, most: float) -> float:
+    """The top of the scale: all of a share, else a round number above the largest value."""
+    if is_share(name) and most <= 1:
+        return 1.0
+    if most <= 0:
+        return 1.0
+    if name.endswith(("_bytes", "_bytes_per_s")):
+        return float(2 ** math.ceil(math.log2(most)))
+    step = 10.0 ** math.floor(math.log10(most))
+    return next(step * factor for factor in (1, 2, 5, 10) if step * factor >= most)
+
+
+def _curve(columns: Sequence[float | None], rows: int, top: float, name: str) -> Lines:
+    out: Lines = []
+    for row in range(rows - 1, -1, -1):
+        drawn = "".join(" " if value is None else LEVELS[min(8, max(0, round((value / top * rows - row) * 8)))] for value in columns)
+        scale = value_of(name, top) if row == rows - 1 else value_of(name, 0.0) if row == 0 else ""
+        out.append(line(Span(padded(scale, SCALE - 1, right=True), "dim"), Span("│", "dim"), Span(drawn, "cool")))
+    return out
+
+
+def _axis(history: History, room: int) -> Lines:
+    drawn = ["─"] * room
+    spans: dict[int, str] = {}
+    for mark in history.marks:
+        column = int((mark.at - history.since) / max(history.until - history.since, 1e-9) * room)
+        if 0 <= column < room and mark.kind in MARKS:
+            drawn[column], spans[column] = MARKS[mark.kind]
+    parts = [Span(char, spans.get(column, "dim")) for column, char in enumerate(drawn)]
+    first, last = (_clock(at, history.until - history.since) for at in (history.since, history.until))
+    times = first + " " * max(1, room - len(first) - len(last)) + last
+    return [Line((Span(" " * (SCALE - 1)), Span("└", "dim"), *parts)), line(Span(" " * SCALE), span(times, "dim"))]
+
+
+def _clock(at: float, span_s: float) -> str:
+    return time.strftime("%H:%M" if span_s < 86_400 else "%a %H:%M", time.localtime(at))
+
+
+def _told(history: History, name: str, width: int) -> Lines:
+    out: Lines = []
+    for mark in sorted(history.marks, key=lambda one: -one.at)[:MOST_MARKS]:
+        if mark.kind in MARKS:
+            char, style = MARKS[mark.kind]
+            when = time.strftime("%a %H:%M:%S", time.localtime(mark.at))
+            out.append(
+                fitted(
+                    line(span(f"{char} ", style), span(f"{when}  ", "dim"), span(mark.text), span(_effect(history, mark, name), "strong")),
+                    width,
+                )
+            )
+    return out
+
+
+def _effect(history: History, mark: Mark, name: str) -> str:
+    """The means of the ten minutes before and after a change. No proof of a gain: other things happen, too."""
+    if mark.kind != "change":
+        return ""
+    before = [mean for at, mean, *_ in history.points if mark.at - SIDE_S <= at < mark.at]
+    after = [mean for at, mean, *_ in history.points if mark.at <= at <= mark.at + SIDE_S]
+    if not before or not after:
+        return ""
+    return f"  before {value_of(name, sum(before) / len(before))}, after {value_of(name, sum(after) / len(after))}"
+
+
+_SHARES = (
+    "busy",
+    "user",
+    "system",
+    "iowait",
+    "irq",
+    "steal",
+    "avg10",
+    "utilization",
+    "active",
+    "occupancy",
+    "_run",
+    "_wait",
+    ".wait",
+    "blocked",
+)
+
+
+def is_share(name: str) -> bool:
+    """Whether a series is a share from 0 to 1, by the names that `sysperf.agent.meters` gives."""
+    return name.endswith(_SHARES)
+
+
+def value_of(name: str, value: float) -> str:
+    """A value with its unit, from the name of the series."""
+    last = name.rpartition(".")[2]
+    if last.endswith("_bytes"):
+        return size(round(value))
+    if last.endswith("_bytes_per_s"):
+        return f"{size(round(value))}/s"
+    if is_share(name):
+        return f"{value * 100:.0f} %"
+    for suffix, unit in (("_watts", " W"), ("_mhz", " MHz"), ("celsius", " °C"), ("_per_s", "/s"), ("_s", " s")):
+        if last.endswith(suffix):
+            return f"{value:.4g}{unit}"
+    return f"{value:.4g}"

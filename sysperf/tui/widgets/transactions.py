@@ -1,0 +1,68 @@
+"""What sysperf changed: a line each transaction, and one in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sysperf.model.text import neutral
+from sysperf.report import changes
+from sysperf.report.machine import look
+from sysperf.tui.acting import Made
+from sysperf.tui.widgets import ansi
+from sysperf.tui.widgets.line import Lines, Span, fitted, line, padded, paragraph, span
+
+STATES = {
+    "open": ("interrupted", "warning"),
+    "applied": ("in force", "good"),
+    "rolled-back": ("rolled back", "dim"),
+    "undone": ("undone", "dim"),
+    "partly-undone": ("partly undone", "warning"),
+    "damaged": ("damaged", "warning"),
+}
+NONE = "sysperf has changed nothing here."
+
+
+def draw(made: Sequence[Made], width: int) -> Lines:
+    """The newest first."""
+    return [_row(one, width) for one in made] if made else paragraph(NONE, width)
+
+
+def _row(made: Made, width: int) -> Any:
+    one = made.transaction
+    told, style = STATES[one.state]
+    held = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in made.standings) else ""
+    left = f"  {changes.duration(made.left_s)} left" if made.left_s is not None and one.live else ""
+    number = changes.count([step.change for step in one.steps])
+    parts = (
+        Span(padded(f"#{one.number}", 6), "strong"), Span(padded(told, 14), style), span(f"{neutral(one.taken_at, 20)}  ", "dim"),
+        span(neutral(one.why, 80)), span(f"  {number}", "dim"),
+        span(left, "info"), span(held, "warning"),
+    )  # fmt: skip
+    return fitted(line(*parts, key=(made.folder, one.number)), width)
+
+
+def detail(made: Made | None, width: int) -> Lines:
+    """Each value before and after, for which finding, and whether it still holds."""
+    if made is None:
+        return []
+    left = {made.transaction.number: made.left_s} if made.left_s is not None else {}
+    told = changes.transactions([(made.transaction, made.standings)], left, color=True, width=width)
+    return ansi.folded_lines(told, width)
+
+
+def elsewhere(made: Sequence[Any], width: int) -> Lines:
+    """The changes of another machine, as its agent tells them."""
+    out: Lines = []
+    for one in made:
+        told, style = STATES.get(str(look(one, "state")), ("?", ""))
+        out.append(line(Span(padded(f"#{look(one, 'number')}", 6), "strong"), Span(padded(told, 14), style),
+                        span(f"{look(one, 'taken_at')}  ", "dim"), span(str(look(one, "why") or ""))))  # fmt: skip
+        for step in look(one, "steps") or ():
+            out.append(
+                line(
+                    Span(" " * 6),
+                    span(f"{look(step, 'change', 'target')}: {look(step, 'change', 'before')} → {look(step, 'change', 'after')}", "dim"),
+                )
+            )
+    return [fitted(one, width) for one in out] or paragraph(NONE, width)

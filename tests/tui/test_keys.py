@@ -1,0 +1,511 @@
+"""What keys and clicks do, on recorded machines and on a machine made of files that can be changed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+from textual.widgets import Input
+
+from sysperf.changing import Changer
+from sysperf.host import Host
+from sysperf.model.change import Setting
+from sysperf.model.errors import SysperfError
+from sysperf.model.outcome import Outcome, Remedy, Rewrap
+from sysperf.tui import waive
+from sysperf.tui.app import Dashboard
+from sysperf.tui.doors import Doors
+from sysperf.tui.screens.dialogs import Question, Reading, Writing
+from sysperf.tui.screens.findings import Findings
+from sysperf.tui.screens.overview import Overview
+from sysperf.tui.screens.processes import Processes
+from sysperf.tui.screens.topology import Topology
+from sysperf.tui.source import Facts, Meters, Problem
+from sysperf.tui.widgets.pane import Pane
+from tests.fix.kernel import SWAPPINESS, Kernel, Machine
+from tests.report import reports
+from tests.tui.conftest import dashboard, screen_text, settled
+from tests.tui.machines import START, Still, box, few_workers, laptop, news, rule, server
+
+Do = Callable[[Dashboard, Any], Awaitable[None]]
+
+
+def drive(app: Dashboard, do: Do, size: tuple[int, int] = (120, 40)) -> None:
+    """Run the dashboard, do this with it, and end it."""
+
+    async def run() -> None:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settled(pilot)
+            await do(app, pilot)
+
+    asyncio.run(run())
+
+
+async def press(pilot: Any, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+def notices(app: Dashboard) -> str:
+    """What was said in notices."""
+    return " ".join(one.message for one in app._notifications)
+
+
+def pane(app: Dashboard, name: str) -> Pane:
+    return app.screen.query_one(f"#{name}", Pane)
+
+
+# ---------------------------------------------------------------------- moving around
+
+
+def test_screens_by_key_click_and_palette() -> None:
+    """Numbers, a click on a tab, and the command palette lead to the same screens."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "2")
+        assert isinstance(app.screen, Findings)
+        await pilot.click("Tabs", offset=(31, 0))
+        await settled(pilot)
+        assert isinstance(app.screen, Processes)
+        await press(pilot, "ctrl+p", *"show topology", "enter", "enter")
+        assert isinstance(app.screen, Topology)
+        await press(pilot, "1")
+        assert isinstance(app.screen, Overview)
+
+    drive(dashboard(server()), do)
+
+
+def test_a_finding_opens_from_the_meter_that_shows_it() -> None:
+    """Enter on the overview's selected line shows that finding in full."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "j", "enter")
+        assert isinstance(app.screen, Findings)
+        assert app.screen.chosen is not None
+        assert app.screen.chosen.rule == "mem.thp-never"
+
+    drive(dashboard(server()), do)
+
+
+def test_the_list_moves_by_arrows_and_by_vim_keys() -> None:
+    """j, k, g, G, arrows and the mouse select, and the detail follows."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        screen = app.screen
+        assert isinstance(screen, Findings)
+        rules = []
+        for key in ("j", "down", "k", "up", "G", "g"):
+            await press(pilot, key)
+            assert screen.chosen is not None
+            rules.append(screen.chosen.rule)
+        assert rules == [
+            "numa.balancing-on", "dataloader.workers-few", "numa.balancing-on", "gpu.link-narrow", "mem.thp-never", "gpu.link-narrow",
+        ]  # fmt: skip
+        await pilot.click("#list", offset=(4, 2))
+        await settled(pilot)
+        assert "4 workers for 48 CPUs" in "\n".join(line.text for line in pane(app, "detail").lines)
+
+    drive(started(server(), "findings"), do)
+
+
+def started(report: Any, first: str, doors: Doors | None = None) -> Dashboard:
+    app = dashboard(report, doors=doors)
+    app._first = first
+    return app
+
+
+def test_filter_order_and_unknowns() -> None:
+    """`/` narrows while it is typed, Esc shows all again; `o` changes the order, `x` adds what could not be checked."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        def shown() -> list[str]:
+            return [str(line.key) for line in pane(app, "list").lines]
+
+        everything = shown()
+        await press(pilot, "slash", *"numa")
+        assert shown() == ["0f3c9a44d1e2b7a6"] or len(shown()) == 1
+        await press(pilot, "enter")
+        assert app.screen.focused is pane(app, "list")
+        await press(pilot, "escape")
+        assert shown() == everything
+        await press(pilot, "o")
+        assert shown() != everything
+        assert sorted(shown()) == sorted(everything)
+        await press(pilot, "x")
+        assert len(shown()) == len(everything) + 3
+        await press(pilot, "G")
+        assert "only read with --deep" in screen_text(app) or "Permission denied" in screen_text(app)
+
+    drive(started(server(), "findings"), do)
+
+
+def test_help_lists_the_keys_of_its_screen() -> None:
+    """`?` opens the help, Esc closes it; `q` closes a dialog before it ends the dashboard."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "question_mark")
+        assert isinstance(app.screen, Reading)
+        assert "make the change, after a question" in screen_text(app)
+        await press(pilot, "q")
+        assert isinstance(app.screen, Findings)
+        await press(pilot, "q")
+        assert app._exit
+
+    drive(started(server(), "findings"), do)
+
+
+def test_resizing_draws_anew() -> None:
+    """From one column to two and back, with nothing lost."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        narrow = screen_text(app)
+        assert max(map(len, narrow.splitlines())) <= 80
+        await pilot.resize_terminal(160, 50)
+        await settled(pilot)
+        assert "4 of 16 lanes" in screen_text(app)
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert screen_text(app) == narrow
+        await pilot.resize_terminal(20, 5)
+        await settled(pilot)
+        assert app._exception is None
+
+    drive(started(server(), "findings"), do)
+
+
+def test_a_picture_is_saved_and_themes_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`s` writes an SVG in the working directory; another theme draws the same text."""
+    monkeypatch.chdir(tmp_path)
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        before = screen_text(app)
+        await press(pilot, "s")
+        (picture,) = tmp_path.glob("sysperf-*.svg")  # noqa: ASYNC240 - a test may wait
+        assert picture.read_text().startswith("<svg")
+        for theme in ("textual-light", "ansi-dark", "nord"):
+            if theme in app.available_themes:
+                app.theme = theme
+                await settled(pilot)
+        app.clear_notifications()
+        await settled(pilot)
+        assert screen_text(app) == before
+
+    drive(dashboard(server()), do)
+
+
+def test_no_color_shows_severity_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NO_COLOR nothing is coloured, and marks still tell severities apart."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        styles = [segment.style for strip in app.screen._compositor.render_strips() for segment in strip if segment.style]
+        shown = {colour.triplet for style in styles for colour in (style.color, style.bgcolor) if colour and colour.triplet}
+        assert shown
+        assert all(max(colour) - min(colour) <= 2 for colour in shown)
+        assert "✗ gpu.link-narrow" in screen_text(app)
+
+    drive(started(server(), "findings"), do)
+
+
+# ---------------------------------------------------------------------- acting
+
+
+def swappiness(number: int = 60) -> Outcome:
+    """A finding that sysperf can fix."""
+    fix = Remedy(
+        "sysctl", "set vm.swappiness to 10", "safe", command="sudo sysctl -w vm.swappiness=10", undo=f"sudo sysctl -w vm.swappiness={number}",
+        setting=Setting("vm.swappiness", "10"),
+    )  # fmt: skip
+    return Outcome(
+        "mem.swappiness-high", "finding", "warning", "host", "Swappiness is high", message=f"vm.swappiness is {number}.", why="It swaps early.",
+        fixes=(fix,), fingerprint="swappiness",
+    )  # fmt: skip
+
+
+def acting(made: Machine, source: Still, **more: Any) -> Doors:
+    return Doors(source, rule, lambda: Changer(made.host, str(made.folder / "state")), **more)
+
+
+def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) -> None:
+    """p shows the diff and changes nothing; a asks, Enter is a no, y applies and it is read back; u takes it back after a question."""
+    report = reports.report(swappiness())
+    source = Still(news(report))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "p")
+        assert isinstance(app.screen, Reading)
+        assert "- 60" in screen_text(app)
+        assert "+ 10" in screen_text(app)
+        assert value(made) == "60"
+        await press(pilot, "escape", "a")
+        assert isinstance(app.screen, Question)
+        await press(pilot, "enter")
+        assert value(made) == "60"
+        await press(pilot, "a", "y")
+        assert value(made) == "10"
+        assert "1 setting changed and read back" in screen_text(app)
+        assert source.looked == 1
+        await press(pilot, "escape")
+        assert pane(app, "list").lines[0].text.startswith("✓ mem.swappiness-high")
+        await press(pilot, "6")
+        assert "#1    in force" in screen_text(app)
+        assert "holds" in screen_text(app)
+        await press(pilot, "2", "u")
+        assert isinstance(app.screen, Question)
+        await press(pilot, "y")
+        assert value(made) == "60"
+        assert "back to 60" in screen_text(app)
+        await press(pilot, "escape", "6")
+        assert "#1    undone" in screen_text(app)
+        await press(pilot, "u")
+        assert "nothing to take back" in notices(app)
+
+    drive(started(report, "findings", acting(made, source)), do)
+
+
+def value(made: Machine) -> str:
+    return (made.folder / f"root{SWAPPINESS}").read_text().strip()
+
+
+def test_undo_from_the_list_of_changes(made: Machine) -> None:
+    """The changes screen undoes the selected transaction."""
+    changer = Changer(made.host, str(made.folder / "state"))
+    from sysperf import changing
+
+    changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "mem.swappiness-high")]), changing.request("test"))
+    source = Still(news(laptop()))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        assert "60 → 10" in screen_text(app)
+        await press(pilot, "u", "n")
+        assert value(made) == "10"
+        await press(pilot, "u", "y")
+        assert value(made) == "60"
+
+    drive(started(laptop(), "changes", acting(made, source)), do)
+
+
+def test_a_refused_change_is_told_and_rolled_back(made: Machine) -> None:
+    """What the kernel refuses is said in the dialog, and the finding is not marked as fixed."""
+    import errno
+
+    tree = made.host._tree
+    assert isinstance(tree, Kernel)
+    tree.refusing[SWAPPINESS] = errno.EPERM
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "a", "y")
+        assert "was rolled back" in screen_text(app)
+        assert not app.now.fixed
+
+    report = reports.report(swappiness())
+    drive(started(report, "findings", acting(made, Still(news(report)))), do)
+
+
+def test_nothing_is_changed_on_another_machine() -> None:
+    """A captured or remote machine: apply, undo and waive say so, and copying still works."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        for key in ("a", "p", "u"):
+            await press(pilot, key)
+            assert isinstance(app.screen, Findings)
+            assert "another machine" in notices(app)
+            app.clear_notifications()
+        await press(pilot, "w")
+        assert "waive it in the configuration there" in notices(app)
+        await press(pilot, "y")
+        assert app.clipboard == "sudo sysctl -w vm.swappiness=10"
+
+    drive(started(reports.report(swappiness()), "findings"), do)
+
+
+def test_copying_goes_through_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reaches the clipboard by OSC 52, which works over ssh and in tmux."""
+    written: list[str] = []
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        assert app._driver is not None
+        monkeypatch.setattr(app._driver, "write", written.append)
+        await press(pilot, "y")
+
+    drive(started(reports.report(swappiness()), "findings"), do)
+    assert f"\x1b]52;c;{base64.b64encode(b'sudo sysctl -w vm.swappiness=10').decode()}\a" in written
+
+
+def test_explain_shows_the_rule() -> None:
+    """e opens the rule's own text; a rule that nobody knows is an error that does not end anything."""
+
+    def absent(name: str) -> Any:
+        raise SysperfError(f"no rule {name}", "look again")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "e")
+        assert "Why it matters." in screen_text(app)
+        await press(pilot, "escape")
+        app.doors = app.screen.doors = Doors(app.doors.source, absent)  # type: ignore[attr-defined]
+        await press(pilot, "e")
+        assert "look again" in notices(app)
+
+    drive(started(server(), "findings"), do)
+
+
+def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
+    """w asks for a reason, writes the waiver behind what is there, and the finding is gone from the list."""
+    file = tmp_path / ".sysperf.toml"
+    file.write_text('fail_on = "error"')
+    report = reports.report(swappiness(), few_workers(7))
+    doors = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "w")
+        assert isinstance(app.screen, Writing)
+        await press(pilot, *"ok", "enter")
+        assert isinstance(app.screen, Writing)  # too short for a reason
+        app.screen.query_one(Input).value = 'it is "shared"\\'
+        await press(pilot, "enter")
+        app.clear_notifications()
+        await settled(pilot)
+        assert "1 finding" in screen_text(app)
+        assert "4 workers" in "".join(line.text for line in pane(app, "detail").lines)
+        await press(pilot, "w", "escape")
+
+    drive(started(report, "findings", doors), do)
+    assert tomli.loads(file.read_text()) == {"fail_on": "error", "waive": [{"rule": "mem.swappiness-high", "reason": 'it is "shared"\\'}]}
+
+
+# ---------------------------------------------------------------------- other screens
+
+
+def test_a_program_opens_with_the_wrap_that_would_have_been_right() -> None:
+    """Enter on a program shows its environment, threads and libraries; y copies the command; Esc closes."""
+    again = Rewrap(77, "sysperf wrap -- python train.py", ("OMP_NUM_THREADS=16",), ("omp.threads",))
+    doors = Doors(Still(news(box())), rule, rewrap=lambda _, pid: again if pid == 77 else None)
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "enter")
+        text = "\n".join(line.text for line in pane(app, "detail").lines)
+        assert "wrap would have set OMP_NUM_THREADS=16" in text
+        assert "NCCL_DEBUG=WARN" in text
+        assert "libcudnn" in text
+        await press(pilot, "y")
+        assert app.clipboard == "sysperf wrap -- python train.py"
+        await press(pilot, "escape")
+        assert not pane(app, "detail").display
+
+    drive(started(box(), "processes", doors), do)
+
+
+def test_a_program_that_ends_leaves_the_list() -> None:
+    """The row goes, the selection moves on, and open details say that it ended."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "enter")
+        app.take(Facts(laptop()))
+        await settled(pilot)
+        assert "No PyTorch program is running" in screen_text(app)
+        assert "has ended" in screen_text(app)
+
+    drive(started(box(), "processes"), do)
+
+
+def test_programs_are_filtered_and_ordered() -> None:
+    """By words of the command, and by what they use."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "o")
+        assert [line.key for line in pane(app, "rows").lines] == [4245, 4244, 4243, 4242]
+        await press(pilot, "slash", *"4244", "enter")
+        assert [line.key for line in pane(app, "rows").lines] == [4244]
+
+    drive(started(server(), "processes"), do)
+
+
+def test_the_map_marks_a_program() -> None:
+    """m marks its CPUs and tells its memory at each node; the source is asked for the load only while the map is open."""
+    source = Still(news(box()))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "m")
+        assert "program 6 GiB (67 %)" in screen_text(app)
+        await press(pilot, "m")
+        assert "program 6 GiB" not in screen_text(app)
+        await press(pilot, "1")
+        assert source.watched == [True, False]
+
+    drive(started(box(), "topology", Doors(source, rule)), do)
+
+
+def test_history_changes_its_span_and_series() -> None:
+    """] and [ change the time, the list the series."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        assert "cpu.busy  1 h" in screen_text(app)
+        await press(pilot, "right_square_bracket", "j")
+        assert "memory.dirty_bytes  6 h" in screen_text(app)
+        await press(pilot, "minus", "minus")
+        assert "memory.dirty_bytes  10 min" in screen_text(app)
+        await press(pilot, "slash", *"cpus", "enter")
+        assert "memory.dirty" not in screen_text(app)
+
+    drive(started(server(), "history", Doors(Still(news(server()), remembers=True), rule)), do)
+
+
+def test_a_problem_of_the_source_is_shown_and_goes() -> None:
+    """An agent that does not answer is told beside what is still known."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        app.take(Problem("no agent answers; trying again"))
+        await settled(pilot)
+        assert "! no agent answers" in screen_text(app)
+        app.take(Problem(""))
+        await settled(pilot)
+        assert "no agent answers" not in screen_text(app)
+
+    drive(dashboard(laptop()), do)
+
+
+def test_only_lines_that_changed_are_drawn() -> None:
+    """A sample in which one meter moved draws one line, not the screen."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        view = app.screen.query_one(Pane)
+        app.take(Meters(START + 1, {"cpu.busy": 0.42}))
+        await settled(pilot)
+        before = view.drawn
+        app.take(Meters(START + 2, {"cpu.busy": 0.99}))
+        await settled(pilot)
+        assert view.drawn - before == 1
+
+    drive(dashboard(laptop()), do)
+
+
+def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
+    """A folder that holds nothing is shown, too: everything is unknown, and nothing is an error."""
+    from sysperf import engine
+    from sysperf.agent.auditor import Terms
+    from sysperf.tui.sources.captured import Captured
+
+    (tmp_path / "proc").mkdir()
+    ruleset = engine.rules()
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        for _ in range(100):
+            if app.now.report is not None:
+                break
+            await asyncio.sleep(0.05)
+        for key in "1234567":
+            await press(pilot, key)
+            assert not [one.failure for one in app.screen.query(Pane) if one.failure]
+        await press(pilot, "1")
+        assert "Cannot tell" in screen_text(app)
+
+    source = Captured(Host(tmp_path), lambda: Terms(ruleset))
+    drive(Dashboard(Doors(source, rule)), do)

@@ -1,0 +1,227 @@
+"""Where facts and meters come from: an agent's socket, this process, a capture; and an agent that goes and comes back."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysperf import engine
+from sysperf.agent.auditor import Terms
+from sysperf.model.errors import UsageError
+from sysperf.model.record import plain
+from sysperf.tui import decode
+from sysperf.tui.now import Now
+from sysperf.tui.source import Changed, Facts, Load, Meters, News, Problem
+from sysperf.tui.sources import ssh
+from sysperf.tui.sources.agent import Agent
+from sysperf.tui.sources.here import Here
+from tests.agent.boards import PID, START, Table, eventually, serving
+from tests.report import reports
+
+
+class Ear:
+    """Keeps what a source tells."""
+
+    def __init__(self) -> None:
+        self.heard: list[News] = []
+        self.now = Now()
+
+    def __call__(self, news: News) -> None:
+        self.heard.append(news)
+        self.now.take(news)
+
+    def has(self, kind: Any) -> bool:
+        return any(isinstance(one, kind) for one in self.heard)
+
+
+def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
+    """Facts, active findings with since when they hold, meters and changes; then each sample as it comes."""
+    ear = Ear()
+    with serving(tmp_path) as running:
+        source = Agent(running.path)
+        source.start(ear)
+        assert eventually(lambda: ear.has(Changed) and ear.now.report is not None)
+        assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
+        assert ear.now.since[ear.now.findings()[0].fingerprint] == START
+        assert ear.now.fact("memory", "total_bytes") == 1 << 40
+        assert ear.now.meters["cpu.busy"] == running.table.figures["cpu.busy"]
+        assert eventually(lambda: running.server.clients > 0)
+        running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75, f"process.{PID}.cpu": 2.0}})
+        assert eventually(lambda: ear.now.meters.get("cpu.busy") == 0.75)
+        source.close()
+
+
+def test_an_agent_that_ends_is_missed_and_found_again(tmp_path: Path) -> None:
+    """What was known stays, with the problem beside it; when the agent is back, the problem is gone."""
+    ear = Ear()
+    with serving(tmp_path) as running:
+        source = Agent(running.path)
+        source.start(ear)
+        assert eventually(lambda: ear.now.report is not None)
+    assert eventually(lambda: "trying again" in ear.now.problem)
+    assert ear.now.findings()
+    with serving(tmp_path):
+        assert eventually(lambda: not ear.now.problem)
+        source.close()
+
+
+def test_history_has_points_and_marks(tmp_path: Path) -> None:
+    """The points of a series, and what happened in that time."""
+    table = Table()
+    now = time.time()
+    for second in range(60):
+        table.store.append(now - 60 + second, {"cpu.busy": second / 60})
+    table.store.flush()
+    table.store.event(now - 30, "change", "", "fixed \x1b[31m something")
+    with serving(tmp_path, table) as running:
+        source = Agent(running.path)
+        assert ("cpu.busy", "share of all CPUs' time that was used; waiting for disks is not use") in source.series()
+        # the server of these tests lives in the past: ask for all time
+        past = source.history("cpu.busy", START, 100)
+        assert past.points
+        assert [(mark.kind, mark.text) for mark in past.marks] == [("change", "fixed \\x1b[31m something")]
+
+
+def test_a_newer_agent_may_say_more() -> None:
+    """Fields that this version does not know are left out; a finding of another shape is left out as a whole."""
+    raw = plain(reports.balancing())
+    raw |= {"new": 1, "evidence": [{**one, "more": [1]} for one in raw["evidence"]]}
+    found = decode.outcome(raw)
+    assert found == reports.balancing()
+    assert decode.outcome({"rule": 3}) is None
+    assert decode.outcome("text") is None
+    assert decode.snapshot({"taken_at": "", "areas": {"cpu": {"facts": {"x": 1}, "later": 2}}, "later": 1}) is not None
+    assert decode.snapshot({"areas": 3}) is None
+
+
+def test_this_process_samples_by_itself() -> None:
+    """Without an agent: facts, findings with the count of checks, and rates from the second sample on."""
+    ear = Ear()
+    source = Here(lambda: Terms(engine.rules()), interval_s=0.2)
+    source.start(ear)
+    try:
+        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters, 30)
+        assert ear.now.counted
+        assert ear.now.report is not None
+        assert ear.now.report.tally.passed > 0
+        source.watch_cpus(on=True)
+        assert eventually(lambda: ear.has(Load))
+        source.watch_cpus(on=False)
+        looks = len([one for one in ear.heard if isinstance(one, Facts)])
+        source.look_again()
+        assert eventually(lambda: len([one for one in ear.heard if isinstance(one, Facts)]) > looks)
+    finally:
+        source.close()
+    assert eventually(lambda: not [one for one in threading.enumerate() if one.name in ("sysperf-meters", "sysperf-look", "sysperf-load")])
+
+
+def test_rules_that_are_wrong_are_a_problem_not_an_end() -> None:
+    """A mistake in a site's rule file is told on the screen, and meters go on."""
+
+    def load() -> Terms:
+        raise UsageError("rules/local.toml: wrong", "look there")
+
+    ear = Ear()
+    source = Here(load, interval_s=0.1)
+    source.start(ear)
+    try:
+        assert eventually(lambda: ear.now.problem == "rules/local.toml: wrong. look there" and ear.has(Meters))
+    finally:
+        source.close()
+
+
+# ---------------------------------------------------------------------- ssh
+
+
+FAKE_SSH = """\
+#!{python}
+import os, socket, sys, threading
+arguments = sys.argv[1:]
+mine, there = arguments[arguments.index("-L") + 1].split(":")
+assert arguments[-2] == "--", arguments
+if arguments[-1] == "nowhere":
+    sys.exit(255)
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(mine)
+listening.listen()
+def copy(a, b):
+    while data := a.recv(65536):
+        b.sendall(data)
+    try: b.shutdown(socket.SHUT_WR)
+    except OSError: pass
+while True:
+    near, _ = listening.accept()
+    far = socket.socket(socket.AF_UNIX)
+    try: far.connect(there)
+    except OSError:
+        near.close()
+        continue
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program called ssh that forwards sockets on this machine."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(FAKE_SSH.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+def test_another_machine_through_ssh(fake_ssh: Path, tmp_path: Path) -> None:
+    """ssh forwards the agent's socket into a folder of ours, and ends with us."""
+    ear = Ear()
+    with serving(tmp_path) as running, ssh.forwarded(f"ssh://me@gpu-7:2222{running.path}") as mine:
+        assert stat.S_IMODE(os.stat(os.path.dirname(mine)).st_mode) == 0o700
+        source = Agent(mine, name="me@gpu-7", local=False)
+        source.start(ear)
+        assert eventually(lambda: ear.now.report is not None)
+        source.close()
+    assert not os.path.exists(mine)
+
+
+def test_ssh_that_fails_says_so(fake_ssh: Path) -> None:
+    """Its own words stand above; ours say that it ended."""
+    with pytest.raises(UsageError, match="ended with code 255"), ssh.forwarded("ssh://nowhere"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ssh://-oProxyCommand=x",
+        "ssh://a b",
+        "ssh://",
+        "http://x",
+        "ssh://x:port",
+        "ssh://u:pw@x",
+        "ssh://x/a:b",
+        "ssh://x?y",
+        "ssh://-x@y",
+        "ssh://x;id",
+    ],
+)
+def test_addresses_that_ssh_would_misread_are_refused(address: str) -> None:
+    """No option, no command, no second path gets into ssh's command line."""
+    with pytest.raises(UsageError):
+        ssh.parse(address)
+
+
+def test_problems_are_news() -> None:
+    """An empty text says that all is well again."""
+    now = Now()
+    now.take(Problem("x"))
+    assert now.problem == "x"
+    now.take(Problem(""))
+    assert not now.problem
