@@ -34,13 +34,16 @@ class Wishes(NamedTuple):
 
 
 def wishes(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: bool = False) -> Wishes:
-    """The first fix of each finding that sysperf can apply: safe ones; with `caution`, or for rules named, cautious ones too."""
+    """The first fix of each finding that sysperf can apply: safe ones; with `caution`, or for rules named, cautious ones too.
+
+    What keeps users from each other is changed for rules that are named only.
+    """
     settings: list[Setting] = []
     manual: list[Manual] = []
     for outcome in outcomes:
         if outcome.state != "finding" or (named and outcome.rule not in named):
             continue
-        remedy = _first(outcome.fixes, caution=caution or outcome.rule in named)
+        remedy = _first(outcome.fixes, caution=caution, named=outcome.rule in named)
         if remedy and remedy.setting:
             wish = remedy.setting
             settings.append(Setting(wish.knob, wish.value, wish.item, outcome.rule))
@@ -49,14 +52,17 @@ def wishes(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: b
     return Wishes(tuple(settings), tuple(manual))
 
 
-def _first(fixes: Iterable[Remedy], *, caution: bool) -> Remedy | None:
-    allowed = ("safe", "caution") if caution else ("safe",)
-    return next((fix for fix in fixes if fix.setting and fix.safety in allowed and not fix.numerics), None)
+def _first(fixes: Iterable[Remedy], *, caution: bool, named: bool) -> Remedy | None:
+    allowed = ("safe", "caution") if caution or named else ("safe",)
+    usable = (fix for fix in fixes if fix.setting and fix.safety in allowed and not fix.numerics)
+    return next((fix for fix in usable if fix.setting and (named or not KNOBS[fix.setting.knob].guards)), None)
 
 
 def _why_not(outcome: Outcome) -> str:
     if any(fix.setting for fix in outcome.fixes):
-        return f"can affect other programs: `sysperf apply {outcome.rule}`, or --caution, includes it"
+        guards = any(fix.setting and KNOBS[fix.setting.knob].guards for fix in outcome.fixes)
+        what, how = ("keeps users from each other", "") if guards else ("can affect other programs", ", or --caution,")
+        return f"{what}: `sysperf apply {outcome.rule}`{how} includes it"
     fix = next(iter(outcome.fixes), None)
     if fix is None:
         return "there is nothing to set"

@@ -8,6 +8,7 @@ later, also after kill -9 and after a restart. What an administrator or another 
 exit codes:
   0  applied, or there was nothing to do
   2  the command line is wrong, or it was not confirmed
+  3  something that was named can not be done here; the plan says why
   4  a change was refused and everything was rolled back
 
 examples:
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     wished, planned = wishes(args, changer)
     if not planned.changes:
         show(args, wished, planned)
-        return Exit.CLEAN
+        return _code(args, planned)
     if not args.yes:
         show(args, wished, planned)
         if args.format == "json" or not sys.stdin.isatty():
@@ -95,7 +96,13 @@ def run(args: argparse.Namespace) -> int:
         color, width = command_line.wants_color(args), command_line.width()
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
         sys.stdout.write(f"{left}{changes.outcome(done, color=color, width=width)}")
-    return Exit.CLEAN if done.state == "applied" else Exit.ROLLED_BACK
+    return _code(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
+
+
+def _code(args: argparse.Namespace, planned: Plan) -> int:
+    """Whether all that was asked for by name was done, or was so already."""
+    left = (args.set or args.rule) and any(not one.already for one in planned.skipped)
+    return Exit.PARTIAL if left else Exit.CLEAN
 
 
 def wishes(args: argparse.Namespace, changer: Changer) -> tuple[Wishes, Plan]:

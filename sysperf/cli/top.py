@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 30.0
 SAMPLES = 2
-"""Rates need two."""
+"""Rates need two; an agent has them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +55,13 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
     now, samples, end = Now(), 0, time.monotonic() + wait_s
     now.origin = source.name
     source.start(news.put)
-    while now.report is None or samples < (SAMPLES if source.live else 1):
+    needed = SAMPLES if source.live and not source.remembers else 1
+    while now.report is None or samples < needed:
         try:
             one = news.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:
             raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
-        samples += now.take(one) and (now.report is not None or not source.live)
+        samples += now.take(one) and (now.report is not None or needed == 1)
         if now.problem and now.report is None:
             raise UsageError(now.problem)
     return now

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -134,11 +135,19 @@ def _roll_back(host: Host, log: Log) -> None:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Signals that would end this process wait: half of the way back is the worst place to stop at."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    if threading.current_thread() is not threading.main_thread():  # Python's handlers run in the main thread only
+        yield
+        return
+    waiting: list[int] = []
+    # Blocking them would not do: a thread that does not block them (NVML's) would take them, and its handler would still run here.
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _ENDINGS}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for waited in dict.fromkeys(waiting):
+            signal.raise_signal(waited)
 
 
 def _said(error: Exception) -> str:

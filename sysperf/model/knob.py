@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.pattern import lazy
@@ -41,6 +41,8 @@ class Knob(Record):
     """The setting that is in force instead while this one reads 0; sysperf then leaves both alone."""
     partial: bool = False
     """The kernel may take a part of what is asked for."""
+    guards: bool = False
+    """It keeps users from each other: changed only for a finding or setting that is named."""
     held: bool = False
     """It holds only as long as a process keeps it."""
     note: str = ""
@@ -103,27 +105,26 @@ def _is_list(value: str) -> bool:
 
 
 _SYSCTL = "https://docs.kernel.org/admin-guide/sysctl/"
+_LSM = "https://docs.kernel.org/admin-guide/LSM/"
 _THP = "https://docs.kernel.org/admin-guide/mm/transhuge.html"
 _PM = "https://docs.kernel.org/admin-guide/pm/"
 _BLOCK = "https://docs.kernel.org/admin-guide/abi-stable-files.html#abi-file-stable-sysfs-block"
 _MAN = "https://man7.org/linux/man-pages/"
 
 
-def _sysctl(key: str, doc: str, low: int, high: int, *, yields_to: str = "", partial: bool = False, note: str = "") -> Knob:
-    path = "/proc/sys/" + key.replace(".", "/")
-    return Knob(
-        name=key, path=path, source=_SYSCTL + doc, kind="sysctl", low=low, high=high, yields_to=yields_to, partial=partial, note=note
-    )
+def _sysctl(key: str, doc: str, low: int, high: int, *, source: str = _SYSCTL, **more: Any) -> Knob:
+    return Knob(name=key, path="/proc/sys/" + key.replace(".", "/"), source=source + doc, kind="sysctl", low=low, high=high, **more)
 
+
+_SHOWS = "lower shows more to every user: give it a lease"
+_READS = "lower lets users' processes read each other: give it a lease"
 
 SYSCTLS = {
     knob.name: knob
     for knob in (
         _sysctl("kernel.numa_balancing", "kernel.html#numa-balancing", 0, 3),
-        _sysctl(
-            "kernel.perf_event_paranoid", "kernel.html#perf-event-paranoid", -1, 4, note="lower shows more to every user: give it a lease"
-        ),
-        _sysctl("kernel.yama.ptrace_scope", "../LSM/Yama.html", 0, 2, note="lower lets users' processes read each other: give it a lease"),
+        _sysctl("kernel.perf_event_paranoid", "kernel.html#perf-event-paranoid", -1, 4, guards=True, note=_SHOWS),
+        _sysctl("kernel.yama.ptrace_scope", "Yama.html", 0, 2, source=_LSM, guards=True, note=_READS),
         _sysctl("vm.zone_reclaim_mode", "vm.html#zone-reclaim-mode", 0, 7),
         _sysctl("vm.swappiness", "vm.html#swappiness", 0, 200),
         _sysctl("vm.dirty_ratio", "vm.html#dirty-ratio", 1, 100, yields_to="vm.dirty_bytes"),

@@ -128,7 +128,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     """The plan says so; nothing is tried."""
     if os.geteuid() != 0:
         pytest.skip("to become another user needs root")
-    nobody = pwd.getpwnam("nobody").pw_uid
+    nobody, lower = pwd.getpwnam("nobody").pw_uid, os.nice(0) + 3
     script = f"""
     import ctypes, json, os, resource, subprocess, tempfile
     from sysperf.fix import plan, transaction
@@ -139,7 +139,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     os.setgid({nobody}); os.setuid({nobody})  # from here on the interpreter's own files may be out of reach
     host, own = Host(), os.getpid()
     reasons = [plan.plan(host, [Setting(*wish)]).skipped[0].reason for wish in (
-        ("process.nice", "5", "{victim.pid}"), ("process.nice", "5", str(own)), ("vm.swappiness", "61", ""))]
+        ("process.nice", "{lower}", "{victim.pid}"), ("process.nice", "{lower}", str(own)), ("vm.swappiness", "61", ""))]
     child = subprocess.Popen(["sleep", "60"])
     folder = tempfile.mkdtemp()
     done = transaction.apply(host, Journal(folder), plan.plan(host, [Setting("process.io_class", "idle", str(child.pid))]), asked())

@@ -301,7 +301,7 @@ def _lease() -> dict[str, Any]:
 def _killed_keeper() -> dict[str, Any]:
     """The process that would end the lease is killed."""
     before = values()
-    applied = here("apply", "--yes", "--lease", "4s", *sets(LEASED))
+    applied = here("apply", "--yes", "--lease", "5s", *sets(LEASED))
     lease = _changes()[-1]["transaction"]
     os.kill(lease["keeper"]["pid"], signal.SIGKILL)
     _until(lambda: not _alive(lease["keeper"]["pid"]))
@@ -355,6 +355,8 @@ def _findings() -> dict[str, Any]:
     seen["after named"] = different(before, values())
     seen["pages"] = pages(pid)
     seen["caution"] = here("apply", "--yes", "--caution")
+    seen["after caution"] = _found()
+    seen["security"] = here("apply", "--yes", "perf.paranoid")
     seen["second"] = _found()
     seen["undone"] = here("undo", "--all")
     seen["third"] = _found()

@@ -158,7 +158,7 @@ def test_a_lease_ends_although_its_process_was_killed(seen: Seen) -> None:
 # ---------------------------------------------------------------------- findings
 
 
-FOUND = {"numa.balancing-on", "numa.zone-reclaim", "numa.pages-remote"}
+FOUND = {"numa.balancing-on", "numa.zone-reclaim", "numa.pages-remote", "perf.paranoid"}
 
 
 def test_a_fix_that_can_affect_others_is_left_to_a_person(seen: Seen) -> None:
@@ -180,9 +180,11 @@ def test_what_is_named_is_fixed(seen: Seen) -> None:
 
 
 def test_a_finding_that_is_fixed_is_gone_and_comes_back_with_undo(seen: Seen) -> None:
-    """Two were fixed by their names, the third with --caution."""
+    """Two were fixed by their names, one with --caution, and what keeps users from each other by its name, too."""
     findings = seen["findings"]
     ok(findings["caution"])
+    assert "perf.paranoid" in findings["after caution"]
+    ok(findings["security"])
     assert findings["first"].keys() - findings["second"].keys() == FOUND
     ok(findings["undone"])
     assert findings["third"] == findings["first"]

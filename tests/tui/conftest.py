@@ -44,7 +44,8 @@ def screen_text(app: Dashboard) -> str:
 
 async def settled(pilot: Any) -> None:
     """Until messages, threads and layouts are done."""
-    for _ in range(3):
+    await pilot.pause()
+    if any(not worker.is_finished for worker in pilot.app.workers):
         await pilot.app.workers.wait_for_complete()
         await pilot.pause()
 

@@ -30,7 +30,7 @@ from sysperf.tui.widgets.pane import Pane
 from tests.fix.kernel import SWAPPINESS, Kernel, Machine
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
-from tests.tui.machines import START, Still, box, few_workers, laptop, news, rule, server
+from tests.tui.machines import START, Still, box, laptop, news, rule, server
 
 Do = Callable[[Dashboard, Any], Awaitable[None]]
 
@@ -361,7 +361,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
     """w asks for a reason, writes the waiver behind what is there, and the finding is gone from the list."""
     file = tmp_path / ".sysperf.toml"
     file.write_text('fail_on = "error"')
-    report = reports.report(swappiness(), few_workers(7))
+    report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
     doors = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
@@ -374,7 +374,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
         app.clear_notifications()
         await settled(pilot)
         assert "1 finding" in screen_text(app)
-        assert "4 workers" in "".join(line.text for line in pane(app, "detail").lines)
+        assert "Too many threads" in "".join(line.text for line in pane(app, "detail").lines)
         await press(pilot, "w", "escape")
 
     drive(started(report, "findings", doors), do)

@@ -16,10 +16,10 @@ REASONS = {
     # why clocks are not at their highest, in words; what is no news is left out
     "application-clocks": "application clocks",
     "sw-power-cap": "power limit",
-    "hw-slowdown": "hardware slowdown",
+    "hw-slowdown": "hardware",
     "sync-boost": "sync boost",
     "sw-thermal": "heat",
-    "hw-thermal": "heat (hardware)",
+    "hw-thermal": "heat (sensor)",
     "hw-power-brake": "power brake",
     "display": "display",
 }

@@ -34,7 +34,7 @@ def draw(now: Now, width: int, marked: Any = None) -> Lines:
     shown: set[int] = set()
     for index, package in enumerate(_packages(now, online)):
         inside = [node for node in nodes if (cpus(look(node, "cpus")) or CpuSet()) & package]
-        out.append(_socket(now, index, package))
+        out.append(fitted(_socket(now, index, package), width))
         for node in inside:
             if look(node, "id") in shown:
                 continue

@@ -34,7 +34,9 @@ def counts(now: Now, width: int) -> Line:
     groups = words.by_severity(now.findings())
     unknown = report.tally.unknown if report and now.counted else 0
     suppressed = len(now.waived) + (report.tally.suppressed if report and now.counted else 0)
-    told = [(MARKS[severity], len(groups.get(severity, ())), severity, severity) for severity in SEVERITIES]
+    told: list[tuple[str, int, str, str]] = [
+        (MARKS[severity], len(groups.get(severity, ())), severity, severity) for severity in SEVERITIES
+    ]
     told += [("?", unknown, "unknown", "unknown")] if unknown else []
     told += [("~", suppressed, "suppressed", "dim")] if suppressed else []
     parts: list[Span] = []

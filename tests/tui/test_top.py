@@ -1,0 +1,80 @@
+"""`sysperf top --once`: what the dashboard shows, for scripts; and what `sysperf` and `sysperf tui` do without a terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sysperf.cli import top
+from sysperf.model.errors import UsageError
+from tests.agent.boards import serving
+from tests.tui.machines import Still, laptop, news
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, with nothing to read and no terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "sysperf", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_once_prints_meters_and_findings() -> None:
+    """This machine as text: rates are there, since two samples are taken, and nothing is coloured in a pipe."""
+    done = run("top", "--once", "--no-agent")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "memory   " in done.stdout
+    assert "cpu      " in done.stdout
+    assert "not measured" not in done.stdout.split("network")[0].split("cpu      ")[1].split("\n")[0]
+
+
+def test_once_as_json_asks_the_agent(tmp_path: Path) -> None:
+    """Meters, programs and findings of the agent's, as one JSON object."""
+    with serving(tmp_path) as running:
+        done = run("top", "--once", "--json", "--connect", running.path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["schema"] == 1
+    assert data["meters"]["cpu.busy"] == 0.25
+    assert [one["rule"] for one in data["findings"]] == ["numa.balancing-on"]
+
+
+def test_a_source_that_says_nothing_is_an_error() -> None:
+    """Not an empty report, and not a wait without end."""
+    with pytest.raises(UsageError, match="nothing came"):
+        top.gathered(Still([]), wait_s=0.05)
+
+
+def test_a_captured_machine_needs_one_sample() -> None:
+    """A machine that stands still has no rates to wait for."""
+    source = Still(news(laptop()))
+    source.live = False
+    assert top.gathered(source, wait_s=1).report is not None
+
+
+def test_without_a_terminal_there_is_no_dashboard() -> None:
+    """`sysperf tui` says what to use instead; bare `sysperf` prints the help; --json alone is a mistake."""
+    done = run("tui")
+    assert (done.returncode, "needs a terminal" in done.stderr) == (2, True)
+    assert "usage: sysperf" in run().stdout
+    assert run("top", "--json").returncode == 2
+    assert run("tui", "--connect", "ssh://-oX", "--root", "x").returncode == 2
+
+
+def test_only_the_dashboard_pays_for_textual() -> None:
+    """`top --once` draws the same lines without importing Textual or rich."""
+    code = "import sys; from sysperf.cli import main; main(['top', '--once', '--no-agent']); print([m for m in sys.modules if m.split('.')[0] in ('textual', 'rich')])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "[]"
