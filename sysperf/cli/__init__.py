@@ -45,6 +45,7 @@ commands:
 {commands}
 
 start with:
+  sysperf                          the dashboard, on a terminal
   sysperf audit                    what is wrong with this machine
   sudo sysperf audit               the same, with what only root can read
   sysperf plan                     what `sysperf apply` would change

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from sysperf.model.outcome import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
+    from sysperf.tui.app import Dashboard
     from sysperf.tui.doors import Doors
     from sysperf.tui.source import Source
+
+M_ARENA_MAX = -8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,22 +65,55 @@ def run(args: argparse.Namespace) -> int:
         return _serve(args)
     if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the dashboard needs a terminal", "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
-    with source(args) as found:
-        return show(args, found)
+    _prepare()
+    with contextlib.ExitStack() as stack:
+        with _without_ssl():
+            found = stack.enter_context(source(args))
+            make = _imported()
+        app = make(doors(args, found), theme=args.theme)
+        app.run()
+        _settled()
+        if app.failure is not None:
+            raise app.failure
+        return app.return_code or Exit.CLEAN
 
 
-def show(args: argparse.Namespace, found: Source) -> int:
-    """Run the dashboard on this source."""
-    import gc  # noqa: PLC0415 - as below
+def _prepare() -> None:
+    """A long run collects garbage, and its threads share one heap: each of their own would cost 1 to 2 MB."""
+    import ctypes  # noqa: PLC0415 - for the dashboard only
+    import gc  # noqa: PLC0415
 
     gc.enable()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+@contextlib.contextmanager
+def _without_ssl() -> Iterator[None]:
+    """asyncio and http import ssl where it is there, and 5 MB of OpenSSL with it."""
+    absent = "ssl" not in sys.modules
+    if absent:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["ssl"]
+
+
+def _settled() -> None:
+    """A change that is being made is finished first."""
+    from sysperf.tui import acting  # noqa: PLC0415 - the dashboard has it
+
+    acting.finished()
+
+
+def _imported() -> type[Dashboard]:
     try:
         from sysperf.tui.app import Dashboard  # noqa: PLC0415 - Textual costs 200 ms, which no other command pays
     except ImportError as error:
         raise UsageError(f"the dashboard needs Textual: {error}", "pip install textual") from None
-    app = Dashboard(doors(args, found), theme=args.theme)
-    app.run()
-    return app.return_code or Exit.CLEAN
+    return Dashboard
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -158,14 +194,15 @@ def terms(args: argparse.Namespace) -> Terms:
 def doors(args: argparse.Namespace, found: Source) -> Doors:
     """What the dashboard may do: changes only on this machine."""
     from sysperf.tui import waive  # noqa: PLC0415 - as above
-    from sysperf.tui.doors import Doors  # noqa: PLC0415
+    from sysperf.tui.doors import READ_ONLY, Doors  # noqa: PLC0415
 
-    if not found.local or args.read_only:
+    if not found.local:
         return Doors(found, lambda name: _rule(args, name))
     from sysperf.changing import Changer  # noqa: PLC0415
     from sysperf.fix.journal import ROOT_FOLDER  # noqa: PLC0415
 
-    return Doors(found, lambda name: _rule(args, name), Changer, (ROOT_FOLDER,), waive.write, _rewrap)
+    refusal = READ_ONLY if args.read_only else ""
+    return Doors(found, lambda name: _rule(args, name), Changer, (ROOT_FOLDER,), waive.write, _rewrap, refusal)
 
 
 def _rule(args: argparse.Namespace, name: str) -> Rule:

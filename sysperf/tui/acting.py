@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from sysperf.model.outcome import Outcome
 from sysperf.report import changes
 from sysperf.tui.doors import Doors
 
-ELSEWHERE = "This is another machine: copy the command with y and run it there."
+_turn = threading.Lock()
+"""Held while something is changed: the dashboard does not end in the middle of it."""
 
 
 class Made(NamedTuple):
@@ -45,7 +47,7 @@ class Proposal(NamedTuple):
 def propose(doors: Doors, outcome: Outcome) -> Proposal:
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
     if doors.changer is None:
-        raise UsageError(ELSEWHERE)
+        raise UsageError(doors.refuses())
     wished = changing.wishes([outcome], [outcome.rule])
     if wished.manual:
         return Proposal(Plan(), f"Left to you: {wished.manual[0].reason}")
@@ -60,9 +62,10 @@ def propose(doors: Doors, outcome: Outcome) -> Proposal:
 
 def apply(doors: Doors, outcome: Outcome, planned: Plan) -> Transaction:
     """Do it. Raises SysperfError."""
-    if doors.changer is None:
-        raise UsageError(ELSEWHERE)
-    return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)"))
+    if doors.changer is None or doors.refuses():
+        raise UsageError(doors.refuses())
+    with _turn:
+        return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)"))
 
 
 def outcome_text(done: Transaction, width: int) -> str:
@@ -73,9 +76,16 @@ def outcome_text(done: Transaction, width: int) -> str:
 def undo(doors: Doors, number: int, folder: str = "") -> list[Undone]:
     """Take a transaction back, of this user's own journal or the one in `folder`. Raises SysperfError."""
     changer = next((one for one in _changers(doors) if folder in ("", one.journal.folder)), None)
-    if changer is None:
-        raise UsageError(ELSEWHERE)
-    return changer.undo(number)
+    if changer is None or doors.refuses():
+        raise UsageError(doors.refuses())
+    with _turn:
+        return changer.undo(number)
+
+
+def finished() -> None:
+    """Wait until nothing is being changed."""
+    with _turn:
+        return
 
 
 def made(doors: Doors) -> list[Made]:
@@ -107,8 +117,8 @@ def _left(one: Transaction) -> float | None:
 
 def made_by(doors: Doors, rule: str) -> int | None:
     """The latest transaction in force that this rule asked for."""
-    if doors.changer is None:
-        raise UsageError(ELSEWHERE)
+    if doors.changer is None or doors.refuses():
+        raise UsageError(doors.refuses())
     made = [
         one.number for one in doors.changer().journal.transactions() if one.live and any(step.change.rule == rule for step in one.steps)
     ]

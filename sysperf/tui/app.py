@@ -57,6 +57,8 @@ class Dashboard(App[None]):
         self.now = Now()
         self.now.origin = doors.source.name
         self._first = first
+        self.failure: Exception | None = None
+        """The internal error that ended the dashboard, for whoever started it to tell."""
         if theme in self.available_themes:
             self.theme = theme
 
@@ -83,6 +85,15 @@ class Dashboard(App[None]):
     def _tell(self, news: News) -> None:
         """From any thread."""
         self.post_message(self.Told(news))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End on an internal error, and leave telling it to the command line: Textual would show all local variables."""
+        if self.is_headless:
+            super()._handle_exception(error)
+        else:
+            self.failure = self.failure or error
+            self._return_code = 1
+            self._close_messages_no_wait()
 
     # ------------------------------------------------------------------ news
 

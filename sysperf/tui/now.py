@@ -43,7 +43,10 @@ class Now:
         """Findings that were fixed from here: fingerprint to transaction, until the source looks again."""
         self.waived: dict[str, str] = {}
         """Findings that were waived from here: fingerprint to reason."""
+        self.derived: dict[tuple[str, int], float | None] = {}
+        """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
+        self._taken_at: float | None = None
 
     # ------------------------------------------------------------------ taking
 
@@ -69,8 +72,11 @@ class Now:
         """Facts and findings."""
         self.report, self.counted = report, counted
         self.since = dict(since or {})
+        self.derived.clear()
+        self._taken_at = _seconds(report.snapshot.taken_at)
         found = {one.fingerprint for one in report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in found}
+        self.waived = {name: reason for name, reason in self.waived.items() if name in found}
 
     def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
@@ -123,10 +129,10 @@ class Now:
 
     def age_s(self, process: Any) -> float | None:
         """How old a program is now: its age when it was read, and the time since."""
-        age, read_at = look(process, "age_s"), _seconds(self.snapshot.taken_at) if self.snapshot else None
-        if age is None or read_at is None or not self.at:
-            return age if isinstance(age, int | float) else None
-        return float(age + max(0.0, self.at - read_at))
+        age = look(process, "age_s")
+        if not isinstance(age, int | float):
+            return None
+        return float(age + max(0.0, self.at - self._taken_at)) if self._taken_at and self.at else float(age)
 
     def of_process(self, pid: int, name: str) -> float | None:
         return self.meters.get(f"process.{pid}.{name}")

@@ -17,6 +17,7 @@ from sysperf.host import Host
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome, Remedy, Rewrap
+from sysperf.tui import acting as changes_of
 from sysperf.tui import waive
 from sysperf.tui.app import Dashboard
 from sysperf.tui.doors import Doors
@@ -320,11 +321,34 @@ def test_nothing_is_changed_on_another_machine() -> None:
             assert "another machine" in notices(app)
             app.clear_notifications()
         await press(pilot, "w")
-        assert "waive it in the configuration there" in notices(app)
+        assert "a waiver is written in the configuration" in notices(app)
         await press(pilot, "y")
         assert app.clipboard == "sudo sysctl -w vm.swappiness=10"
 
     drive(started(reports.report(swappiness()), "findings"), do)
+
+
+def test_a_read_only_dashboard_previews_and_changes_nothing(made: Machine) -> None:
+    """The plan and the journal are shown; apply, undo and waive are refused, in the code that changes as well as on the screen."""
+    report = reports.report(swappiness())
+    doors = acting(made, Still(news(report)), waive=waive.write, refusal="This dashboard is read-only: no")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "p")
+        assert "+ 10" in screen_text(app)
+        await press(pilot, "escape")
+        for key in ("a", "u", "w"):
+            app.clear_notifications()
+            await press(pilot, key)
+            assert isinstance(app.screen, Findings)
+            assert "read-only" in notices(app)
+        await press(pilot, "6", "u")
+        assert "read-only" in notices(app)
+
+    drive(started(report, "findings", doors), do)
+    with pytest.raises(SysperfError, match="read-only"):
+        changes_of.apply(doors, swappiness(), changes_of.propose(doors, swappiness()).plan)
+    assert value(made) == "60"
 
 
 def test_copying_goes_through_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

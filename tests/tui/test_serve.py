@@ -143,3 +143,6 @@ async def look(browser: Browser, address: str) -> None:
     await browser.ask("Runtime.evaluate", expression="document.querySelector('textarea') && document.querySelector('textarea').focus()")
     await browser.press("2")
     await browser.hears("by cost")
+    browser.heard = b""
+    await browser.press("w")
+    await browser.hears("read-only")

@@ -18,8 +18,10 @@ from sysperf.tui.screens.dialogs import Question, Reading
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Changed
 from sysperf.tui.widgets import ansi, transactions
-from sysperf.tui.widgets.line import Lines, line, span
+from sysperf.tui.widgets.line import Lines, line, paragraph, span
 from sysperf.tui.widgets.pane import Pane
+
+UNKNOWN = "What was changed on this machine is not in its capture."
 
 
 class Changes(View):
@@ -53,7 +55,7 @@ class Changes(View):
 
     def _list(self, width: int, _: int) -> Lines:
         if self.doors.changer is None:
-            return transactions.elsewhere(self.now.changes, width)
+            return transactions.elsewhere(self.now.changes, width) if self.doors.source.remembers else paragraph(UNKNOWN, width, "unknown")
         return [line(span("reading …", "dim"))] if self._made is None else transactions.draw(self._made, width)
 
     def _detail(self, width: int, _: int) -> Lines:
@@ -84,7 +86,7 @@ class Changes(View):
         if self.doors.changer is not None:
             self._read()
 
-    @work(thread=True, exclusive=True, group="journal")
+    @work(thread=True, exit_on_error=False, exclusive=True, group="journal")
     def _read(self) -> None:
         try:
             made = acting.made(self.doors)
@@ -99,6 +101,9 @@ class Changes(View):
 
     def action_undo(self) -> None:
         one = self._chosen()
+        if self.doors.refuses():
+            self.say(self.doors.refuses(), "warning")
+            return
         if one is None:
             return
         if not one.transaction.live:
@@ -112,7 +117,7 @@ class Changes(View):
         title = f"Undo transaction {one.transaction.number}?"
         self.app.push_screen(Question(title, lambda width, _: transactions.detail(one, width)), answered)
 
-    @work(thread=True)
+    @work(thread=True, exit_on_error=False)
     def _undo(self, one: Made) -> None:
         try:
             taken = acting.undo(self.doors, one.transaction.number, one.folder)

@@ -167,7 +167,9 @@ class Findings(View):
                 f"Preview {one.rule}: nothing is changed", found.text, command))  # fmt: skip
 
     def action_apply(self) -> None:
-        if (one := self.chosen) is not None:
+        if self.doors.refuses():
+            self.say(self.doors.refuses(), "warning")
+        elif (one := self.chosen) is not None:
             self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._ask(one, found))
 
     def _ask(self, one: Outcome, found: acting.Proposal) -> None:
@@ -218,10 +220,11 @@ class Findings(View):
 
     def action_waive(self) -> None:
         one, waive = self.chosen, self.doors.waive
-        if one is None:
+        if waive is None or self.doors.refusal:
+            why = self.doors.refuses().partition(":")[0]
+            self.say(f"{why}: a waiver is written in the configuration (docs/configuration.md).", "warning")
             return
-        if waive is None:
-            self.say("This is another machine: waive it in the configuration there (docs/configuration.md).", "warning")
+        if one is None:
             return
 
         def written(reason: str | None) -> None:
@@ -233,6 +236,7 @@ class Findings(View):
 
     def _waived(self, one: Outcome, reason: str, file: str) -> None:
         self.now.waived[one.fingerprint] = reason
+        self.doors.source.look_again()
         self.redraw()
         self.say(f"Written to {file}. An agent reads its own configuration: put it there, too, where one runs.")
 
@@ -241,7 +245,7 @@ class Findings(View):
     def _read(self, title: str, told: Callable[[int], str], copy: str = "") -> None:
         self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(told(width), width), copy))
 
-    @work(thread=True)
+    @work(thread=True, exit_on_error=False)
     def _in_thread(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Ask in a thread, go on here: reading rules, journals and the helper may take long."""
         try:

@@ -96,7 +96,7 @@ class History(View):
 
     # ------------------------------------------------------------------ reading
 
-    @work(thread=True, exclusive=True, group="names")
+    @work(thread=True, exit_on_error=False, exclusive=True, group="names")
     def _read_names(self) -> None:
         try:
             names = self.doors.source.series()
@@ -109,7 +109,7 @@ class History(View):
         self._names = sorted(names, key=lambda one: (one[0].startswith(("process.", "agent.")), one[0]))
         self.redraw()
 
-    @work(thread=True, exclusive=True, group="past")
+    @work(thread=True, exit_on_error=False, exclusive=True, group="past")
     def _read(self, name: str, span_s: float) -> None:
         try:
             past = self.doors.source.history(name, span_s, POINTS)

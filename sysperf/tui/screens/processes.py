@@ -109,7 +109,7 @@ class Processes(View):
         self.call_after_refresh(pane.redraw)
         pane.scroll_home(animate=False, immediate=True)
 
-    @work(thread=True)
+    @work(thread=True, exit_on_error=False)
     def _look_up(self, pid: int) -> None:
         """The wrap command, in a thread: it reads the machine."""
         rewrap, snapshot = self.doors.rewrap, self.now.snapshot

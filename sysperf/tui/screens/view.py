@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, work
+from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Footer
+from textual.worker import Worker, WorkerState
 
 from sysperf.model.text import neutral
 from sysperf.report.terminal import cells, clip
@@ -107,10 +108,13 @@ class View(Screen[None]):
     def on_screen_resume(self) -> None:
         self.redraw()
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A thread that failed for a reason that nobody foresaw is told, and ends nothing else."""
+        if event.state == WorkerState.ERROR:
+            error = event.worker.error
+            self.say(f"internal error: {type(error).__name__}: {error}", "error")
+
     def say(self, text: str, severity: Any = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""
         shown = "\n".join(neutral(one) for one in text.split("\n")[:4])
         self.notify(shown, severity=severity, timeout=6, markup=False)
-
-
-__all__ = ["TABS", "Tabs", "View", "work"]

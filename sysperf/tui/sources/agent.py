@@ -92,6 +92,7 @@ class Agent:
 
     def _events(self, tell: Tell) -> None:
         refreshed = time.monotonic()
+        self._stale.set()  # what happened between the last question and this connection
         for kind, data in self._client.events():
             if self._stop.is_set():
                 return

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.agent.auditor import Auditor, Look, Terms
 from sysperf.agent.gpus import Gpus
@@ -19,7 +20,7 @@ from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
 LOOK_S = 1.0
-NO_GPU_S = 30.0
+AGAIN_S = 10.0
 
 
 class Here:
@@ -36,9 +37,9 @@ class Here:
         self._load = load
         self._interval_s = interval_s
         self._make = auditor or (lambda terms: Auditor(terms, Scanner(), Gpus()))
-        self._auditor: Auditor | None = None
         self._stop = threading.Event()
         self._soon = threading.Event()
+        self._again = threading.Event()
         self._load_of_cpus = CpuLoad()
         self._tell: Tell = lambda _: None
         self._pids: tuple[int, ...] = ()
@@ -57,14 +58,8 @@ class Here:
         self.watch_cpus(on=False)
 
     def look_again(self) -> None:
-        if self._auditor is not None:
-            self._auditor.hurry()
-        self._soon.set()
-
-    def use_new_terms(self) -> None:
-        """Rules or waivers changed."""
-        if self._auditor is not None:
-            self._auditor.renew(self._load())
+        """With rules and waivers as they are now."""
+        self._again.set()
         self._soon.set()
 
     def watch_cpus(self, *, on: bool) -> None:
@@ -82,25 +77,29 @@ class Here:
         system, programs = System(), Programs()
         due = time.monotonic()
         while not self._stop.is_set():
-            programs.watch(self._pids)
-            system.watch_groups(self._groups)
-            values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
-            tell(Meters(time.time(), values))
+            with _told(tell):
+                programs.watch(self._pids)
+                system.watch_groups(self._groups)
+                values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
+                tell(Meters(time.time(), values))
             due = max(due + self._interval_s, time.monotonic())
             self._stop.wait(due - time.monotonic())
         programs.close()
         system.close()
 
     def _look(self, tell: Tell) -> None:
-        try:
-            self._auditor = self._make(self._load())
-        except SysperfError as error:
-            tell(Problem(f"{error}. {error.hint}"))
-            return
+        auditor: Auditor | None = None
         while not self._stop.is_set():
-            if self._auditor.due():
-                self._saw(self._auditor, self._auditor.look(), tell)
-            self._soon.wait(LOOK_S)
+            with _told(tell):
+                if auditor is None:
+                    auditor = self._make(self._load())
+                elif self._again.is_set():
+                    auditor.renew(self._load())
+                    tell(Problem(""))
+                self._again.clear()
+                if auditor.due():
+                    self._saw(auditor, auditor.look(), tell)
+            self._soon.wait(LOOK_S if auditor else AGAIN_S)
             self._soon.clear()
 
     def _saw(self, auditor: Auditor, look: Look, tell: Tell) -> None:
@@ -110,12 +109,24 @@ class Here:
         self._facts_of_gpus = {name: value for name, value in meters_of(look.snapshot).items() if name.startswith("gpu.")}
         tell(Facts(report))
 
-    def _sample_gpus(self, _: Tell) -> None:
+    def _sample_gpus(self, tell: Tell) -> None:
         gpus = Gpus()
         while not self._stop.is_set():
-            self._of_gpus = gpus.sample() if self._facts_of_gpus else {}
+            with _told(tell):
+                self._of_gpus = gpus.sample() if self._facts_of_gpus else {}
             self._stop.wait(self._interval_s if self._facts_of_gpus else LOOK_S)
         gpus.close()
+
+
+@contextlib.contextmanager
+def _told(tell: Tell) -> Iterator[None]:
+    """What fails is a problem to show; the other threads go on, and this one tries again."""
+    try:
+        yield
+    except SysperfError as error:
+        tell(Problem(f"{error}. {error.hint}"))
+    except Exception as error:  # noqa: BLE001 - a thread that ends without a word would leave a screen that looks alive
+        tell(Problem(f"internal error: {type(error).__name__}: {error}"))
 
 
 def _pids(snapshot: Snapshot) -> Iterable[int]:

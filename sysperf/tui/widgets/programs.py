@@ -8,6 +8,7 @@ from typing import Any
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.pattern import lazy
+from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
 from sysperf.report import text
 from sysperf.report.machine import look
@@ -25,6 +26,7 @@ COLUMNS = (
     ("thr", 4, 70), ("work", 9, 60), ("allocator", 9, 100), ("local", 6, 80), ("memory", 9, 0), ("age", 8, 110), ("torch", 7, 140),
 )  # fmt: skip
 LEFT = ("allocator", "torch")
+_BLANK = Span(" ")
 ORDERS = ("start", "cpu", "gpu", "memory")
 
 
@@ -67,7 +69,8 @@ def draw(now: Now, programs: Sequence[Any], width: int) -> Lines:
     """A row each; where none runs, that is said."""
     if not programs:
         return _empty(now, width)
-    return [_row(now, one, width) for one in programs]
+    table = _Table(now, width)
+    return [table.row(one) for one in programs]
 
 
 def _empty(now: Now, width: int) -> Lines:
@@ -85,40 +88,62 @@ def _empty(now: Now, width: int) -> Lines:
     return out
 
 
-def _row(now: Now, one: Any, width: int) -> Line:
-    cells = _cells(now, one)
-    parts = [Span(padded(cells[name][0], wide, right=name not in LEFT), cells[name][1]) for name, wide in columns(now, width)]
-    found = findings_of(now, look(one, "pid"))
-    mark = span(f"{MARKS[found[0].severity]} ", found[0].severity) if found else Span("  ")
-    return fitted(line(*_spaced(parts), mark, span(program(one)), key=look(one, "pid")), width)
+class _Table:
+    """What all rows share: the columns, the numbers of GPUs, whose finding is whose, and what lies near which CPUs."""
 
+    def __init__(self, now: Now, width: int) -> None:
+        self._now, self._width = now, width
+        self._columns = columns(now, width)
+        self._numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in now.devices()}
+        self._marks: dict[int, Severity] = {}
+        for one in now.findings():
+            if match := _PID.search(one.subject):
+                self._marks.setdefault(int(match[1]), one.severity)
 
-def _cells(now: Now, one: Any) -> dict[str, tuple[str, str]]:
-    pid = look(one, "pid")
+    def row(self, one: Any) -> Line:
+        """One program."""
+        cells = self._cells(one)
+        parts: list[Span] = []
+        for name, wide in self._columns:
+            text, style = cells[name]
+            parts += [Span(padded(text, wide, right=name not in LEFT), style), _BLANK]
+        severity = self._marks.get(look(one, "pid"))
+        parts.append(Span(f"{MARKS[severity]} ", severity) if severity else Span("  "))
+        return fitted(Line((*parts, span(program(one))), look(one, "pid")), self._width)
 
-    def meter(name: str) -> float | None:
-        return now.of_process(pid, name)
+    def _cells(self, one: Any) -> dict[str, tuple[str, str]]:
+        now = self._now
+        prefix = f"process.{look(one, 'pid')}."
 
-    cpu, main, wait, busy = meter("cpu"), meter("main_run"), meter("main_wait"), meter("gpu_utilization")
-    memory, resident, threads = meter("gpu_memory_bytes"), _resident(now, one), meter("threads")
-    near = locality(now, one)
-    return {
-        "pid": (str(pid), ""),
-        "rank": (_rank(one), ""),
-        "GPU": (_gpus(now, one), ""),
-        "GPU %": ("" if busy is None else percent(busy), ""),
-        "GPU mem": ("" if memory is None else size(round(memory, -6)), ""),
-        "CPUs": ("?" if cpu is None else f"{cpu:.1f}", ""),
-        "main": ("?" if main is None else percent(main), ""),
-        "wait": ("?" if wait is None else percent(wait), "" if wait is None or wait < 0.05 else shade(0.7 + wait)),
-        "thr": (f"{threads:.0f}" if threads is not None else str(look(one, "threads") or "?"), ""),
-        "work": (_workers(now, one), ""),
-        "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
-        "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
-        "memory": ("?" if resident is None else size(round(resident)), ""),
-        "age": (age(now.age_s(one)), "dim"),
-        "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
-    }
+        def meter(name: str) -> float | None:
+            return now.meters.get(prefix + name)
+
+        cpu, main, wait, busy = meter("cpu"), meter("main_run"), meter("main_wait"), meter("gpu_utilization")
+        memory, resident, threads = meter("gpu_memory_bytes"), _resident(now, one), meter("threads")
+        near = locality(now, one)
+        return {
+            "pid": (str(look(one, "pid")), ""),
+            "rank": (_rank(one), ""),
+            "GPU": (self._gpus(one), ""),
+            "GPU %": ("" if busy is None else percent(busy), ""),
+            "GPU mem": ("" if memory is None else size(round(memory, -6)), ""),
+            "CPUs": ("?" if cpu is None else f"{cpu:.1f}", ""),
+            "main": ("?" if main is None else percent(main), ""),
+            "wait": ("?" if wait is None else percent(wait), "" if wait is None or wait < 0.05 else shade(0.7 + wait)),
+            "thr": (f"{threads:.0f}" if threads is not None else str(look(one, "threads") or "?"), ""),
+            "work": (_workers(now, one), ""),
+            "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
+            "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
+            "memory": ("?" if resident is None else size(round(resident)), ""),
+            "age": (age(now.age_s(one)), "dim"),
+            "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
+        }
+
+    def _gpus(self, one: Any) -> str:
+        addresses = look(one, "gpu_bus_ids")
+        if addresses is None:
+            return "?" if look(one, "cuda_used") else "-"
+        return ",".join(self._numbers.get(str(address).lower(), "?") for address in addresses) or "-"
 
 
 def _resident(now: Now, one: Any) -> float | None:
@@ -133,14 +158,6 @@ def _rank(one: Any) -> str:
     return str(rank) if isinstance(rank, int) and rank >= 0 and (size_of_world or 1) > 1 else "-"
 
 
-def _gpus(now: Now, one: Any) -> str:
-    addresses = look(one, "gpu_bus_ids")
-    if addresses is None:
-        return "?" if look(one, "cuda_used") else "-"
-    numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in now.devices()}
-    return ",".join(numbers.get(str(address).lower(), "?") for address in addresses) or "-"
-
-
 def _workers(now: Now, one: Any) -> str:
     """``8 (3.1)``: how many, and the CPUs that they use."""
     live = now.of_process(look(one, "pid"), "workers")
@@ -151,6 +168,13 @@ def _workers(now: Now, one: Any) -> str:
 
 def locality(now: Now, one: Any) -> float | None:
     """The share of its memory that lies on the nodes of the CPUs it may use; None on one node, or when unknown."""
+    name = ("locality", look(one, "pid"))
+    if name not in now.derived:
+        now.derived[name] = _locality(now, one)
+    return now.derived[name]
+
+
+def _locality(now: Now, one: Any) -> float | None:
     pages, nodes = look(one, "numa_pages"), now.fact("numa", "nodes") or ()
     allowed = cpus(look(one, "allowed"))
     if not pages or allowed is None or (now.fact("numa", "nodes_with_cpus") or 0) < 2:

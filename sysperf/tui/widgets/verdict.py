@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sysperf.model.rule import SEVERITIES
 from sysperf.report import words
 from sysperf.report.text import MARKS
@@ -16,6 +18,8 @@ def draw(now: Now, width: int) -> Lines:
     report = now.report
     if report is None:
         return [line(span("Looking at this machine …", "dim"))]
+    if now.waived:
+        report = msgspec.structs.replace(report, outcomes=tuple(one for one in report.outcomes if one.fingerprint not in now.waived))
     if now.counted or report.findings():
         out = paragraph(words.verdict(report), width, words.mood(report) if now.counted else _mood(now))
     else:

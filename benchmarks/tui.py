@@ -1,0 +1,231 @@
+"""What the dashboard costs: CPU and memory at 1 and 10 Hz on a recorded GPU server, first paint, and the time a key takes.
+
+    python benchmarks/tui.py [--seconds 30] [--sleepers 2000]
+
+Peers (nvitop, htop, glances, top) run the same way, in a pseudo-terminal of 120 x 40, where they are installed; nvitop
+refuses to start without NVML. Run it on an idle machine: it prints shares of one core, and ratios to the dashboard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+ROWS = 64
+
+SERVER = """
+import sys, time
+sys.path.insert(0, {root!r})
+from pathlib import Path
+import msgspec
+from tests.agent.boards import Table, serving
+from tests.tui import machines
+hertz, rows = float(sys.argv[2]), int(sys.argv[3])
+report = machines.server()
+area = report.snapshot.areas["process"]
+processes = [machines.process(10_000 + number, gpu_bus_ids=[machines.gpus.bus_id(number % 8)], cuda_used=True) for number in range(rows)]
+facts = {{"processes": processes, "scanned": rows, "unreadable": 0}}
+areas = {{**report.snapshot.areas, "process": msgspec.structs.replace(area, facts=facts)}}
+report = msgspec.structs.replace(report, snapshot=msgspec.structs.replace(report.snapshot, areas=areas))
+table = Table()
+table.shown, table.figures = report.snapshot, machines.meters(report)
+base = table.figures
+with serving(Path(sys.argv[1]), table) as running:
+    print("ready", flush=True)
+    number = 0
+    while True:
+        time.sleep(1 / hertz)
+        number += 1
+        moved = {{name: value * (0.7 + 0.3 * ((number * 7 + len(name)) % 11) / 11) for name, value in base.items()}}
+        running.call(running.events.publish, "sample", {{"at": time.time(), "meters": moved}})
+"""
+
+CROWD = """
+import os, sys, time
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+time.sleep(600)
+"""
+
+
+class Terminal:
+    """A program in a pseudo-terminal."""
+
+    def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
+        self.started = time.perf_counter()
+        self.pid, self.door = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", **(environment or {})})  # noqa: S606 - no shell
+        fcntl.ioctl(self.door, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+
+    def read_for(self, seconds: float) -> bytes:
+        """What it writes in this time."""
+        end, out = time.perf_counter() + seconds, b""
+        while (left := end - time.perf_counter()) > 0:
+            ready, _, _ = select.select([self.door], [], [], left)
+            if ready:
+                with contextlib.suppress(OSError):
+                    out += os.read(self.door, 1 << 16)
+        return out
+
+    def read_until(self, wanted: bytes, within_s: float = 30) -> float:
+        """Seconds since now until it has written this."""
+        start, out = time.perf_counter(), b""
+        while wanted not in out:
+            left = within_s - (time.perf_counter() - start)
+            ready, _, _ = select.select([self.door], [], [], max(0, left))
+            if not ready:
+                raise TimeoutError(f"{wanted!r} did not come: {out[-500:]!r}")
+            out += os.read(self.door, 1 << 16)
+        return time.perf_counter() - start
+
+    def cpu_s(self) -> float:
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / TICKS_PER_S
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+    def close(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(self.door)
+        os.waitpid(self.pid, 0)
+
+
+@contextlib.contextmanager
+def recorded(hertz: float) -> Iterator[str]:
+    """The socket of an agent that tells of eight GPUs and 64 programs."""
+    with tempfile.TemporaryDirectory(prefix="sysperf-bench-") as folder:
+        command = [sys.executable, "-c", SERVER.format(root=str(ROOT)), folder, str(hertz), str(ROWS)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            try:
+                yield f"{folder}/agent.sock"
+            finally:
+                server.terminate()
+
+
+def dashboard(*options: str) -> list[str]:
+    return [sys.executable, "-m", "sysperf", "tui", *options]
+
+
+def cost(terminal: Terminal, seconds: float) -> tuple[float, float]:
+    """(share of a core, MiB) while it runs."""
+    before = terminal.cpu_s()
+    terminal.read_for(seconds)
+    return (terminal.cpu_s() - before) / seconds, terminal.rss_bytes() / (1 << 20)
+
+
+def live(hertz: float, screen: str, seconds: float) -> tuple[float, float]:
+    with recorded(hertz) as path:
+        terminal = Terminal(dashboard("--connect", path))
+        try:
+            terminal.read_for(4)
+            os.write(terminal.door, screen.encode())
+            terminal.read_for(2)
+            return cost(terminal, seconds)
+        finally:
+            terminal.close()
+
+
+def first_paint(rounds: int = 5) -> tuple[float, float]:
+    """(seconds until the screen is drawn, until the facts of this machine are on it), medians."""
+    drawn, told = [], []
+    for _ in range(rounds):
+        terminal = Terminal(dashboard("--no-agent"))
+        try:
+            terminal.read_until(b"Overview")
+            drawn.append(time.perf_counter() - terminal.started)
+            terminal.read_until(b"Linux")
+            told.append(time.perf_counter() - terminal.started)
+        finally:
+            terminal.close()
+    return statistics.median(drawn), statistics.median(told)
+
+
+def key_times(sleepers: int, rounds: int = 40) -> list[float]:
+    """Seconds from a key to the other screen, while this machine is sampled with so many processes."""
+    crowd = subprocess.Popen([sys.executable, "-c", CROWD, str(sleepers)], start_new_session=True)
+    terminal = Terminal(dashboard("--no-agent"))
+    try:
+        terminal.read_until(b"Linux", 60)
+        terminal.read_for(3)
+        times = []
+        for number in range(rounds):
+            key, wanted = ((b"7", b"Nothing was measured"), (b"1", b"memory"))[number % 2]
+            os.write(terminal.door, key)
+            times.append(terminal.read_until(wanted))
+            terminal.read_for(0.37)
+        return sorted(times)
+    finally:
+        terminal.close()
+        os.killpg(crowd.pid, signal.SIGKILL)
+        crowd.wait()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seconds", type=float, default=30.0)
+    options.add_argument("--sleepers", type=int, default=2_000)
+    given = options.parse_args()
+
+    ours = 0.0
+    for hertz in (1.0, 10.0):
+        for key, name in (("1", "overview"), ("3", f"{ROWS} programs")):
+            share, mib = live(hertz, key, given.seconds)
+            ours = ours or share
+            print(f"dashboard, {hertz:g} Hz, {name}: {share:.2%} of a core, {mib:.1f} MiB")
+    drawn, told = first_paint()
+    print(f"first paint: {drawn:.2f} s; facts of this machine: {told:.2f} s")
+    times = key_times(given.sleepers)
+    print(f"a key, {given.sleepers} processes: median {times[len(times) // 2] * 1e3:.0f} ms, slowest {times[-1] * 1e3:.0f} ms")
+    for peer, command in (
+        ("htop", ["htop", "-d", "10"]),
+        ("top", ["top", "-d", "1"]),
+        ("glances", ["glances", "-t", "1"]),
+        ("nvitop", ["nvitop"]),
+    ):
+        if shutil.which(peer) is None:
+            print(f"{peer}: not installed")
+            continue
+        terminal = Terminal(command)
+        try:
+            terminal.read_for(4)
+            share, mib = cost(terminal, given.seconds)
+            print(
+                f"{peer}, about 1 Hz: {share:.2%} of a core, {mib:.1f} MiB; {share / ours if ours else 0:.1f} times the dashboard at 1 Hz"
+            )
+        except OSError:
+            print(f"{peer}: it ended")
+        finally:
+            with contextlib.suppress(OSError):
+                terminal.close()
+
+
+if __name__ == "__main__":
+    main()
