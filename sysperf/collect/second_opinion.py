@@ -1,7 +1,7 @@
-"""What py-cpuinfo says of the processor, asked under ``--deep`` only: it takes more than a second.
+"""What py-cpuinfo and psutil say of the processor, asked under ``--deep`` only: the first takes more than a second.
 
-Reads   the command ``python -m cpuinfo --json`` of sysperf's own interpreter
-Source  https://github.com/workhorsy/py-cpuinfo
+Reads   the command ``python -m cpuinfo --json`` of sysperf's own interpreter; ``psutil.cpu_count``
+Source  https://github.com/workhorsy/py-cpuinfo  https://psutil.readthedocs.io/
 """
 
 from typing import Annotated, Any
@@ -11,29 +11,30 @@ from sysperf.model.record import Record, fact, from_json
 from sysperf.model.text import neutral
 
 COMMAND = "run:cpuinfo"
+COUNTS = "psutil:cpu_count"
 MOST_FLAGS = 1_000
 
 
 class SecondOpinion(Record):
-    """The processor according to py-cpuinfo, which also executes CPUID where the kernel may hide something."""
+    """The processor according to py-cpuinfo, which also executes CPUID where the kernel may hide something, and to psutil."""
 
     brand: Annotated[str | None, fact("model, for people", COMMAND)] = None
     vendor: Annotated[str | None, fact("maker, as the CPU says it", COMMAND)] = None
     advertised_mhz: Annotated[float | None, fact("speed in the model's name", COMMAND)] = None
     actual_mhz: Annotated[float | None, fact("speed at the moment of reading", COMMAND)] = None
     flags: Annotated[tuple[str, ...] | None, fact("features that the processor reports", COMMAND)] = None
+    cpus: Annotated[int | None, fact("logical CPUs", COUNTS)] = None
+    cores: Annotated[int | None, fact("physical cores", COUNTS)] = None
 
 
 def second_opinion(host: Host) -> SecondOpinion | None:
-    """Ask py-cpuinfo; None without ``--deep`` or when it does not answer."""
-    output = host.run("cpuinfo") if host.deep else None
-    if output is None:
+    """Ask both; None without ``--deep`` or when neither answers."""
+    if not host.deep:
         return None
-    try:
-        said = from_json(output, dict[str, Any])
-    except ValueError as error:
-        host.refuse(COMMAND, f"no JSON: {error}")
+    said, counts = _cpuinfo(host), host.call(COUNTS, _counts, tuple[int | None, int | None])
+    if not said and counts is None:
         return None
+    cpus, cores = counts or (None, None)
     flags = said.get("flags")
     return SecondOpinion(
         brand=_text(said.get("brand_raw")),
@@ -41,7 +42,27 @@ def second_opinion(host: Host) -> SecondOpinion | None:
         advertised_mhz=_mhz(said.get("hz_advertised")),
         actual_mhz=_mhz(said.get("hz_actual")),
         flags=tuple(neutral(str(flag), 40) for flag in flags[:MOST_FLAGS]) if isinstance(flags, list) else None,
+        cpus=cpus,
+        cores=cores,
     )
+
+
+def _cpuinfo(host: Host) -> dict[str, Any]:
+    output = host.run("cpuinfo")
+    if output is None:
+        return {}
+    try:
+        said: dict[str, Any] = from_json(output, dict[str, Any])
+    except ValueError as error:
+        host.refuse(COMMAND, f"no JSON: {error}")
+        return {}
+    return said
+
+
+def _counts() -> tuple[int | None, int | None]:
+    import psutil  # noqa: PLC0415 - 30 ms, under --deep only
+
+    return psutil.cpu_count(), psutil.cpu_count(logical=False)
 
 
 def _text(value: Any) -> str | None:

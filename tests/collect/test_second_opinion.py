@@ -1,4 +1,4 @@
-"""py-cpuinfo under --deep: another voice on the processor, never on the fast path."""
+"""py-cpuinfo and psutil under --deep: other voices on the processor, never on the fast path."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def test_the_real_py_cpuinfo_answers() -> None:
     assert opinion is not None
     assert opinion.flags
     assert (opinion.brand or "").split() == (facts.model_name or "").split()
+    assert (opinion.cpus, opinion.cores) == (len(facts.online), facts.cores), "psutil counts as we do"
 
 
 @pytest.mark.parametrize("output", ["", "{", "[]", "null", '{"flags": 5, "hz_actual": "x", "brand_raw": 7}', '{"hz_actual": []}'])
@@ -33,4 +34,4 @@ def test_a_strange_answer_is_unknown(output: str) -> None:
     """Whatever a capture holds in its place, nothing breaks."""
     opinion = second_opinion(make_machine(calls={"run:cpuinfo": output}, deep=True))
 
-    assert opinion is None or (opinion.brand, opinion.actual_mhz, opinion.flags) == (None, None, None)
+    assert opinion is None or (opinion.brand, opinion.actual_mhz, opinion.flags, opinion.cpus) == (None, None, None, None)
