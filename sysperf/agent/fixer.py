@@ -53,6 +53,10 @@ class Applying:
     def transactions(self) -> tuple[str, ...]:
         return tuple(self._made.values())
 
+    def due(self, now_s: float) -> bool:
+        """Whether a lease must be renewed before the next look."""
+        return bool(self._made) and now_s >= self._renew_s
+
     def step(self, active: Sequence[Held], now_s: float) -> list[tuple[str, Outcome]]:
         """Renew what was made, and make what is new. Runs in the worker; returns the new transactions."""
         self._renew(now_s)

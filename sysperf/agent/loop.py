@@ -189,6 +189,8 @@ class Agent:
                 self._notify.status(self._status()) if status_at else self._notify.ready(self._status())
                 status_at = now + STATUS_S
             self._start_looking(now)
+            if self._applying is not None and self._applying.due(time.monotonic()):
+                self._start_fixing()  # looks may be further apart than a lease lasts
             if now >= flush_at:
                 flush_at = now + FLUSH_S
                 self._store.flush()
@@ -337,8 +339,7 @@ class Agent:
             self._notify.status(self._status())
         if not before and pids:
             self._sooner()
-        if self._applying is not None and (self._fix_task is None or self._fix_task.done()):
-            self._fix_task = asyncio.ensure_future(self._fix(self._applying))
+        self._start_fixing()
 
     def _remember(self, at: float) -> None:
         for held in self._findings.active():
@@ -366,6 +367,11 @@ class Agent:
         fix = _best(outcome)
         todo = f" Fix: {fix.command or fix.title}" if fix else ""
         self._log.log(level, "%s%s: %s%s", outcome.rule, where, outcome.message, todo)
+
+    def _start_fixing(self) -> None:
+        """Renew leases, and make changes for what is new; one at a time."""
+        if self._applying is not None and (self._fix_task is None or self._fix_task.done()):
+            self._fix_task = asyncio.ensure_future(self._fix(self._applying))
 
     async def _fix(self, applying: Applying) -> None:
         with self._reported("fix"):

@@ -25,5 +25,5 @@ class Settings(Record):
     history: Annotated[str, fact("file of the history; 'none' keeps it in memory; empty: in $STATE_DIRECTORY where there is one")] = ""
     interval_s: Annotated[float, msgspec.Meta(ge=0.2, le=60)] = INTERVAL_S
     """Seconds between two samples while PyTorch runs."""
-    lease_s: Annotated[float, msgspec.Meta(ge=10, le=86_400)] = LEASE_S
+    lease_s: Annotated[float, msgspec.Meta(ge=30, le=86_400)] = LEASE_S
     """A change is undone so long after the agent was last alive."""

@@ -74,6 +74,16 @@ def member_takes_it_back() -> list[Any]:
 
 
 @fact
+def member_uses_the_commands() -> list[Any]:
+    """Plan and undo of what only root may do, without sudo."""
+    plan = as_user(MEMBER, SYSPERF, "plan", "--set", "vm.swappiness=11", groups=GROUP)
+    number = applied(2)["transaction"]["number"]
+    set_to = nice()
+    undo = as_user(MEMBER, SYSPERF, "undo", "--machine", str(number), groups=GROUP)
+    return [plan, set_to, undo, nice()]
+
+
+@fact
 def stranger() -> list[Any]:
     return [applied(7, groups=""), nice()]
 

@@ -52,6 +52,16 @@ def test_a_member_takes_it_back(helper: Booted) -> None:
     assert nice == 0
 
 
+def test_the_commands_ask_the_helper(helper: Booted) -> None:
+    """A member needs no sudo: `plan` shows what the helper would change, `undo --machine` takes back what it did."""
+    plan, set_to, undo, nice = helper["member_uses_the_commands"]
+
+    assert plan["code"] == 0, plan["err"]
+    assert "+ 11" in plan["out"]
+    assert (set_to, nice) == (2, 0)
+    assert undo["code"] == 0, undo["err"]
+
+
 def test_strangers_cannot_ask(helper: Booted) -> None:
     """Who is not in the group does not reach the socket."""
     answer, nice = helper["stranger"]
