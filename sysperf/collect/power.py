@@ -131,7 +131,7 @@ def _frequency(host: Host) -> dict[str, Any]:
         "governor_counts": governors,
         "available_governors": None if available is None else tuple(neutral(available).split()),
         "epp": _preferences(host, folders),
-        "max_freq_share": round(min(shares), 4) if shares else None,
+        "max_freq_share": max(round(min(shares), 4), 0.0001) if shares else None,
         "capped_policies": sum(1 for share in shares if share < 1) if shares else None,
     }
 
