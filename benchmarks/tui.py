@@ -2,8 +2,9 @@
 
     python benchmarks/tui.py [--seconds 30] [--sleepers 2000]
 
-Peers (nvitop, htop, glances, top) run the same way, in a pseudo-terminal of 120 x 40, where they are installed; nvitop
-refuses to start without NVML. Run it on an idle machine: it prints shares of one core, and ratios to the dashboard.
+Peers (nvitop, htop, glances, top) run the same way, in a pseudo-terminal of 120 x 40, where they are on PATH; nvitop
+refuses to start without NVML. They read this machine themselves, as the dashboard does without an agent. Run it on an idle
+machine: it prints shares of one core, and ratios to the dashboard.
 """
 
 from __future__ import annotations
@@ -85,9 +86,14 @@ class Terminal:
         while (left := end - time.perf_counter()) > 0:
             ready, _, _ = select.select([self.door], [], [], left)
             if ready:
-                with contextlib.suppress(OSError):
+                try:
                     out += os.read(self.door, 1 << 16)
+                except OSError:  # it ended
+                    break
         return out
+
+    def ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def read_until(self, wanted: bytes, within_s: float = 30) -> float:
         """Seconds since now until it has written this."""
@@ -153,6 +159,17 @@ def live(hertz: float, screen: str, seconds: float) -> tuple[float, float]:
             terminal.close()
 
 
+def alone(seconds: float) -> tuple[float, float]:
+    """Sampling by itself."""
+    terminal = Terminal(dashboard("--no-agent"))
+    try:
+        terminal.read_until(b"Linux", 60)
+        terminal.read_for(5)
+        return cost(terminal, seconds)
+    finally:
+        terminal.close()
+
+
 def first_paint(rounds: int = 5) -> tuple[float, float]:
     """(seconds until the screen is drawn, until the facts of this machine are on it), medians."""
     drawn, told = [], []
@@ -188,43 +205,54 @@ def key_times(sleepers: int, rounds: int = 40) -> list[float]:
         crowd.wait()
 
 
+PEERS = {
+    "htop": ["htop", "-d", "10"],
+    "top": ["top", "-d", "1"],
+    "glances": ["glances", "-t", "1"],
+    "nvitop": ["nvitop", "--interval", "1"],
+}
+
+
+def beside(peer: str, seconds: float, with_agent: float, without: float) -> str:
+    """What a peer costs, in times of the dashboard."""
+    if shutil.which(peer) is None:
+        return "not installed"
+    terminal = Terminal(PEERS[peer])
+    try:
+        said = terminal.read_for(5)
+        if terminal.ended():
+            return f"it ended: {said.decode(errors='replace').strip().partition(chr(10))[0].strip()}"
+        share, mib = cost(terminal, seconds)
+    finally:
+        terminal.close()
+    ratios = (
+        f"{share / with_agent:.1f} times the dashboard with an agent, {share / without:.1f} times without" if with_agent and without else ""
+    )
+    return f"{share:.2%} of a core, {mib:.1f} MiB; {ratios}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=30.0)
     options.add_argument("--sleepers", type=int, default=2_000)
     given = options.parse_args()
 
+    print(f"load of this machine before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} CPUs")
     ours = 0.0
     for hertz in (1.0, 10.0):
         for key, name in (("1", "overview"), ("3", f"{ROWS} programs")):
             share, mib = live(hertz, key, given.seconds)
             ours = ours or share
             print(f"dashboard, {hertz:g} Hz, {name}: {share:.2%} of a core, {mib:.1f} MiB")
+    share, mib = alone(given.seconds)
+    print(f"dashboard without an agent, 1 Hz, this machine: {share:.2%} of a core, {mib:.1f} MiB")
     drawn, told = first_paint()
     print(f"first paint: {drawn:.2f} s; facts of this machine: {told:.2f} s")
     times = key_times(given.sleepers)
     print(f"a key, {given.sleepers} processes: median {times[len(times) // 2] * 1e3:.0f} ms, slowest {times[-1] * 1e3:.0f} ms")
-    for peer, command in (
-        ("htop", ["htop", "-d", "10"]),
-        ("top", ["top", "-d", "1"]),
-        ("glances", ["glances", "-t", "1"]),
-        ("nvitop", ["nvitop"]),
-    ):
-        if shutil.which(peer) is None:
-            print(f"{peer}: not installed")
-            continue
-        terminal = Terminal(command)
-        try:
-            terminal.read_for(4)
-            share, mib = cost(terminal, given.seconds)
-            print(
-                f"{peer}, about 1 Hz: {share:.2%} of a core, {mib:.1f} MiB; {share / ours if ours else 0:.1f} times the dashboard at 1 Hz"
-            )
-        except OSError:
-            print(f"{peer}: it ended")
-        finally:
-            with contextlib.suppress(OSError):
-                terminal.close()
+    for peer in PEERS:
+        print(f"{peer}, 1 Hz, this machine: {beside(peer, given.seconds, ours, share)}")
+    print(f"load of this machine now: {os.getloadavg()[0]:.2f} on {os.cpu_count()} CPUs")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -25,7 +26,7 @@ from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
-from sysperf.tui.source import News
+from sysperf.tui.source import Facts, News
 from sysperf.tui.widgets import helping
 
 VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes, Topology, History, Changes, Bench)
@@ -102,6 +103,8 @@ class Dashboard(App[None]):
 
     def take(self, news: News) -> None:
         """Keep the news, and tell the screen that is shown."""
+        if isinstance(news, Facts) and self.now.report is None and not self.is_headless:
+            self.call_after_refresh(gc.freeze)  # modules, rules and screens stay: to search them for garbage holds a key up for 80 ms
         self.now.take(news)
         if (view := self.view) is not None:
             view.told(news)

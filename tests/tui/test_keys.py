@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tomli
 from textual.widgets import Input
@@ -16,7 +17,7 @@ from sysperf.changing import Changer
 from sysperf.host import Host
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError
-from sysperf.model.outcome import Outcome, Remedy, Rewrap
+from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.tui import acting as changes_of
 from sysperf.tui import waive
 from sysperf.tui.app import Dashboard
@@ -31,7 +32,7 @@ from sysperf.tui.widgets.pane import Pane
 from tests.fix.kernel import SWAPPINESS, Kernel, Machine
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
-from tests.tui.machines import START, Still, box, laptop, news, rule, server
+from tests.tui.machines import START, Still, box, laptop, news, process, rule, server
 
 Do = Callable[[Dashboard, Any], Awaitable[None]]
 
@@ -533,3 +534,27 @@ def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
 
     source = Captured(Host(tmp_path), lambda: Terms(ruleset))
     drive(Dashboard(Doors(source, rule)), do)
+
+
+def test_a_row_is_written_when_it_comes_into_sight() -> None:
+    """Rows of many programs out of sight cost nothing, can be gone to all the same, and are there once they are scrolled to."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        rows = pane(app, "rows")
+        assert [bool(one.spans) for one in rows.lines] == [number in rows.in_sight for number in range(60)]
+        assert not rows.lines[59].spans
+        await press(pilot, "G")
+        assert rows.key == 1059
+        assert "1059" in screen_text(app)
+        assert [bool(one.spans) for one in rows.lines] == [number in rows.in_sight for number in range(60)]
+        assert not rows.lines[0].spans
+
+    drive(started(crowd(60), "processes"), do)
+
+
+def crowd(number: int) -> Report:
+    """A machine that runs so many programs."""
+    report = box()
+    facts = {"processes": [process(1000 + one) for one in range(number)], "scanned": number, "unreadable": 0}
+    areas = {**report.snapshot.areas, "process": msgspec.structs.replace(report.snapshot.areas["process"], facts=facts)}
+    return msgspec.structs.replace(report, snapshot=msgspec.structs.replace(report.snapshot, areas=areas))

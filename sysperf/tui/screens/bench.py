@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from sysperf.tui.screens.view import View
@@ -20,6 +22,7 @@ class Bench(View):
     """Results of measurements."""
 
     NAME = "bench"
+    BINDINGS: ClassVar[list[BindingType]] = []
     HELP_TEXT = "Results of measurements on this machine. There are none in this version."
 
     def body(self) -> Iterable[Widget]:

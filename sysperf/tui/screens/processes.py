@@ -58,8 +58,7 @@ class Processes(View):
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
-        rows = Pane(lambda width, _: programs.draw(self.now, programs.chosen(self.now, self._words, self._order), width), id="rows")
-        yield Container(rows, Pane(self._detail, id="detail"), id="body")
+        yield Container(Pane(self._rows, id="rows", partial=True), Pane(self._detail, id="detail"), id="body")
         yield Input(placeholder="words, all of which a program must have", id="filter", compact=True)
 
     def on_mount(self) -> None:
@@ -72,6 +71,10 @@ class Processes(View):
         parts += [span(f"  with “{self._words}”", "info")] if self._words else []
         parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
         return [fitted(line(*parts), width), programs.head(self.now, width)] if number else [fitted(line(*parts), width)]
+
+    def _rows(self, width: int, _: int) -> Lines:
+        wanted = programs.chosen(self.now, self._words, self._order)
+        return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight)
 
     def _detail(self, width: int, _: int) -> Lines:
         one = self._chosen()

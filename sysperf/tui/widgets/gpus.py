@@ -9,7 +9,7 @@ from sysperf.model.text import size
 from sysperf.report.machine import look
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import subjects
-from sysperf.tui.widgets.bar import bar, percent, shade, spark
+from sysperf.tui.widgets.bar import bar, percent, spark
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
 
 REASONS = {
@@ -23,6 +23,7 @@ REASONS = {
     "hw-power-brake": "power brake",
     "display": "display",
 }
+LOW = 0.8
 GRAVE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
 WIDE, ALL = 110, 150
 """From these widths on a GPU has two lines, and the reasons stand on the first."""
@@ -134,11 +135,9 @@ def _clock(now: Now, device: Any, *, short: bool = False) -> list[Span]:
     clock, most = _get(now, device, "sm_clock_mhz"), look(device, "clocks", "sm_max_mhz")
     if clock is None:
         return [Span("clock ? ", "dim")]
-    low = most and clock < 0.8 * most and reasons(now, device)
-    return [
-        Span(f"{clock:.0f}", shade(1 - clock / most + 0.2) if low else ""),
-        Span(f"/{most} MHz  " if most and not short else " MHz ", "dim"),
-    ]
+    why = reasons(now, device)
+    style = ("hot" if set(why) & set(GRAVE) else "warm") if most and clock < LOW * most and why else ""
+    return [Span(f"{clock:.0f}", style), Span(f"/{most} MHz  " if most and not short else " MHz ", "dim")]
 
 
 def _held(now: Now, device: Any) -> list[Span]:

@@ -22,7 +22,7 @@ def draw(snapshot: Snapshot | None, width: int) -> Lines:
     rows += _installs(snapshot, dict(identity(snapshot))["PyTorch"])
     out: Lines = []
     for label, told in rows:
-        style = "unknown" if told.startswith("unknown") else ""
+        style = "unknown" if told == "unknown" or told.startswith("unknown:") else ""
         for number, part in enumerate(wrap(neutral(told), max(width - LABEL, 20)) or [""]):
             out.append(line(Span(padded("" if number else label, LABEL), "dim"), span(part, style)))
     return out

@@ -86,6 +86,8 @@ def paragraph(text: str, width: int, style: str = "", indent: str = "", key: Has
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """Exactly `width` columns of text."""
+    if text.isascii() and text.isprintable() and len(text) <= width:
+        return text.rjust(width) if right else text.ljust(width)
     shown = clip(text if text.isprintable() else neutral(text), width)
     blanks = " " * (width - cells(shown))
     return blanks + shown if right else shown + blanks

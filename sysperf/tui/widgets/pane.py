@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -52,11 +52,13 @@ class Pane(ScrollView, can_focus=True):
     class Picked(Moved):
         """Enter, or a click on a line."""
 
-    def __init__(self, draw: Draw, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
+    def __init__(self, draw: Draw, *, id: str | None = None, classes: str = "", partial: bool = False) -> None:  # noqa: A002 - Textual's name
+        """`partial`: it draws only the lines in sight, and is asked again when others come into sight."""
         super().__init__(id=id, classes=classes)
-        self.draw = draw
+        self.draw, self._partial = draw, partial
         self._lines: Lines = []
         self._strips: dict[Line, Strip] = {}
+        self._under = Style.null()
         self._cursor = -1
         self._wanted: Hashable = None
         self.failure = ""
@@ -87,10 +89,8 @@ class Pane(ScrollView, can_focus=True):
             self.virtual_size = Size(width, len(self._lines))
             if self.has_class("fixed"):
                 self.refresh(layout=True)
-        changed = [index for index in range(max(len(before), len(self._lines))) if self._at(before, index) != self._at(self._lines, index)]
         self._forget_strips()
-        for index in changed:
-            self.refresh_lines(index, 1)
+        self._refresh_changed(before)
         if self._wanted is not None and self._lines:
             wanted, self._wanted = self._wanted, None
             self.select(wanted)
@@ -128,6 +128,12 @@ class Pane(ScrollView, can_focus=True):
         if self.key != key:
             self.post_message(self.Moved(self, self.key))
 
+    def _refresh_changed(self, before: Lines) -> None:
+        """Neighbours that changed are one region: each region costs as much as drawing a line."""
+        changed = [row for row in self.in_sight if self._at(before, row) != self._at(self._lines, row)]
+        for first, last in _runs(changed):
+            self.refresh_lines(first, last - first + 1)
+
     def _refresh_all(self) -> None:
         self._strips.clear()
         self.refresh()
@@ -136,11 +142,21 @@ class Pane(ScrollView, can_focus=True):
         if len(self._strips) > 2 * len(self._lines) + 200:
             self._strips.clear()
 
+    @property
+    def in_sight(self) -> range:
+        """The rows that the terminal shows."""
+        top = self.scroll_offset.y
+        return range(top, top + self.size.height)
+
     @staticmethod
     def _at(lines: Lines, index: int) -> Line | None:
         return lines[index] if index < len(lines) else None
 
     # ------------------------------------------------------------------ drawing
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._under = self.rich_style  # Textual works it out anew each time
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         index = y + self.scroll_offset.y
@@ -156,11 +172,16 @@ class Pane(ScrollView, can_focus=True):
         self.drawn += 1
         width = self.size.width
         look = styles(self.app)
-        under = self.rich_style
+        under = self._under
         if selected:
             under += look["selected" if self.has_focus else "selected-dim"]
         segments = [Segment(part.text, under + look.get(part.style, Style.null())) for part in one.spans if part.text]
         return Strip(segments).adjust_cell_length(width, under)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._partial and round(old_value) != round(new_value):
+            self.redraw()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -229,3 +250,14 @@ class Pane(ScrollView, can_focus=True):
         if 0 <= index < len(self._lines) and self._lines[index].key is not None:
             self._go(index)
             self.action_pick()
+
+
+def _runs(rows: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as (first, last) of those that follow each other."""
+    out: list[tuple[int, int]] = []
+    for row in rows:
+        if out and out[-1][1] == row - 1:
+            out[-1] = (out[-1][0], row)
+        else:
+            out.append((row, row))
+    return out

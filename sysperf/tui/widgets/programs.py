@@ -26,7 +26,6 @@ COLUMNS = (
     ("thr", 4, 70), ("work", 9, 60), ("allocator", 9, 100), ("local", 6, 80), ("memory", 9, 0), ("age", 8, 110), ("torch", 7, 140),
 )  # fmt: skip
 LEFT = ("allocator", "torch")
-_BLANK = Span(" ")
 ORDERS = ("start", "cpu", "gpu", "memory")
 
 
@@ -65,12 +64,12 @@ def _spaced(parts: Sequence[Span]) -> list[Span]:
     return out
 
 
-def draw(now: Now, programs: Sequence[Any], width: int) -> Lines:
-    """A row each; where none runs, that is said."""
+def draw(now: Now, programs: Sequence[Any], width: int, in_sight: range | None = None) -> Lines:
+    """A row each; where none runs, that is said. Rows out of sight are blank: to write them is most of what a sample costs."""
     if not programs:
         return _empty(now, width)
     table = _Table(now, width)
-    return [table.row(one) for one in programs]
+    return [table.row(one) if in_sight is None or number in in_sight else Line(key=look(one, "pid")) for number, one in enumerate(programs)]
 
 
 def _empty(now: Now, width: int) -> Lines:
@@ -104,9 +103,16 @@ class _Table:
         """One program."""
         cells = self._cells(one)
         parts: list[Span] = []
+        plain = ""  # cells of one style are one span: the fewer there are, the less a row costs
         for name, wide in self._columns:
             text, style = cells[name]
-            parts += [Span(padded(text, wide, right=name not in LEFT), style), _BLANK]
+            shown = padded(text, wide, right=name not in LEFT)
+            if style:
+                parts += [Span(plain), Span(shown, style)]
+                plain = " "
+            else:
+                plain += f"{shown} "
+        parts.append(Span(plain))
         severity = self._marks.get(look(one, "pid"))
         parts.append(Span(f"{MARKS[severity]} ", severity) if severity else Span("  "))
         return fitted(Line((*parts, span(program(one))), look(one, "pid")), self._width)
