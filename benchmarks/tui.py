@@ -89,7 +89,7 @@ class Terminal:
                 try:
                     out += os.read(self.door, 1 << 16)
                 except OSError:  # it ended
-                    break
+                    time.sleep(left)
         return out
 
     def ended(self) -> bool:

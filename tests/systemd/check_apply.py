@@ -46,7 +46,7 @@ def applied() -> list[int]:
 
 @fact
 def who_did_it() -> str:
-    return run(SYSPERF, "changes")["out"]
+    return str(run(SYSPERF, "changes")["out"])
 
 
 @fact
