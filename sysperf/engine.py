@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,13 +14,14 @@ from sysperf.collect import AREAS, collect, record_types
 from sysperf.evaluate.compare import compare
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import judge, rank
-from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files
+from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files, toml_files
 from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
 from sysperf.model.errors import CaptureError
 from sysperf.model.outcome import Report
+from sysperf.model.path import StrPath
 from sysperf.model.record import convert, from_json
 from sysperf.model.snapshot import Area, Snapshot
 
@@ -44,24 +44,24 @@ def _launch() -> type:
     return Launch
 
 
-def rule_files() -> list[Path]:
+def rule_files() -> list[str]:
     """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it."""
-    package = Path(__file__).parent
-    folder = package / "rules" if (package / "rules").is_dir() else package.parent / "rules"
-    return sorted(folder.glob("*.toml"))
+    package = os.path.dirname(os.path.abspath(__file__))
+    inside = f"{package}/rules"
+    return toml_files(inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules")
 
 
-def site_rule_files(extra: Sequence[Path] = ()) -> list[Path]:
+def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:
     """The rule files of this machine and user, then those named on the command line."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return site_files((Path("/etc/sysperf/rules.d"), Path(home) / "sysperf/rules.d"), extra)
+    return site_files(("/etc/sysperf/rules.d", f"{home}/sysperf/rules.d"), extra)
 
 
-def rules(extra: Sequence[Path] = ()) -> Ruleset:
+def rules(extra: Sequence[StrPath] = ()) -> Ruleset:
     """All rules in force. Raises RuleError on the first mistake in a rule file."""
     service = os.environ.get("CACHE_DIRECTORY", "").split(":")[0]  # systemd.exec(5): a service's own
     home = service or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return load(rule_files(), schema(), site=site_rule_files(extra), cache=Path(home) / "sysperf/rules.json")
+    return load(rule_files(), schema(), site=site_rule_files(extra), cache=f"{home}/sysperf/rules.json")
 
 
 def now() -> str:
@@ -116,27 +116,29 @@ def differences(machines: Sequence[Snapshot], ruleset: Ruleset) -> list[Differen
     return compare(machines, ruleset.tables.get("matters", {}))
 
 
-def read_machine(path: Path) -> Snapshot:
+def read_machine(path: StrPath) -> Snapshot:
     """A machine from a saved report, saved facts, or a capture. Raises CaptureError."""
     return read_saved(path) if is_json(path) else snapshot(Host(path))
 
 
-def is_json(path: Path) -> bool:
+def is_json(path: StrPath) -> bool:
     """Whether this is a saved report rather than a capture."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             return file.read(64).lstrip()[:1] == b"{"
     except OSError:
         return False
 
 
-def read_saved(path: Path) -> Snapshot:
+def read_saved(path: StrPath) -> Snapshot:
     """The snapshot in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
     hint = "save one with `sysperf audit --format json --output FILE`"
     try:
-        if path.stat().st_size > MAX_REPORT_BYTES:
+        with open(path, "rb") as file:
+            content = file.read(MAX_REPORT_BYTES + 1)
+        if len(content) > MAX_REPORT_BYTES:
             raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint)
-        raw = from_json(path.read_bytes(), dict[str, Any])
+        raw = from_json(content, dict[str, Any])
         return _typed(raw.get("snapshot", raw))
     except OSError as error:
         raise CaptureError(f"{path}: {error.strerror or error}", hint) from None

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from sysperf.launch.profile import Profile
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError, UsageError
 from sysperf.model.outcome import Outcome, Rewrap
+from sysperf.model.path import StrPath
 from sysperf.model.record import Record
 from sysperf.model.rule import Advice, Bind, Env, Override, Preload, Rule
 from sysperf.model.snapshot import Area, Snapshot
@@ -99,16 +99,16 @@ class _Areas(dict[str, Any]):
         return list(self)
 
 
-def rules(extra: Sequence[Path] = (), problems: list[str] | None = None) -> Ruleset:
+def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> Ruleset:
     """The launch rules in force. A site's file that is wrong is left out and named in `problems`; one that was asked for raises."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     package = os.path.dirname(__file__)
-    shipped = [Path(folder, "rules", RULES) for folder in (package, os.path.dirname(package))]
-    ours = next((path for path in shipped if path.exists()), shipped[0])
-    cache = Path(caches, "sysperf", "wrap.json")
+    shipped = [f"{folder}/rules/{RULES}" for folder in (package, os.path.dirname(package))]
+    ours = next((path for path in shipped if os.path.exists(path)), shipped[0])
+    cache = f"{caches}/sysperf/wrap.json"
     schema = Schema(_Areas(launch=Launch))
-    places = (Path("/etc/sysperf/rules.d"), Path(home, "sysperf/rules.d"))
+    places = ("/etc/sysperf/rules.d", f"{home}/sysperf/rules.d")
     try:
         return load_rules((ours,), schema, scope="launch", site=site_files(places, extra), cache=cache)
     except RuleError as error:

@@ -18,7 +18,7 @@ from sysperf.report import as_json, schema
 
 from .conftest import fixture_folder
 
-FILES = engine.rule_files()
+FILES = [Path(path) for path in engine.rule_files()]
 RULES = [rule for path in FILES for rule in read_file(path).rule]
 
 

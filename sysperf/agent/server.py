@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
-from urllib.parse import parse_qsl, unquote
 
 import h11
 
@@ -314,10 +313,14 @@ def _parsed(asked: h11.Request) -> Request:
     target = asked.target.decode("latin-1")
     if target.startswith(("http://", "https://")):
         target = "/" + target.split("/", 3)[3] if target.count("/") > 2 else "/"
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
+    if "?" not in target and "%" not in target:
+        return Request(target, {}, headers)
+    from urllib.parse import parse_qsl, unquote  # noqa: PLC0415 - 0.5 MB, which most agents never need
+
     path, _, query = target.partition("?")
     try:
         fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
         raise Refused(400, f"more than {MAX_FIELDS} parameters") from None
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
     return Request(unquote(path, errors="replace"), fields, headers)

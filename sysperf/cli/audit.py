@@ -19,7 +19,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import msgspec
 
@@ -42,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")
-    parser.add_argument("--from", dest="source", type=Path, metavar="REPORT", help="judge a saved JSON report again instead of a machine")
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="a good machine's report or capture: report what differs from it")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help="accepted findings (default: .sysperf-baseline.json when there)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
+    parser.add_argument("--from", dest="source", metavar="REPORT", help="judge a saved JSON report again instead of a machine")
+    parser.add_argument("--reference", metavar="FILE", help="a good machine's report or capture: report what differs from it")
+    parser.add_argument("--baseline", metavar="FILE", help="accepted findings (default: .sysperf-baseline.json when there)")
+    parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,9 +67,9 @@ def audit(args: argparse.Namespace, config: Config) -> Report:
     """The report that the options ask for."""
     ruleset = rules(args, config)
     reference = args.reference or config.reference
-    terms = engine.Terms(config.waive, read_baseline(args.baseline), engine.read_machine(Path(reference)) if reference else None)
+    terms = engine.Terms(config.waive, read_baseline(args.baseline), engine.read_machine(reference) if reference else None)
     if args.source:
-        if args.root != Path("/"):
+        if args.root != "/":
             raise UsageError("--from and --root both name a machine", "give one of them")
         return engine.judged(engine.read_saved(args.source), ruleset, terms)
     host = command_line.host(args)
@@ -90,7 +89,7 @@ def with_rewraps(host: Host, result: Report) -> Report:
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:
     """The rules in force: ours, the site's, and what the configuration and the options change."""
-    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    ruleset = engine.rules([*config.rules, *args.rules])
     for override in config.override:
         ruleset.override(override)
     select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)

@@ -11,8 +11,8 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from pathlib import Path
 
 from sysperf import engine
 from sysperf.cli import command_line
@@ -24,14 +24,14 @@ from sysperf.model.record import to_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", type=Path, default=BASELINE, help=f"default: {BASELINE}")
+    parser.add_argument("--file", default=BASELINE, help=f"default: {BASELINE}")
     command_line.add_machine(parser)
     command_line.add_rules(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     config = read_config()
-    earlier = read_baseline(args.file) if args.file.exists() else None
+    earlier = read_baseline(args.file) if os.path.exists(args.file) else None
     result = engine.audit(command_line.host(args), rules(args, config), engine.Terms(config.waive))
     baseline, fresh = shrink(earlier, result.outcomes, engine.now())
     try:

@@ -8,7 +8,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from sysperf.cli import COMMANDS
 from sysperf.host import Host
@@ -43,9 +42,7 @@ def whole_parser() -> argparse.ArgumentParser:
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Options that say which machine is read, and how deeply."""
     group = parser.add_argument_group("machine")
-    group.add_argument(
-        "--root", type=Path, default=Path("/"), metavar="CAPTURE", help="read a captured machine (a folder or tar) instead of this one"
-    )
+    group.add_argument("--root", default="/", metavar="CAPTURE", help="read a captured machine (a folder or tar) instead of this one")
     group.add_argument(
         "--deep", action="store_true", help="also ask py-cpuinfo, root-only tools and the users' Python interpreters (seconds)"
     )
@@ -56,16 +53,14 @@ def host(args: argparse.Namespace, *, record: bool = False) -> Host:
     """The machine that the options name."""
     if args.deep and sys.stderr.isatty():
         sys.stderr.write("sysperf: reading deeply, this takes some seconds …\n")
-    pythons = tuple(str(Path(path).absolute()) for path in args.python)
+    pythons = tuple(os.path.abspath(path) for path in args.python)
     return Host(args.root, deep=args.deep, pythons=pythons, record=record)
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Options that say which rules judge."""
     group = parser.add_argument_group("rules")
-    group.add_argument(
-        "--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them"
-    )
+    group.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
     group.add_argument(
         "--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)"
     )
@@ -80,7 +75,7 @@ def listed(values: list[str]) -> list[str]:
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Options that say how the report looks and where it goes."""
     group = parser.add_argument_group("output")
-    group.add_argument("--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout")
+    group.add_argument("--output", metavar="FILE", help="write the report to a file instead of stdout")
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     group.add_argument("-v", "--verbose", action="store_true", help="say more about each finding")
 
@@ -114,20 +109,22 @@ def write(text: str, args: argparse.Namespace) -> None:
         raise UsageError(f"{args.output}: {error.strerror or error}", "choose a file that can be written with --output") from None
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: str, content: bytes) -> None:
     """Write a file in one step, so that nobody sees half of it. What is no plain file (/dev/null, a pipe) is written to as it is.
 
     Raises OSError and leaves nothing behind.
     """
-    target = path.resolve()  # a link stays a link
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    target = os.path.realpath(path)  # a link stays a link
+    plain = os.path.isfile(target) or not os.path.exists(target)
+    folder, name = os.path.split(target)
+    written = f"{folder}/.{name}.{os.getpid()}" if plain else target
     try:
-        temporary.write_bytes(content)
-        temporary.replace(target)
+        with open(written, "wb") as file:
+            file.write(content)
+        if plain:
+            os.replace(written, target)
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if plain:
+            with contextlib.suppress(OSError):
+                os.unlink(written)
         raise

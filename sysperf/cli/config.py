@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,10 +14,11 @@ import msgspec
 from sysperf.agent.settings import Settings
 from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.errors import ConfigError
+from sysperf.model.path import StrPath
 from sysperf.model.record import Record, convert, fact, from_json
 from sysperf.model.rule import Override
 
-BASELINE = Path(".sysperf-baseline.json")
+BASELINE = ".sysperf-baseline.json"
 MAX_BYTES = 8 << 20
 
 
@@ -33,11 +33,11 @@ class Config(Record):
     agent: Annotated[Settings, fact("how `sysperf agent` runs; docs/agent.md")] = Settings()
 
 
-def read_config(only: Path | None = None) -> Config:
+def read_config(only: StrPath | None = None) -> Config:
     """The merged configuration. Raises ConfigError that names the file and the place."""
     merged: dict[str, object] = {}
     for path in (only,) if only else _places():
-        if only is None and not path.is_file():
+        if only is None and not os.path.isfile(path):
             continue
         for name, value in _read(path).items():
             earlier = merged.get(name)
@@ -48,12 +48,12 @@ def read_config(only: Path | None = None) -> Config:
         raise ConfigError(f"configuration: {error}", "docs/configuration.md describes it") from None
 
 
-def _places() -> tuple[Path, ...]:
+def _places() -> tuple[str, ...]:
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return (Path("/etc/sysperf/config.toml"), Path(home) / "sysperf/config.toml", Path(".sysperf.toml"))
+    return "/etc/sysperf/config.toml", f"{home}/sysperf/config.toml", ".sysperf.toml"
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: StrPath) -> dict[str, object]:
     import tomli  # noqa: PLC0415 - most audits have no configuration
 
     try:
@@ -68,8 +68,8 @@ def _read(path: Path) -> dict[str, object]:
     return data
 
 
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
+def _bytes(path: StrPath) -> bytes:
+    with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if os.geteuid() == 0 and (status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
             raise ConfigError(
@@ -81,10 +81,10 @@ def _bytes(path: Path) -> bytes:
     return raw
 
 
-def read_baseline(path: Path | None) -> Baseline | None:
+def read_baseline(path: StrPath | None) -> Baseline | None:
     """The accepted findings of this file, or of the usual one when it is there. Raises ConfigError."""
     chosen = path or BASELINE
-    if path is None and not chosen.is_file():
+    if path is None and not os.path.isfile(chosen):
         return None
     try:
         baseline: Baseline = from_json(_bytes(chosen), Baseline)

@@ -14,7 +14,6 @@ exit codes: 0 nothing differs, 1 something does, 2 an input is wrong
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from sysperf import engine
 from sysperf.cli import command_line
@@ -43,4 +42,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _machine(name: str) -> Snapshot:
-    return engine.snapshot(Host("/")) if name == "." else engine.read_machine(Path(name))
+    return engine.snapshot(Host("/")) if name == "." else engine.read_machine(name)

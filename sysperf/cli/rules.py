@@ -11,7 +11,7 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 
 from sysperf import engine
 from sysperf.cli import command_line
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_rules(show)
     for name, text in (("check", "check rule files completely"), ("test", "run the tests inside rule files")):
         action = actions.add_parser(name, help=text)
-        action.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: all rules in force")
+        action.add_argument("files", nargs="*", metavar="FILE", help="default: all rules in force")
     for action in actions.choices.values():
         action.set_defaults(output=None)
 
@@ -74,16 +74,16 @@ def _summary(rule: Rule) -> dict[str, object]:
 def _show(args: argparse.Namespace) -> int:
     wanted = engine.rules(args.rules).get(args.id)
     for path in (*engine.rule_files(), *engine.site_rule_files(args.rules)):
-        if path.name == wanted.file:
+        if os.path.basename(path) == wanted.file:
             for rule in read_file(path).rule:
                 if rule.id == wanted.id:
                     command_line.write(as_json.dump(rule), args)
     return Exit.CLEAN
 
 
-def _files(args: argparse.Namespace) -> list[Path]:
+def _files(args: argparse.Namespace) -> list[str]:
     for path in args.files:
-        if not path.exists():
+        if not os.path.exists(path):
             raise UsageError(f"{path}: no such file")
     return site_files((), args.files) if args.files else [*engine.rule_files(), *engine.site_rule_files()]
 
@@ -93,7 +93,8 @@ def _load(args: argparse.Namespace) -> tuple[Ruleset, list[Rule]]:
     files = _files(args)
     own = [rule for path in files for rule in read_file(path).rule]
     ours = engine.rule_files()
-    site = [] if not args.files else [path for path in files if path.resolve() not in {other.resolve() for other in ours}]
+    known = set(map(os.path.realpath, ours))
+    site = [path for path in files if os.path.realpath(path) not in known] if args.files else []
     return load(ours, engine.schema(), site=site), own
 
 

@@ -57,11 +57,10 @@ Node = Callable[[Scope], Any]
 class Expression:
     """A checked expression: call it with a scope."""
 
-    __slots__ = ("run", "text", "tree", "type")
+    __slots__ = ("run", "text", "type")
 
-    def __init__(self, text: str, tree: ast.expr, run: Node, annotation: Any) -> None:
+    def __init__(self, text: str, run: Node, annotation: Any) -> None:
         self.text = text
-        self.tree = tree
         self.run = run
         self.type = annotation
 
@@ -88,9 +87,8 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | No
 
     `params` are the values of ``p.NAME``; they are constants.
     """
-    tree = parse(text)
-    run, annotation = _Compiler(schema, params or {}).visit(tree, 0)
-    return Expression(text, tree, run, annotation)
+    run, annotation = _Compiler(schema, params or {}).visit(parse(text), 0)
+    return Expression(text, run, annotation)
 
 
 class _Compiler:

@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from sysperf.evaluate.sieve import Sieve, compile_sieve
 from sysperf.evaluate.template import Template, compile_template
 from sysperf.model.errors import RuleError
 from sysperf.model.knob import SETTABLE, SYSCTLS, SYSFS, Knob
+from sysperf.model.path import StrPath
 from sysperf.model.record import convert, from_json, to_json
 from sysperf.model.rule import ITEMS, Advice, Fix, Override, Rule, RuleFile, SetKnob, Sysctl, Sysfs
 
@@ -242,7 +242,7 @@ def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]
 
 
 def load(
-    paths: Iterable[Path], schema: Schema, *, site: Iterable[Path] = (), cache: Path | None = None, scope: str | None = None
+    paths: Iterable[StrPath], schema: Schema, *, site: Iterable[StrPath] = (), cache: StrPath | None = None, scope: str | None = None
 ) -> Ruleset:
     """Read our own rule files and a site's. A site's are checked completely, ours by our tests.
 
@@ -258,13 +258,18 @@ def load(
     return ruleset
 
 
-def _decoded(paths: Sequence[Path], cache: Path | None) -> list[RuleFile]:
+def _decoded(paths: Sequence[StrPath], cache: StrPath | None) -> list[RuleFile]:
     files = _cached(paths, cache) if cache else None
     if files is None:
-        files = [read_file(path) for path in paths]
+        files = [_without_tests(read_file(path)) for path in paths]
         if cache:
             _store(paths, cache, files)
     return files
+
+
+def _without_tests(file: RuleFile) -> RuleFile:
+    """`sysperf rules test` reads the file itself; everybody else would only carry them about."""
+    return msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, test=()) for rule in file.rule))
 
 
 def _of_scope(files: Sequence[RuleFile], scope: str) -> list[RuleFile]:
@@ -273,12 +278,12 @@ def _of_scope(files: Sequence[RuleFile], scope: str) -> list[RuleFile]:
     return [msgspec.structs.replace(file, override=tuple(one for one in file.override if one.rule in known)) for file in kept]
 
 
-def read_file(path: Path) -> RuleFile:
+def read_file(path: StrPath) -> RuleFile:
     """Decode one rule file strictly. Raises RuleError."""
     import tomli  # noqa: PLC0415 - 7 ms; audits read the decoded rules from a cache
 
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             _refuse_foreign(path, os.fstat(file.fileno()))
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -307,7 +312,7 @@ def _readable(message: str, data: dict[str, Any]) -> str:
     return message
 
 
-def _named(file: RuleFile, path: Path) -> RuleFile:
+def _named(file: RuleFile, path: StrPath) -> RuleFile:
     import re  # noqa: PLC0415 - errors only
 
     seen: set[str] = set()
@@ -317,10 +322,10 @@ def _named(file: RuleFile, path: Path) -> RuleFile:
         if rule.id in seen:
             raise RuleError(f"{path}: `{rule.id}` is defined twice")
         seen.add(rule.id)
-    return msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, file=path.name) for rule in file.rule))
+    return msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, file=os.path.basename(path)) for rule in file.rule))
 
 
-def _refuse_foreign(path: Path, status: os.stat_result) -> None:
+def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:
     """Root believes only rules that nobody else can write."""
     if os.geteuid() != 0:
         return
@@ -330,12 +335,21 @@ def _refuse_foreign(path: Path, status: os.stat_result) -> None:
         raise RuleError(f"{path}: others may write it, and root reads only rules that only root can write", f"sudo chmod go-w {path}")
 
 
-def site_files(folders: Iterable[Path], extra: Iterable[Path] = ()) -> list[Path]:
+def site_files(folders: Iterable[str], extra: Iterable[StrPath] = ()) -> list[str]:
     """The rule files of the site's folders, then those named on the command line (files or folders)."""
-    found: list[Path] = []
-    for place in (*folders, *extra):
-        found += sorted(place.glob("*.toml"))[:MAX_FILES] if place.is_dir() else [place] if place in tuple(extra) else []
+    found = [path for folder in folders for path in toml_files(folder)]
+    for place in (os.fspath(one) for one in extra):
+        found += toml_files(place) if os.path.isdir(place) else [place]
     return found
+
+
+def toml_files(folder: str) -> list[str]:
+    """The TOML files of a folder by name; none where it cannot be listed."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".toml"))
+    except OSError:
+        return []
+    return [f"{folder}/{name}" for name in names[:MAX_FILES]]
 
 
 # ---------------------------------------------------------------------- cache of our own files
@@ -347,15 +361,15 @@ class _Cache(msgspec.Struct):
     files: list[RuleFile]
 
 
-def _key(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    stats = [(str(path), os.stat(path)) for path in paths]
+def _key(paths: Sequence[StrPath]) -> list[tuple[str, int, int]]:
+    stats = [(os.fspath(path), os.stat(path)) for path in paths]
     return [(name, status.st_mtime_ns, status.st_size) for name, status in stats]
 
 
-def _cached(paths: Sequence[Path], cache: Path) -> list[RuleFile] | None:
+def _cached(paths: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
     """The decoded rules as the last run left them; None when they changed or somebody else could have written them."""
     try:
-        with cache.open("rb") as file:
+        with open(cache, "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
@@ -365,16 +379,15 @@ def _cached(paths: Sequence[Path], cache: Path) -> list[RuleFile] | None:
         return None
 
 
-def _store(paths: Sequence[Path], cache: Path, files: list[RuleFile]) -> None:
-    """Keep the decoded rules, without their tests, for the next run. A folder that cannot be written costs only time."""
-    bare = [msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, test=()) for rule in file.rule)) for file in files]
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
+def _store(paths: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
+    """Keep the decoded rules for the next run. A folder that cannot be written costs only time."""
+    temporary = f"{os.fspath(cache)}.{os.getpid()}"
     try:
-        cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
-            file.write(to_json(_Cache(_key(paths), __version__, bare)))
+            file.write(to_json(_Cache(_key(paths), __version__, files)))
         os.replace(temporary, cache)
     except OSError:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)

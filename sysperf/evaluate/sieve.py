@@ -14,7 +14,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sysperf.evaluate.expression import Expression, is_text_mapping, unchain
+from sysperf.evaluate.expression import Expression, is_text_mapping, parse, unchain
 from sysperf.evaluate.functions import MAX_TEXT, _pattern
 from sysperf.evaluate.schema import Schema, element, kind
 from sysperf.model.cpuset import CpuSet
@@ -118,9 +118,9 @@ class _Translator:
         self._bound: tuple[str, ...] = (loop,)
 
     def build(self, applies: Expression | None, when: Expression) -> Sieve:
-        concerned = self._code(applies.tree) if applies else "True"
+        concerned = self._code(parse(applies.text)) if applies else "True"
         first, self._loads = self._loads, []
-        suspect = self._code(when.tree)
+        suspect = self._code(parse(when.text))
         lines = [
             "def sieve(items, names, tables):",
             "    found, skipped = [], 0",

@@ -10,7 +10,6 @@ import errno
 import fnmatch
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from sysperf.host import redact
 from sysperf.host.tree import TOO_LARGE, Live, Tree, open_tree
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
+from sysperf.model.path import StrPath
 from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, convert, from_json
 from sysperf.model.snapshot import Source
@@ -66,7 +66,7 @@ class Host:
 
     def __init__(
         self,
-        root: Path | str = "/",
+        root: StrPath = "/",
         *,
         tree: Tree | None = None,
         record: bool = False,
@@ -75,12 +75,12 @@ class Host:
         answers: Answers | None = None,
         nvml: Any = None,
     ) -> None:
-        self.root = str(root)
+        self.root = os.fspath(root)
         self.deep = deep
         self.pythons = pythons
         self.sources: list[Source] = []
         self.recording = record
-        self._tree = tree if tree is not None else open_tree(Path(root))
+        self._tree = tree if tree is not None else open_tree(self.root)
         self._manifest = None if self._tree.live or answers is not None else _manifest(self._tree, self.root)
         self.answers = answers or self._manifest or (Answers() if record else None)
         self._nvml = nvml

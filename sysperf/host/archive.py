@@ -15,11 +15,11 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN, TOO_LARGE, Captured
 from sysperf.model.errors import CaptureError
+from sysperf.model.path import StrPath
 
 MAX_TOTAL_BYTES = 256 << 20
 MAX_MEMBERS = 500_000
@@ -47,7 +47,7 @@ class Member(NamedTuple):
 class Archive(Captured):
     """A packed capture."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: StrPath) -> None:
         super().__init__()
         try:
             self._raw = unpacked(path)
@@ -96,9 +96,9 @@ class Archive(Captured):
         return inside in self._members or inside in self._children
 
 
-def unpacked(path: Path) -> bytes:
+def unpacked(path: StrPath) -> bytes:
     """The bytes of the tar in a file. Raises ValueError when there are more than `MAX_TOTAL_BYTES`."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         magic = file.read(6)
         file.seek(0)
         openers = (opener for start, opener in _OPENERS if magic.startswith(start))

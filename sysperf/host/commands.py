@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 SECONDS = 10.0
@@ -24,6 +23,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),
 }
+
+
+class Failed(OSError):
+    """A command ended with an error."""
+
+    def __init__(self, message: str, complaint: str) -> None:
+        super().__init__(message)
+        self.complaint = complaint
+        """Everything that it wrote to its standard error."""
 
 
 def run(name: str) -> bytes:
@@ -73,8 +81,9 @@ def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = Non
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        reason = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise OSError(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}")
+        told = complaint.decode("utf-8", "replace").strip()
+        reason = told.rpartition("\n")[2]
+        raise Failed(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}", told)
     return printed
 
 
@@ -107,6 +116,8 @@ def _found(program: str) -> str:
 
 def _owners(python: str) -> set[int]:
     """Whose files an interpreter runs: its own, its environment's and its packages'."""
+    from pathlib import Path  # noqa: PLC0415 - other interpreters are asked under --deep only
+
     program = Path(python)
     prefix = program.parent.parent
     files = (program, program.resolve(), program.parent, prefix, *prefix.glob("lib/python3*/*-packages"))

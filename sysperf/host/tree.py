@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
 from typing import Protocol
 
 from sysperf.model.errors import CaptureError
+from sysperf.model.path import StrPath
 from sysperf.model.pattern import lazy
 
 MAX_LINKS = 40
@@ -182,10 +182,10 @@ class Captured:
 class Folder(Captured):
     """An unpacked capture."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: StrPath) -> None:
         super().__init__()
         try:
-            self._root = str(_unwrapped(root))
+            self._root = _unwrapped(root)
         except OSError as error:
             raise CaptureError(f"{root}: cannot be listed ({error.strerror})", "a capture must be readable by you") from None
 
@@ -213,16 +213,16 @@ class Folder(Captured):
         return os.path.lexists(self._full(self.resolve(path)))
 
 
-def open_tree(root: Path) -> Tree:
+def open_tree(root: StrPath) -> Tree:
     """The tree at `root`: ``/``, a folder or an archive. Raises CaptureError when there is none."""
-    if str(root) == "/":
+    if root == "/":
         return Live()
     try:
-        mode = root.stat().st_mode
+        mode = os.stat(root).st_mode
     except (OSError, ValueError) as error:
         raise CaptureError(f"{root}: no such capture ({getattr(error, 'strerror', error)})", HINT) from None
     if stat.S_ISDIR(mode):
-        return Live() if root.samefile("/") else Folder(root)
+        return Live() if os.path.samefile(root, "/") else Folder(root)
     if stat.S_ISREG(mode):
         from sysperf.host.archive import Archive  # noqa: PLC0415 - four decompressors, which live audits do not need
 
@@ -239,7 +239,7 @@ def _parent(inside: str, path: str) -> str:
     return inside.rpartition("/")[0]
 
 
-def _unwrapped(root: Path) -> Path:
+def _unwrapped(root: StrPath) -> str:
     """The folder that holds proc or sys: `root`, or the only folder in it."""
     inside: list[os.DirEntry[str]] = []
     with os.scandir(root) as entries:
@@ -247,11 +247,11 @@ def _unwrapped(root: Path) -> Path:
             if not entry.name.startswith("."):
                 inside.append(entry)
             if len(inside) > 1:
-                return root
+                return os.fspath(root)
     if not inside:
         raise CaptureError(f"{root}: holds no files", HINT)
     wrapper = inside[0]
-    return Path(wrapper.path) if wrapper.is_dir(follow_symlinks=False) and wrapper.name not in KERNEL_FOLDERS else root
+    return wrapper.path if wrapper.is_dir(follow_symlinks=False) and wrapper.name not in KERNEL_FOLDERS else os.fspath(root)
 
 
 def _read(path: str, limit: int) -> bytes:

@@ -5,11 +5,10 @@ Format  https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-import calendar
+import datetime
 import itertools
 import math
 import re
-import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -22,8 +21,6 @@ Sample = tuple[dict[str, str], float]
 
 MAX_SERIES = 2_000
 """Of one family: more would harm the server that keeps them."""
-
-_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 def render(report: Report) -> str:
@@ -106,6 +103,6 @@ def _escape(text: str) -> str:
 def _taken_at(snapshot: Snapshot) -> list[Sample]:
     match = re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", snapshot.taken_at)
     try:
-        return [({}, calendar.timegm(time.strptime(match[0], _TIME)))] if match else []
+        return [({}, int(datetime.datetime.fromisoformat(f"{match[0]}+00:00").timestamp()))] if match else []
     except ValueError:  # a saved report can hold a 31st of February
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.collect.environments import cu130_in, python_at, site_of
 from tests.conftest import Files, MakeMachine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
-RULES = [path for path in engine.rule_files() if path.stem in ("gpu", "cuda")]
+RULES = [path for path in engine.rule_files() if Path(path).stem in ("gpu", "cuda")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ GPU: Files = {
     "/sys/bus/pci/devices/0000:65:00.0/vendor": "0x10de\n",
     "/sys/bus/pci/devices/0000:65:00.0/device": "0x2330\n",
 }
-RULES = [path for path in engine.rule_files() if path.stem in ("python", "torch")]
+RULES = [path for path in engine.rule_files() if Path(path).stem in ("python", "torch")]
 
 Judge = Callable[..., dict[str, Outcome]]
 
