@@ -17,8 +17,8 @@ test-machines: .venv-dev/.ready
 	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd" $(TESTS)
 
 lint: .venv-dev/.ready
-	$(DEV)/ruff check sysperf tests benchmarks
-	$(DEV)/ruff format --check sysperf tests benchmarks
+	$(DEV)/ruff check sysperf plugins tests benchmarks
+	$(DEV)/ruff format --check sysperf plugins tests benchmarks
 	$(DEV)/mypy
 	$(DEV)/lint-imports
 

@@ -17,6 +17,10 @@ from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
 from sysperf.model.errors import UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.pattern import lazy
+
+_SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 class Manual(NamedTuple):
@@ -154,6 +158,14 @@ def check(changes: Iterable[Change], request: transaction.Request) -> None:
 def request(why: str, *, lease_s: float | None = None, persist: bool = False) -> transaction.Request:
     """A request by this user, now."""
     return transaction.Request(by=user(os.geteuid()), why=why, taken_at=engine.now(), lease_s=lease_s, persist=persist)
+
+
+def seconds(text: str) -> float:
+    """``10m`` in seconds. Raises UsageError."""
+    found = _SPAN.fullmatch(text)
+    if not found or not int(found[1]):
+        raise UsageError(f"{text!r} is no time span", "such as 90s, 10m, 8h or 2d")
+    return float(int(found[1]) * _SECONDS[found[2]])
 
 
 def user(uid: int) -> str:

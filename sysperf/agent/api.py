@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from sysperf import __version__
 from sysperf.agent import events, metrics
 from sysperf.agent.board import Board, Held, Status
 from sysperf.agent.meters import describe
 from sysperf.agent.server import EVENT_STREAM, JSON, PROBLEM, Answer, Handler, Problem, Refused, Request
+from sysperf.agent.shelf import Hanging
 from sysperf.agent.store import Event, Point
+from sysperf.agent.worker import Worker
+from sysperf.collect import workers
+from sysperf.host import Host
 from sysperf.model.record import Record, fact, json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
+from sysperf.report.machine import look
 from sysperf.report.words import encodable
 
 DEFAULT_SPAN_S = 3_600.0
@@ -25,6 +30,8 @@ MAX_SERIES = 100
 MAX_POINTS = 10_000
 REPLAY = 500
 _KINDS = "sample, finding, gone, flapping, process, change, agent, lost"
+
+T = TypeVar("T")
 
 
 class Index(Record):
@@ -44,6 +51,12 @@ class Programs(Record):
     """The running PyTorch programs."""
 
     processes: tuple[Any, ...]
+
+
+class Crews(Record):
+    """The DataLoader workers of programs. Two answers give what each worker did in between."""
+
+    programs: tuple[workers.Workers, ...]
 
 
 class Meters(Record):
@@ -106,6 +119,7 @@ _HISTORY_PARAMETERS = (
     Parameter("until", "Unix time; now when it is left out", "number"),
     Parameter("points", f"at most so many points of each series, up to {MAX_POINTS}", "integer"),
 )
+_WORKERS_PARAMETERS = (Parameter("pid", "only those of this program", "integer"),)
 _EVENT_PARAMETERS = (
     Parameter("kinds", f"only these kinds, separated by commas: {_KINDS}"),
     Parameter("since", "number of the last event that is known already; later ones that are kept come first", "integer"),
@@ -122,12 +136,20 @@ class Api:
         self._news = news
         self._now = now
         self._snapshot: tuple[Snapshot | None, bytes] = (None, b"")
+        self._reader = Worker("sysperf-ask")
         self.table = (
             Route("/", "what there is to ask", self._index, (Index,)),
             Route("/v1/status", "how the agent is doing", lambda _: _json(board.status()), (Status,)),
             Route("/v1/snapshot", "the facts of the machine, by area", self._last_snapshot, (Snapshot,)),
             Route("/v1/findings", "what rules found, with since when it holds", lambda _: _json(Findings(board.findings())), (Findings,)),
             Route("/v1/processes", "the running PyTorch programs", lambda _: _json(Programs(board.processes())), (Programs,)),
+            Route(
+                "/v1/workers",
+                "the DataLoader workers of programs, read now",
+                self._workers,
+                (Crews,),
+                parameters=_WORKERS_PARAMETERS,
+            ),
             Route("/v1/meters", "the latest value of each series", lambda _: _json(Meters(now(), dict(board.meters()))), (Meters,)),
             Route("/v1/history", "the past of series", self._history, (History, AllSeries), parameters=_HISTORY_PARAMETERS),
             Route("/v1/changes", "what was changed on this machine", lambda _: _json(Changes(board.changes())), (Changes,)),
@@ -155,11 +177,20 @@ class Api:
             self._snapshot = (snapshot, _encoded(snapshot))
         return 200, JSON, self._snapshot[1]
 
-    def _history(self, request: Request) -> Answer:
+    async def _workers(self, request: Request) -> Answer:
+        """Read when somebody asks, in a thread: nobody pays for what nobody looks at."""
+        known = [look(one, "process", "pid") for one in self._board.processes()]
+        wanted = _number(request.query, "pid", -1)
+        if request.query.get("pid") and wanted not in known:
+            raise Refused(404, "`pid` is not the number of a PyTorch program that runs")
+        pids = known if wanted < 0 else [int(wanted)]
+        return _json(Crews(await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))))
+
+    async def _history(self, request: Request) -> Answer:
         store, query = self._board.store, request.query
         names = tuple(dict.fromkeys(name for name in query.get("series", "").split(",") if name))
         if not names:
-            return _json(AllSeries(tuple(Series(name, describe(name)) for name in store.series())))
+            return _json(AllSeries(tuple(Series(name, describe(name)) for name in await _kept(store.series()))))
         if len(names) > MAX_SERIES:
             raise Refused(400, f"more than {MAX_SERIES} series")
         until = _number(query, "until", self._now())
@@ -168,7 +199,7 @@ class Api:
         if since >= until:
             raise Refused(400, "`since` is not before `until`")
         points = int(min(max(_number(query, "points", 600), 1), MAX_POINTS))
-        return _json(History(since, until, {name: store.history(name, since, until, points) for name in names}))
+        return _json(History(since, until, await _kept(store.history(names, since, until, points))))
 
     def _events(self, request: Request) -> Answer:
         after = request.headers.get("last-event-id", "") or request.query.get("since", "")
@@ -181,9 +212,9 @@ class Api:
         """First what was missed, then what happens."""
         with self._news.subscribe(kinds) as subscription:
             yield b"retry: 3000\n\n"
-            last = self._board.store.last_event()
+            last = self._board.store.last_event
             last = last if after is None else min(after, last)
-            while missed := self._board.store.events(last, REPLAY) if after is not None else ():
+            while missed := await self._missed(last) if after is not None else ():
                 last = missed[-1].id
                 for event in missed:
                     if not kinds or event.kind in kinds:
@@ -193,8 +224,23 @@ class Api:
             async for piece in events.stream(subscription, last):
                 yield piece
 
+    async def _missed(self, last: int) -> tuple[Event, ...]:
+        """Events that are kept; none where the disk does not answer: what happens from now on comes all the same."""
+        try:
+            return await self._board.store.events(last, REPLAY)
+        except Hanging:
+            return ()
+
     def _metrics(self, _: Request) -> Answer:
         return 200, metrics.CONTENT_TYPE, metrics.render(self._board).encode("utf-8", "replace")
+
+
+async def _kept(asked: Awaitable[T]) -> T:
+    """What the history holds. Raises Refused where its disk does not answer."""
+    try:
+        return await asked
+    except Hanging as error:
+        raise Refused(503, str(error)) from None
 
 
 def _json(value: Any) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
-from sysperf.agent.store import Store
+from sysperf.agent.shelf import Shelf
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot
@@ -46,7 +46,7 @@ class Status(Record, kw_only=True):
 class Board(Protocol):
     """The agent's state. Every call answers at once, from memory."""
 
-    store: Store
+    store: Shelf
 
     def snapshot(self) -> Snapshot | None:
         """The last snapshot; None before the first."""

@@ -83,7 +83,7 @@ def _prepare(database: sqlite3.Connection, check_s: float) -> None:
     for setting in (
         "journal_mode = WAL",
         "synchronous = NORMAL",
-        "cache_size = -512",
+        "cache_size = -128",
         "wal_autocheckpoint = 256",
         "journal_size_limit = 1048576",
     ):

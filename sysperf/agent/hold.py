@@ -89,10 +89,12 @@ class Findings:
         outcomes: Iterable[Outcome],
         period_s: Callable[[Rule], float] = lambda _: 0.0,
         present: Mapping[str, Collection[str]] | None = None,
+        touched: Collection[str] = (),
     ) -> list[News]:
         """One evaluation of these rules, about every `period_s` seconds; returns what changed.
 
-        `present` names the subjects that exist by scope: what was said of one that ended is gone at once.
+        `present` names the subjects that exist by scope: what was said of one that ended is gone at once. So is what no longer
+        holds of the rules `touched`, for which somebody has just changed a setting: that is no coming and going.
         """
         news: list[News] = []
         said = {(one.rule, one.subject): one for one in outcomes if one.rule in rules}
@@ -103,6 +105,7 @@ class Findings:
             if key[0] not in rules or ((outcome_said := said.get(key)) is not None and outcome_said.state != "suppressed"):
                 continue
             ended = present is not None and key[1] not in present.get(finding.outcome.scope, (key[1],))
+            ended = ended or key[0] in touched
             news += self._rests(key, finding, times, ONCE if ended else _need(rules[key[0]], period_s), ended=ended)
         return news
 

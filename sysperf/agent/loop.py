@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sysperf import __version__
@@ -33,10 +33,12 @@ from sysperf.agent.programs import Programs
 from sysperf.agent.scan import Scanner
 from sysperf.agent.server import Server
 from sysperf.agent.settings import Settings
+from sysperf.agent.shelf import Shelf
 from sysperf.agent.state import State
-from sysperf.agent.store import Event, Store
+from sysperf.agent.store import Event
 from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
+from sysperf.model.change import Transaction
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome, Remedy
 
@@ -58,6 +60,8 @@ OLD_S = 60.0
 GPU_SHARE = 0.001
 """GPUs that are slow to answer are asked less often, so that it takes no more than this of a CPU."""
 SLOWEST_GPU_S = 10.0
+OURS = "agent: "
+"""How the reason of a change begins that the agent itself asked for."""
 
 
 class Setup(NamedTuple):
@@ -77,6 +81,8 @@ class Options(NamedTuple):
     wishes: Wishes = lambda _: ()
     made: Callable[[], tuple[Any, ...]] = tuple
     """What was changed on this machine, newest first."""
+    changed_at: Callable[[], object] = tuple
+    """Another value whenever something was changed since: asked with each sample."""
 
 
 class Agent:
@@ -103,7 +109,7 @@ class Agent:
         events = Events()
         passed = sockets.passed_sockets()
         listener = sockets.listener(self._options.socket, "agent.socket", passed)
-        store = Store.open(self._options.history)
+        store = await Shelf.open(self._options.history)
         self._open(store, events)
         faces = api.Api(self._state, events)
         server = Server(faces.routes())
@@ -122,7 +128,7 @@ class Agent:
 
     # ------------------------------------------------------------------ parts
 
-    def _open(self, store: Store, events: Events) -> None:
+    def _open(self, store: Shelf, events: Events) -> None:
         """Make the parts. They hold no more than descriptors and memory."""
         loop = asyncio.get_running_loop()
         self._store, self._events = store, events
@@ -141,6 +147,7 @@ class Agent:
         self._gpu_values: dict[str, float] = {}
         self._gpu_due, self._awake_until = 0.0, -REST_S
         self._look_started = self._next_at = self._sampled_at = self._feed_at = 0.0
+        self._changed_at = self._options.changed_at()
         self._read_at: dict[str, float] = {}
         self._names: dict[int, str] = {}
         self._own = Kept("/proc/self/statm", time.monotonic)
@@ -156,8 +163,9 @@ class Agent:
         for worker in (self._looker, self._gpu_worker, self._hand):
             worker.close()
         self._tell("agent", "", "stopped")
-        for part in (self._ends, self._pressure, self._programs, self._system, self._own, self._store):
+        for part in (self._ends, self._pressure, self._programs, self._system, self._own):
             part.close()
+        await self._store.close()
         self._log.info("stopped")
 
     def _made_for(self, setup: Setup) -> Applying | None:
@@ -188,6 +196,7 @@ class Agent:
             if now >= status_at:
                 self._notify.status(self._status()) if status_at else self._notify.ready(self._status())
                 status_at = now + STATUS_S
+                _give_back()
             self._start_looking(now)
             if self._applying is not None and self._applying.due(time.monotonic()):
                 self._start_fixing()  # looks may be further apart than a lease lasts
@@ -302,20 +311,32 @@ class Agent:
             if now - self._look_started > HANGING_S:
                 self._problems["look"] = f"{self._auditor.doing} takes more than {HANGING_S:g} s"
             return
-        if self._auditor.due():
-            self._look_started = now
+        changed_at = self._options.changed_at()
+        if self._auditor.due() or changed_at != self._changed_at:
+            self._look_started, self._changed_at = now, changed_at
             self._look_task = asyncio.ensure_future(self._look())
 
     async def _look(self) -> None:
         with self._reported("look"):
-            look = await self._looker.run(self._auditor.look)
             made = await self._looker.run(self._options.made)
-            self._saw(look)
-            if made != self._state.made:
-                self._state.made = made
+            touched = self._changed(made) if made != self._state.made and self._state.last is not None else set()
+            self._state.made = made
+            self._saw(await self._looker.run(self._auditor.look), touched)
             self._problems.pop("look", None)
 
-    def _saw(self, look: Look) -> None:
+    def _changed(self, made: tuple[Any, ...]) -> set[str]:
+        """Something was changed or taken back: look at once at what the rules behind it look at. Returns those rules."""
+        news = [one for one in made if one not in self._state.made]
+        rules = {step.change.rule for one in news for step in one.steps}
+        areas = {area for rule in rules for area in self._auditor.areas_of(rule)}
+        if news:
+            self._auditor.hurry(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
+        for one in news:
+            if one.steps and not one.why.startswith(OURS):  # those are told by whom they are made
+                self._tell("change", one.steps[0].change.shown(), _change_told(one), {"transaction": one.number, "state": one.state})
+        return rules
+
+    def _saw(self, look: Look, touched: Collection[str] = ()) -> None:
         """Take over what a look found."""
         first, self._state.last = self._state.last is None, look.snapshot
         programs = self._state.processes()
@@ -329,13 +350,12 @@ class Agent:
             if one.process.pid not in before and not first:
                 self._tell("process", f"{one.process.name} (pid {one.process.pid})", f"PyTorch {one.process.torch_version or ''} runs")
         times = Times(time.monotonic(), time.time())
-        news = self._findings.take(times, look.rules, look.outcomes, self._auditor.period_s, look.present)
+        news = self._findings.take(times, look.rules, look.outcomes, self._auditor.period_s, look.present, touched)
         self._remember(times.at)
         self._announce(news)
         if first:
             gc.collect()
             gc.freeze()
-            _libc("malloc_trim", 0)  # what the first look at everything needed
             self._notify.status(self._status())
         if not before and pids:
             self._sooner()
@@ -479,6 +499,14 @@ def _allowed(setup: Setup) -> tuple[object, ...]:
     return settings.mode == "apply", settings.apply, settings.lease_s
 
 
+def _change_told(one: Transaction) -> str:
+    """``vm.swappiness: 60 → 10``, or that it is ``undone``."""
+    change = one.steps[0].change
+    more = f" and {len(one.steps) - 1} more" if len(one.steps) > 1 else ""
+    told = f"{change.shown()}: {change.before} → {change.after}{more}"
+    return (told if one.state == "applied" else f"{one.state.replace('-', ' ')}: {told}")[:300]
+
+
 def _best(outcome: Outcome) -> Remedy | None:
     """The fix to name: one with a command rather than an advice."""
     return next((fix for fix in outcome.fixes if fix.command), outcome.fixes[0] if outcome.fixes else None)
@@ -502,12 +530,22 @@ def _libc(function: str, *arguments: int) -> None:
         ctypes.CDLL(None)[function](*arguments)
 
 
-M_ARENA_MAX = -8
+def _give_back() -> None:
+    """Let go of garbage and of free memory: looks leave some of both. What lives as long as the agent is frozen, so this is cheap."""
+    gc.collect()
+    _libc("malloc_trim", 0)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""mallopt(3)."""
+LARGE_BYTES = 64 << 10
 
 
 def run(agent: Agent) -> None:
     """Run until stopped."""
     gc.enable()
     _libc("mallopt", M_ARENA_MAX, 1)  # a heap for each thread would cost 1 to 2 MB each
+    _libc("mallopt", M_MMAP_THRESHOLD, LARGE_BYTES)  # what is large goes back to the kernel when it is freed, and leaves no hole
+    _libc("mallopt", M_TRIM_THRESHOLD, LARGE_BYTES)
     os.environ.pop("NOTIFY_SOCKET", None)  # not for our children
     asyncio.run(agent.run())

@@ -52,6 +52,7 @@ METERS: Mapping[str, str] = {
     "process.*.cpu": "CPUs that the process used: 1.5 is one and a half",
     "process.*.main_run": "share of the time in which its main thread ran",
     "process.*.main_wait": "share of the time in which its main thread was ready and had no CPU",
+    "process.*.data_wait": "largest share of the time in which its main thread can have waited for its DataLoader workers",
     "process.*.wait": "share of its threads' ready time in which they had no CPU",
     "process.*.threads": "threads",
     "process.*.rss_bytes": "resident memory",

@@ -207,7 +207,7 @@ def _agent(status: Status, board: Board) -> list[str]:
         family("agent_samples_total", "Samples taken.", [({}, status.samples)], "counter"),
         gauge("agent_clients", "Connections to the agent's socket.", [({}, status.clients)]),
         gauge("agent_problems", "What does not work; GET /v1/status says what.", [({}, len(status.problems))]),
-        gauge("agent_history_bytes", "Size of the history.", [({}, board.store.size_bytes())]),
+        gauge("agent_history_bytes", "Size of the history.", [({}, board.store.size_bytes)]),
         gauge("agent_history_healthy", "1 while nothing is wrong with the history file.", [({}, not status.store_problem)]),
     ]
     if cost.cpu_s is not None:

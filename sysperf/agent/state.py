@@ -10,7 +10,7 @@ import msgspec
 from sysperf import __version__
 from sysperf.agent.board import Cost, Held, Mode, Status
 from sysperf.agent.hold import Findings
-from sysperf.agent.store import Store
+from sysperf.agent.shelf import Shelf
 from sysperf.collect.process import Process
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot
@@ -26,7 +26,7 @@ class Program(Record):
 class State:
     """What `sysperf.agent.board.Board` promises. The loop writes, the server reads, both in one thread."""
 
-    def __init__(self, store: Store, findings: Findings, mode: Mode, started_at: float) -> None:
+    def __init__(self, store: Shelf, findings: Findings, mode: Mode, started_at: float) -> None:
         self.store = store
         self.tracked = findings
         self.mode: Mode = mode

@@ -19,6 +19,8 @@ COMMANDS = {
     "wrap": "start a program in the right place: CPUs, memory, threads, allocator",
     "kernel": "install a Jupyter kernel that is started through wrap",
     "ps": "list the running PyTorch processes and what is wrong with each",
+    "stacks": "show where a running program is, and how its main thread spends its time",
+    "trace": "take a trace of a running PyTorch program, which is not changed for it",
     "plan": "show what `apply` would change, as a diff",
     "apply": "fix what is safe to fix: every old value is written down first, every new one read back",
     "undo": "take back what sysperf changed",

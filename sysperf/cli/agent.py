@@ -26,7 +26,6 @@ import collections
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--mode", choices=MODES, help="default: observe, or what the configuration says")
     run.add_argument("--interval", type=float, metavar="SECONDS", help="between two samples while PyTorch runs (default: 1)")
     run.add_argument("--history", metavar="FILE", help="where samples and events are kept; `none`: in memory")
-    run.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
-    run.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    run.add_argument("--config", metavar="FILE", help="use only this configuration file")
+    run.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
     asking = parser.add_argument_group("status and events")
     asking.add_argument("--json", action="store_true", help="print JSON; events one a line")
     asking.add_argument("--follow", action="store_true", help="go on printing events as they happen")
@@ -98,7 +97,7 @@ def _imported() -> Any:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made())
+    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made(), _changed_at)
 
 
 def _fixer() -> Fixer | None:
@@ -142,6 +141,18 @@ def _journals() -> list[str]:
     return list(dict.fromkeys(("/var/lib/sysperf/changes", f"{home}/sysperf/changes")))
 
 
+def _changed_at() -> tuple[int, ...]:
+    """When the journals were written last; asked each time the agent samples, so it is cheap."""
+    return tuple(map(_locked_at, _journals()))
+
+
+def _locked_at(folder: str) -> int:
+    try:
+        return os.stat(f"{folder}/lock").st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _stamp(folder: str) -> tuple[float, int] | None:
     try:
         names = os.listdir(folder)
@@ -179,10 +190,10 @@ def _setup(args: argparse.Namespace) -> Setup:
     from sysperf.cli.config import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    ruleset = engine.rules([*config.rules, *args.rules])
     for override in config.override:
         ruleset.override(override)
-    reference = engine.read_machine(Path(config.reference)) if config.reference else None
+    reference = engine.read_machine(config.reference) if config.reference else None
     return Setup(_settings(args), Terms(ruleset, config.waive, reference))
 
 

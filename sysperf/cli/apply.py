@@ -37,13 +37,9 @@ from sysperf.host import Host
 from sysperf.model.change import Plan, Transaction
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.knob import KNOBS
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral
 from sysperf.report import as_json, changes
 from sysperf.report.terminal import Ink, table
-
-_SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,10 +149,10 @@ def knobs(args: argparse.Namespace) -> str:
 
 def span(text: str) -> float:
     """``10m`` in seconds."""
-    found = _SPAN.fullmatch(text)
-    if not found or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time span such as 90s, 10m, 8h or 2d")
-    return float(int(found[1]) * _SECONDS[found[2]])
+    try:
+        return changing.seconds(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(f"{error} {error.hint}") from None
 
 
 def _recovered(changer: Changer) -> None:

@@ -21,7 +21,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sysperf.model.errors import Exit, UsageError
@@ -52,12 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Options that say where the facts come from; `top` has the same."""
     parser.add_argument("--connect", metavar="WHERE", help="an agent's socket, or ssh://HOST[:PORT][/SOCKET]")
-    parser.add_argument("--root", type=Path, metavar="CAPTURE", help="show a captured machine (a folder or tar)")
+    parser.add_argument("--root", metavar="CAPTURE", help="show a captured machine (a folder or tar)")
     parser.add_argument("--no-agent", action="store_true", help="sample in this process although an agent runs")
-    parser.add_argument(
-        "--rules", type=Path, action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="use only this configuration file")
+    parser.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,8 +142,8 @@ def source(args: argparse.Namespace) -> Iterator[Source]:
         from sysperf.tui.sources import ssh  # noqa: PLC0415
         from sysperf.tui.sources.agent import Agent  # noqa: PLC0415
 
-        with ssh.forwarded(args.connect) as path:
-            yield Agent(path, name=args.connect.removeprefix("ssh://"), local=False)
+        with ssh.forwarded(args.connect) as forward:
+            yield Agent(forward.path, name=args.connect.removeprefix("ssh://"), local=False, ended=forward.ended)
     else:
         path = args.connect or ("" if args.no_agent else _answering())
         if path:
@@ -184,25 +181,36 @@ def terms(args: argparse.Namespace) -> Terms:
     from sysperf.cli.config import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    ruleset = engine.rules([*map(Path, config.rules), *args.rules])
+    ruleset = engine.rules([*config.rules, *args.rules])
     for override in config.override:
         ruleset.override(override)
-    reference = engine.read_machine(Path(config.reference)) if config.reference else None
+    reference = engine.read_machine(config.reference) if config.reference else None
     return Terms(ruleset, config.waive, reference)
 
 
 def doors(args: argparse.Namespace, found: Source) -> Doors:
     """What the dashboard may do: changes only on this machine."""
-    from sysperf.tui import waive  # noqa: PLC0415 - as above
+    from sysperf.tui import profilers, waive  # noqa: PLC0415 - as above
     from sysperf.tui.doors import READ_ONLY, Doors  # noqa: PLC0415
 
     if not found.local:
         return Doors(found, lambda name: _rule(args, name))
     from sysperf.changing import Changer  # noqa: PLC0415
+    from sysperf.fix import trials  # noqa: PLC0415
     from sysperf.fix.journal import ROOT_FOLDER  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
-    return Doors(found, lambda name: _rule(args, name), Changer, (ROOT_FOLDER,), waive.write, _rewrap, refusal)
+    return Doors(
+        found,
+        lambda name: _rule(args, name),
+        Changer,
+        (ROOT_FOLDER,),
+        waive.write,
+        _rewrap,
+        lambda: trials.read(trials.files()),
+        refusal,
+        profilers.here(),
+    )
 
 
 def _rule(args: argparse.Namespace, name: str) -> Rule:

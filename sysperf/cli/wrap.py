@@ -146,13 +146,12 @@ def start(args: Any, request: Request) -> int:
 
 def decide(args: Any, request: Request, env: Mapping[str, str], said: list[str], *, rank: int | None = None) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `said`."""
-    from pathlib import Path  # noqa: PLC0415 - as in start
 
     from sysperf import wrapping  # noqa: PLC0415
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host(args.root)
-    ruleset = wrapping.rules([Path(path) for path in args.rules], said)
+    ruleset = wrapping.rules(args.rules, said)
     return wrapping.wrap(host, ruleset, request, env, _folder(), rank=rank)
 
 
@@ -246,10 +245,17 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
+LONGEST_TRACE_FOLDER = 54
+"""Kineto's sockets in it have names of 53 characters, and the path of a socket has room for 107."""
+
+
 def _trace_folder(args: Any) -> str:
     """A folder of the user's own for the sockets of traces on demand; made when something will be started."""
     base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - made for us alone, and checked below
     folder = f"{base}/sysperf/kineto"
+    if len(os.fsencode(folder)) > LONGEST_TRACE_FOLDER:
+        base = f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - as above
+        folder = f"{base}/sysperf/kineto"
     if args.print or args.explain or args.json or args.root != "/":
         return folder
     try:

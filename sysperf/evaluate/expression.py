@@ -9,6 +9,7 @@ Logic   Kleene's strong three-valued logic: False and Unknown is False, True or 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -138,7 +139,7 @@ class _Compiler:
             field = self._schema.step(annotation, step, path)
             annotation, reads, path = field.type, field.reads or reads, f"{path}.{step}"
         return _getter(
-            root, steps, path, reads, is_text_mapping(self._schema, root, steps), bool(steps) and not is_record(annotation)
+            root, tuple(steps), path, reads, is_text_mapping(self._schema, root, steps), bool(steps) and not is_record(annotation)
         ), annotation
 
     def _parameter(self, steps: list[str | int]) -> tuple[Node, Any]:
@@ -334,7 +335,8 @@ def _plain_name(name: str) -> None:
         raise RuleError(f"`{name}`: names that begin with _ are not part of the condition language")
 
 
-def _getter(root: str, steps: list[str | int], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
+@functools.cache  # the same facts are named by many rules, and a long-lived agent keeps them all
+def _getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
     def run(scope: Scope) -> Any:
         value = scope.names.get(root)
         for step in steps:

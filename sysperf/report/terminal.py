@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 NARROWEST, WIDEST = 40, 120
 """Columns between which a report follows the terminal; longer lines are hard to read."""
 LONGEST_TAIL = 12
+_NARROW = frozenset(map(chr, range(32, 127))).union("…≤▸▾│└├─━●·•✓✗◆→←↓▁▂▃▄▅▆▇█▏▎▍▌▋▊▉■□×°µ")
+"""Characters of one column that we write often: to look each one up costs more than all the rest of a line."""
 
 COLORS = {
     "error": "1;31",
@@ -36,7 +38,7 @@ class Ink:
 
 def cells(text: str) -> int:
     """How many terminal columns a text takes: two for a CJK character, none for a combining mark."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
+    return len(text) if text.isascii() or _NARROW.issuperset(text) else sum(map(_cells, text))
 
 
 def _cells(char: str) -> int:

@@ -31,41 +31,51 @@ class Made(NamedTuple):
     """Seconds that are left of its lease."""
 
 
+HELD_S = 8 * 3_600.0
+"""How long what only a process can hold is held, when nobody says how long."""
+
+
 class Proposal(NamedTuple):
     """What acting on a finding would do."""
 
     plan: Plan
     manual: str = ""
     """What a person has to do, where sysperf does not change anything."""
+    lease_s: float | None = None
+    """It is taken back by itself after this time."""
+    held: str = ""
+    """The setting that holds only while a process keeps it."""
 
     def text(self, width: int) -> str:
         """As a diff, with the report's colours."""
         shown = changes.plan(self.plan, color=True, width=width).rstrip()
-        return "\n".join(part for part in (shown, self.manual) if part) or "There is nothing to change."
+        return "\n".join(part for part in (shown, self._until(), self.manual) if part) or "There is nothing to change."
+
+    def _until(self) -> str:
+        if self.lease_s is None or not self.plan.changes:
+            return ""
+        held = [f"{self.held} holds only while a process keeps it: sysperf leaves one behind."] if self.held else []
+        return "\n".join([*held, f"It is taken back by itself after {changes.duration(self.lease_s)}; u takes it back before."])
 
 
-def propose(doors: Doors, outcome: Outcome) -> Proposal:
+def propose(doors: Doors, outcome: Outcome, lease_s: float | None = None) -> Proposal:
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
     if doors.changer is None:
         raise UsageError(doors.refuses())
     wished = changing.wishes([outcome], [outcome.rule])
     if wished.manual:
         return Proposal(Plan(), f"Left to you: {wished.manual[0].reason}")
-    changer = doors.changer()
-    planned = changer.plan(wished.settings)
-    held = next((one for one in planned.changes if KNOBS[one.knob].held), None)
-    if held is not None and not changer.asks_helper(wished.settings):
-        told = f"{held.knob} holds only while a process keeps it. Run it beside your job: sysperf apply {outcome.rule} --lease 8h"
-        return Proposal(Plan(skipped=planned.skipped, conflicts=planned.conflicts), told)
-    return Proposal(planned)
+    planned = doors.changer().plan(wished.settings)
+    held = next((one.knob for one in planned.changes if KNOBS[one.knob].held), "")
+    return Proposal(planned, "", HELD_S if held and lease_s is None else lease_s, held)
 
 
-def apply(doors: Doors, outcome: Outcome, planned: Plan) -> Transaction:
-    """Do it. Raises SysperfError."""
+def apply(doors: Doors, outcome: Outcome, planned: Plan, lease_s: float | None = None) -> Transaction:
+    """Do it, for good or until a lease ends: the helper or a process that stays behind ends it. Raises SysperfError."""
     if doors.changer is None or doors.refuses():
         raise UsageError(doors.refuses())
     with _turn:
-        return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)"))
+        return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)", lease_s=lease_s))
 
 
 def outcome_text(done: Transaction, width: int) -> str:
@@ -115,14 +125,20 @@ def _left(one: Transaction) -> float | None:
     return 0.0 if journal.expired(one.lease) else one.lease.until_s - journal.boot_s()
 
 
-def made_by(doors: Doors, rule: str) -> int | None:
-    """The latest transaction in force that this rule asked for."""
+def made_by(doors: Doors, rule: str) -> tuple[str, int] | None:
+    """(journal, number) of the latest transaction in force that this rule asked for: this user's, or one that the helper made."""
     if doors.changer is None or doors.refuses():
         raise UsageError(doors.refuses())
     made = [
-        one.number for one in doors.changer().journal.transactions() if one.live and any(step.change.rule == rule for step in one.steps)
+        (one.taken_at, one.number, changer.journal.folder)
+        for changer in _changers(doors)
+        for one in changer.journal.transactions()
+        if one.live and any(step.change.rule == rule for step in one.steps)
     ]
-    return max(made, default=None)
+    if not made:
+        return None
+    _, number, folder = max(made)
+    return folder, number
 
 
 def told(error: SysperfError) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -129,9 +130,15 @@ class Dashboard(App[None]):
         if isinstance(self.view, Findings):
             self.view.select(fingerprint)
 
+    def action_show_place(self, pid: int) -> None:
+        """The map, with the CPUs and the memory of this program marked."""
+        self.action_show("topology")
+        if isinstance(self.view, Topology):
+            self.view.mark(pid)
+
     def action_look_again(self) -> None:
         self.doors.source.look_again()
-        self.notify("looking again", timeout=2, markup=False)
+        self.notify("asking the agent again" if self.doors.source.remembers else "looking again", timeout=2, markup=False)
 
     def action_help(self) -> None:
         view = self.view
@@ -148,10 +155,19 @@ class Dashboard(App[None]):
         else:
             self.notify(f"saved {neutral(os.path.abspath(path))}", timeout=4, markup=False)
 
+    def _own_commands(self) -> Iterable[SystemCommand]:
+        """What the keys of the screen that is shown do."""
+        view = self.view
+        for one in view.BINDINGS if view is not None else ():
+            if view is not None and isinstance(one, Binding) and one.description and not one.action.startswith("app."):
+                about = f"{one.tooltip or one.description.lower()} (key {helping.key_of(one)})"
+                yield SystemCommand(f"{view.NAME.capitalize()}: {one.description.lower()}", about, partial(view.run_action, one.action))
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - as Textual asks
         for number, name in enumerate(TABS, 1):
             if self.is_screen_installed(name):
                 yield SystemCommand(f"Show {name}", f"key {number}", lambda name=name: self.action_show(name))
+        yield from self._own_commands()
         yield SystemCommand("Look again", "read and judge this machine now", self.action_look_again)
         yield SystemCommand("Save picture", "the screen as SVG in the working directory", self.action_save_picture)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)

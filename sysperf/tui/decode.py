@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sysperf.collect.workers import Workers
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot
@@ -22,6 +23,11 @@ def snapshot(raw: Any) -> Snapshot | None:
     if not isinstance(raw, dict) or not isinstance(raw.get("areas"), dict):
         return None
     return _record(raw, Snapshot)  # type: ignore[no-any-return]  # what it is asked for
+
+
+def workers(raw: Any) -> Workers | None:
+    """The DataLoader workers of a program."""
+    return _record(raw, Workers)  # type: ignore[no-any-return]  # what it is asked for
 
 
 def _record(raw: Any, as_type: Any) -> Any:

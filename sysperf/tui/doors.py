@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from sysperf.fix.trials import Trials
 from sysperf.model.outcome import Outcome, Rewrap
+from sysperf.model.profile import Stacks, Trace
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
+from sysperf.plugin import Tell
 from sysperf.tui.source import Source
 
 if TYPE_CHECKING:
@@ -16,6 +19,18 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "This is another machine: copy the command with y and run it there."
 READ_ONLY = "This dashboard is read-only: copy the command with y and run it in a terminal."
+
+
+class Profilers(NamedTuple):
+    """What looks into the programs of this machine. All of these may block, and raise SysperfError."""
+
+    stacks: Callable[[int], Stacks]
+    """Where the threads of a process are."""
+    traceable: Callable[[int], str]
+    """The folder in which a trace of it would be; raises where none can be taken."""
+    trace: Callable[[int, Tell], Trace]
+    iterations: int = 5
+    """Optimizer steps in such a trace."""
 
 
 class Doors(NamedTuple):
@@ -32,8 +47,12 @@ class Doors(NamedTuple):
     """Accept a finding with a reason; returns the file that says so."""
     rewrap: Callable[[Snapshot, int], Rewrap | None] | None = None
     """How wrap would have started this process; None where that is unknown."""
+    trials: Callable[[], Trials] | None = None
+    """What was measured on this machine; None where that is another one."""
     refusal: str = ""
     """Why nothing may be changed from here; empty where it may."""
+    profilers: Profilers | None = None
+    """Stacks and traces of this machine's programs; None where that is another one."""
 
     def refuses(self) -> str:
         """Why nothing can be changed from here; empty where it can."""

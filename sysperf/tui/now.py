@@ -43,7 +43,7 @@ class Now:
         """Findings that were fixed from here: fingerprint to transaction, until the source looks again."""
         self.waived: dict[str, str] = {}
         """Findings that were waived from here: fingerprint to reason."""
-        self.derived: dict[tuple[str, int], float | None] = {}
+        self.derived: dict[tuple[object, ...], Any] = {}
         """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
         self._taken_at: float | None = None
@@ -80,20 +80,21 @@ class Now:
 
     def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
-        alive = {name.rpartition(".")[0] for name in meters if name.startswith("process.")}
-        kept = {
-            name: value
-            for name, value in self.meters.items()
-            if 0 <= at - self._read_at[name] < OLD_S and (not name.startswith("process.") or name.rpartition(".")[0] in alive)
-        }
-        self.meters = {**kept, **meters}
-        self._read_at = {name: at if name in meters else self._read_at[name] for name in self.meters}
+        before = self.meters
+        older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < OLD_S]
+        if any(name.startswith("process.") for name in older):
+            alive = {name.rpartition(".")[0] for name in meters if name.startswith("process.")}
+            older = [name for name in older if not name.startswith("process.") or name.rpartition(".")[0] in alive]
+        self.meters = {**{name: before[name] for name in older}, **meters}
+        self._read_at = {**{name: self._read_at[name] for name in older}, **dict.fromkeys(meters, at)}
         self.at = at
-        for name, value in meters.items():
-            if not name.startswith(("process.", "agent.")):
-                self.remember(name, value)
         for name in self.past.keys() - self.meters.keys():
             del self.past[name]
+        for name in self.past.keys() & meters.keys():
+            self.past[name].append(meters[name])
+        for name in meters.keys() - before.keys() - self.past.keys():
+            if not name.startswith(("process.", "agent.")):
+                self.remember(name, meters[name])
 
     def remember(self, name: str, value: float) -> None:
         """A value for the small curve of a series."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from sysperf.collect.workers import Workers
 from sysperf.model.outcome import Report
 
 
@@ -93,6 +94,9 @@ class Source(Protocol):
 
     def watch_cpus(self, *, on: bool) -> None:
         """Whether somebody looks at the load of each CPU."""
+
+    def workers(self, pid: int) -> Workers | None:
+        """The DataLoader workers of a program as they are now; None where nobody can tell. May block; raises SysperfError."""
 
     def series(self) -> list[tuple[str, str]]:
         """(name, what it says) of the series that have a history. May block; raises SysperfError."""

@@ -17,6 +17,7 @@ from sysperf.agent.board import Cost, Held, Status
 from sysperf.agent.events import Events
 from sysperf.agent.meters import METERS
 from sysperf.agent.server import Handler, Limits, Server
+from sysperf.agent.shelf import Shelf
 from sysperf.agent.sockets import Listener, bind
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
@@ -42,7 +43,7 @@ class Table:
     """A board of fixed records."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self.store = store or Store.open(None)
+        self.store = Shelf(store or Store.open(None))
         self.shown: Snapshot | None = reports.snapshot(
             memory={"total_bytes": 1 << 40},
             gpu={"devices": [{"index": 0, "bus_id": "0000:65:00.0", "name": "NVIDIA H100", "memory_total_bytes": 80 << 30}]},

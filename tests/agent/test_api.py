@@ -16,7 +16,7 @@ from sysperf.agent.events import QUEUE, Events, Message, encode
 from sysperf.agent.store import Event, Store
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot
-from tests.agent.boards import START, Running, Table, connect, read_until, serving
+from tests.agent.boards import PID, START, Running, Table, connect, read_until, serving
 from tests.report import reports
 
 
@@ -36,6 +36,14 @@ def ask(running: Running, target: str, *headers: str) -> Any:
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"] == "application/json"
     return json.loads(reply.body)
+
+
+def test_workers_are_read_when_somebody_asks(running: Running) -> None:
+    """Of one program, of all, and of none that the agent does not watch."""
+    assert [one["pid"] for one in ask(running, "/v1/workers")["programs"]] == [PID]
+    assert [one["pid"] for one in ask(running, f"/v1/workers?pid={PID}")["programs"]] == [PID]
+    assert running.get("/v1/workers?pid=1").status == 404
+    assert running.get("/v1/workers?pid=x").status == 400
 
 
 def test_the_index_lists_every_path(running: Running) -> None:

@@ -96,6 +96,17 @@ def test_a_process_that_ended_takes_its_findings_along() -> None:
     assert case.findings.all()[0].state == "gone"
 
 
+def test_what_somebody_fixed_is_gone_at_once() -> None:
+    """However long it must hold to be one, and however often it came back: a setting was changed for it, and it no longer holds."""
+    case = Case(Hold(samples=3))
+    assert case.pattern("FFF...FFF") == "--AAA---A"
+    case.now += 1
+    news = case.findings.take(Times(case.now, 1e9), {NUMA: case.rule}, [], touched={"another.rule"})
+    assert news == []
+    news = case.findings.take(Times(case.now, 1e9), {NUMA: case.rule}, [], touched={NUMA})
+    assert [one.kind for one in news] == ["gone"]
+
+
 def test_subjects_are_apart() -> None:
     """Two processes of one name share a fingerprint, and no state."""
     case = Case()

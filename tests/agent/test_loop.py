@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import logging
 import os
 import signal
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,8 +29,9 @@ from sysperf.agent.settings import Mode, Settings
 from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
 from sysperf.evaluate.ruleset import Ruleset, load
+from sysperf.fix.journal import Closed, Intended, Journal, Told
 from sysperf.host import Host
-from sysperf.model.change import Setting
+from sysperf.model.change import Change, Setting
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome
 from tests.agent.machines import FAKE_TORCH, Manager, Running, agent, programs, until
@@ -90,7 +93,8 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
         pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
     with running(python, LOADER) as pid, agent(tmp_path, "--interval", "0.5", "--history", "none") as watching:
         found = until(lambda: [one for one in watching.get("/v1/processes")["processes"] if one["process"]["pid"] == pid], 20)
-        meters = until(lambda: (known := watching.get("/v1/meters")["meters"]).get(f"process.{pid}.workers") is not None and known, 20)
+        wanted = {f"process.{pid}.{name}" for name in ("workers", "main_wait", "rss_bytes")}
+        meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known, 20)
 
     assert found[0]["process"]["workers"] == 2
     assert found[0]["process"]["torch_version"]
@@ -106,7 +110,7 @@ def test_kill_9_loses_no_history(tmp_path: Path) -> None:
     with agent(tmp_path, "--interval", "0.2", "--history", history, "--mode", "advise") as running:
         first = until(lambda: running.get("/v1/findings")["findings"])
         mine = next(one for one in first if one["outcome"]["rule"] == "site.always")
-        time.sleep(11)  # a flush each 10 s
+        until(lambda: _count(history, "seen") and _count(history, "raw_system"))  # a flush each 10 s
         assert running.get("/v1/status")["store_problem"] == ""
         assert running.stop(signal.SIGKILL) == -signal.SIGKILL
         killed_at = time.time()
@@ -120,6 +124,12 @@ def test_kill_9_loses_no_history(tmp_path: Path) -> None:
     assert again["last_seen"] > killed_at
     assert past["history"]["memory.available_bytes"]
     assert told == 1, "it held before the restart: no news"
+
+
+def _count(history: str, table: str) -> int:
+    """The rows that another process sees."""
+    with contextlib.closing(sqlite3.connect(f"file:{history}?mode=ro", uri=True)) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - our own names
 
 
 def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
@@ -288,6 +298,60 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     release.set()
     assert samples >= 5
     assert "look: reading storage takes more than 0.5 s" in problems
+
+
+def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the journal was written, the areas of the rules behind it are read with the next sample; everything when no rule is known."""
+    hurried: list[tuple[str, ...]] = []
+    pressed = ("memory", "cgroup")  # what the kernel's word of pressure hurries, on a machine that is busy with other tests
+    monkeypatch.setattr(Auditor, "hurry", lambda _, *areas: hurried.append(areas) if areas != pressed else None)
+    monkeypatch.setattr(loop, "IDLE_S", 0.2)
+    journal = Journal(str(tmp_path))
+
+    def changed(rule: str) -> None:
+        with journal.locked(), journal.begin(boot="x", by="me", why="", taken_at="2026-01-01T00:00:00Z") as log:
+            log.add(Intended(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), Told(0, "applied"))
+            log.add(Closed("applied"))
+
+    lock = tmp_path / "changes/lock"
+    options = loop.Options(
+        str(tmp_path / "a.sock"),
+        made=lambda: tuple(journal.transactions()),
+        changed_at=lambda: lock.stat().st_mtime_ns if lock.exists() else 0,
+    )
+    setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
+    one = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
+
+    told: list[tuple[str, str]] = []
+    tell = one._tell
+
+    def heard(kind: str, subject: str, text: str, *more: object) -> None:
+        told.append((kind, text))
+        tell(kind, subject, text, *more)
+
+    monkeypatch.setattr(one, "_tell", heard)
+
+    async def soon(count: int) -> None:
+        for _ in range(200):
+            if len(hurried) >= count:
+                return
+            await asyncio.sleep(0.05)
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(one.run())
+        for _ in range(600):
+            if hasattr(one, "_state") and one._state.last is not None:
+                break
+            await asyncio.sleep(0.05)
+        for number, name in enumerate(("mem.swappiness-high", ""), 1):
+            changed(name)
+            await soon(number)
+        one._stopped()
+        await asyncio.wait_for(task, 10)
+
+    asyncio.run(scenario())
+    assert ("change", "vm.swappiness: 60 → 10") in told
+    assert [set(one) for one in hurried[:2]] == [looks_at(one._auditor.rules["mem.swappiness-high"]), set()]
 
 
 # ---------------------------------------------------------------------- the audit, taken apart
@@ -473,7 +537,7 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
         await called("undo", 1)
         one._reloaded()
         await called("apply", 2)
-        told = [event.kind for event in one._store.events()]
+        told = [event.kind for event in await one._store.events()]
         one._stopped()
         await asyncio.wait_for(task, 10)
         return told

@@ -301,6 +301,82 @@ def test_what_one_may_not_read_is_left_out(tmp_path: Path) -> None:
     assert "(1 processes)" in meters.problems["/proc/[pid]/io"]
 
 
+def test_wait_for_data_is_what_is_left(tmp_path: Path) -> None:
+    """Asleep 70 % of the time, for 40 % of which a backward ran elsewhere: at most 30 % were waits for workers. Without workers: nothing."""
+    clock, second = Clock(), 1_000_000_000
+    stat = "{pid} ({comm}) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 700 0 25\n"
+    folder = tree(tmp_path, {"proc/7/stat": stat.format(pid=7, comm="python"), "proc/7/schedstat": "0 0 5", "proc/7/io": "read_bytes: 0\n"})
+    tree(tmp_path, {"proc/8/stat": stat.format(pid=8, comm="pt_data_worker"), "proc/7/task/7/children": "", "proc/7/task/7/comm": "python"})
+    tree(tmp_path, {"proc/7/task/9/comm": "pt_autograd_0\n", "proc/7/task/9/schedstat": "0 0 1"})
+    meters = Programs(clock, folder)
+    meters.watch([7])
+
+    def sampled(at: float, run: float, wait: float, backward: float) -> dict[str, float]:
+        clock.now = at
+        tree(tmp_path, {"proc/7/schedstat": f"{int(run * second)} {int(wait * second)} 9"})
+        tree(tmp_path, {"proc/7/task/9/schedstat": f"{int(backward * second)} 0 9"})
+        return meters.sample()[0]
+
+    sampled(clock.now + SLOW_S, 0, 0, 0)
+    assert "process.7.data_wait" not in sampled(clock.now + 1, 0.2, 0.1, 0.4), "no workers"
+    tree(tmp_path, {"proc/7/task/7/children": "8"})
+    start = clock.now + SLOW_S
+    sampled(start, 1, 1, 1)
+    sampled(start + 1, 1, 1, 1)
+    assert sampled(start + 2, 1.2, 1.1, 1.4)["process.7.data_wait"] == pytest.approx(0.3)
+    assert sampled(start + 3, 2.2, 1.1, 1.4)["process.7.data_wait"] == 0
+    assert sampled(start + 4, 2.2, 1.1, 2.9)["process.7.data_wait"] == 0, "never less than nothing"
+    (tmp_path / "proc/7/task/9/schedstat").unlink()
+    meters.close()
+
+
+LOADED = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 1 << 40
+    def __getitem__(self, index):
+        time.sleep(float(sys.argv[1]))
+        return torch.ones(64)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 64))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    batches = iter(DataLoader(Data(), num_workers=2, batch_size=16))
+    next(batches)
+    print("ready", flush=True)
+    while True:
+        batch = next(batches)
+        for _ in range(int(sys.argv[2])):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("sleep_s", "steps", "least", "most"), [("0.05", "1", 0.6, 1.0), ("0", "100", 0.0, 0.3)])
+def test_wait_for_data_of_real_training(sleep_s: str, steps: str, least: float, most: float) -> None:
+    """Slow workers: the main thread mostly waits for them. Quick workers and much to compute: it hardly does."""
+    python = os.environ.get("SYSPERF_TORCH_PYTHON")
+    if not python:
+        pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
+    from tests.collect.programs import running
+
+    ahead = [0.0]
+    with running(python, LOADED, sleep_s, steps) as pid:
+        meters = Programs(lambda: time.monotonic() + ahead[0])
+        meters.watch([pid])
+        ahead[0] = SLOW_S
+        meters.sample()
+        meters.sample()
+        time.sleep(4)
+        bound = meters.sample()[0][f"process.{pid}.data_wait"]
+    assert least <= bound <= most
+
+
 @pytest.mark.torch
 def test_workers_of_a_real_loader() -> None:
     """A DataLoader with two workers: they are counted, and their CPU time is known after two looks."""

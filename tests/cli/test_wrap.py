@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -452,12 +453,17 @@ def test_a_profile(torch_python: str, tmp_path: Path) -> None:
 
 
 def test_traceable(torch_python: str, tmp_path: Path) -> None:
-    """The sockets lie in a folder of the user's own that others cannot enter."""
-    env, _ = inside(torch_python, "--traceable", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    """The sockets lie in a folder of the user's own that others cannot enter, with a path that Kineto's sockets have room beside."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as short:
+        env, _ = inside(torch_python, "--traceable", env={"XDG_RUNTIME_DIR": short})
 
-    assert env["KINETO_USE_DAEMON"] == "1"
-    assert env["KINETO_IPC_SOCKET_DIR"].startswith(str(tmp_path))
-    assert os.stat(env["KINETO_IPC_SOCKET_DIR"]).st_mode & 0o077 == 0
+        assert env["KINETO_USE_DAEMON"] == "1"
+        assert env["KINETO_IPC_SOCKET_DIR"].startswith(short)
+        assert os.stat(env["KINETO_IPC_SOCKET_DIR"]).st_mode & 0o077 == 0
+
+    long = tmp_path / ("x" * 50)
+    env, _ = inside(torch_python, "--traceable", env={"XDG_RUNTIME_DIR": str(long)})
+    assert env["KINETO_IPC_SOCKET_DIR"] == f"/tmp/sysperf-{os.getuid()}/sysperf/kineto"
 
 
 # ---------------------------------------------------------------------- several instances

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sysperf.fix.trials import Trials
 from sysperf.tui.app import Dashboard
 from sysperf.tui.doors import Doors
 from tests.fix.kernel import Machine
@@ -33,7 +34,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 def dashboard(report: Any, *, doors: Doors | None = None, **more: Any) -> Dashboard:
     """A dashboard on a recorded machine."""
-    return Dashboard(doors or Doors(Still(news(report), **more), rule))
+    return Dashboard(doors or Doors(Still(news(report), **more), rule, trials=Trials))
 
 
 def screen_text(app: Dashboard) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysperf.collect import collect
+from sysperf.collect.workers import Workers
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
@@ -29,6 +30,7 @@ class Still:
         self.news, self.local, self.remembers = news, local, remembers
         self.looked = 0
         self.watched: list[bool] = []
+        self.crews: list[Workers] = []
         self.tell: Tell = lambda _: None
 
     def start(self, tell: Tell) -> None:
@@ -44,6 +46,9 @@ class Still:
 
     def watch_cpus(self, *, on: bool) -> None:
         self.watched.append(on)
+
+    def workers(self, pid: int) -> Workers | None:  # noqa: ARG002 - as real sources
+        return self.crews.pop(0) if self.crews else None
 
     def series(self) -> list[tuple[str, str]]:
         return [("cpu.busy", "share of all CPUs' time that was used"), ("memory.dirty_bytes", "file data"), ("process.1.cpu", "CPUs")]
@@ -207,7 +212,7 @@ def meters(report: Report) -> dict[str, float]:
     area: Area | None = report.snapshot.areas.get("process")
     for number, one in enumerate(area.facts["processes"] if area and area.facts else ()):
         prefix = f"process.{one['pid']}."
-        found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97, prefix + "main_wait": 0.02, prefix + "threads": 24, prefix + "workers": 4,
+        found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97, prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,28 @@ import tomli
 from textual.widgets import Input
 
 from sysperf.changing import Changer
+from sysperf.collect.workers import Worker, Workers
+from sysperf.fix.transaction import alive
 from sysperf.host import Host
 from sysperf.model.change import Setting
+from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.tui import acting as changes_of
 from sysperf.tui import waive
 from sysperf.tui.app import Dashboard
 from sysperf.tui.doors import Doors
+from sysperf.tui.now import Now
+from sysperf.tui.screens import processes as screens
 from sysperf.tui.screens.dialogs import Question, Reading, Writing
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.source import Facts, Meters, Problem
+from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.pane import Pane
-from tests.fix.kernel import SWAPPINESS, Kernel, Machine
+from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Kernel, Machine
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import START, Still, box, laptop, news, process, rule, server
@@ -151,6 +158,8 @@ def test_help_lists_the_keys_of_its_screen() -> None:
     """`?` opens the help, Esc closes it; `q` closes a dialog before it ends the dashboard."""
 
     async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "question_mark", "enter")
+        assert isinstance(app.screen, Findings)
         await press(pilot, "question_mark")
         assert isinstance(app.screen, Reading)
         assert "make the change, after a question" in screen_text(app)
@@ -250,6 +259,7 @@ def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) 
         await press(pilot, "escape", "a")
         assert isinstance(app.screen, Question)
         await press(pilot, "enter")
+        assert isinstance(app.screen, Findings)
         assert value(made) == "60"
         await press(pilot, "a", "y")
         assert value(made) == "10"
@@ -293,6 +303,60 @@ def test_undo_from_the_list_of_changes(made: Machine) -> None:
         assert value(made) == "60"
 
     drive(started(laptop(), "changes", acting(made, source)), do)
+
+
+def slow_wakeups() -> Outcome:
+    """A finding whose fix holds only while a process keeps it."""
+    fix = Remedy("setting", "forbid the slow states", "caution", setting=Setting("cpu.dma_latency_us", "100"))
+    return Outcome(
+        "power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), fingerprint="deep"
+    )
+
+
+def test_a_setting_that_a_process_keeps_is_applied_by_lease(made: Machine) -> None:
+    """A process of ours stays behind and keeps it; it leaves when the change is undone, and would leave when the lease ends."""
+    report = reports.report(slow_wakeups())
+    (made.folder / f"root{LATENCY}").write_bytes(struct.pack("=i", RELAXED_US))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "a")
+        assert "holds only while a process keeps it" in screen_text(app)
+        assert "after 8 h" in screen_text(app)
+        await press(pilot, "y")
+        assert "1 setting changed and read back" in screen_text(app)
+        (one,) = made.journal.transactions()
+        assert one.lease is not None
+        assert one.keeper is not None
+        assert alive(one.keeper)
+        await press(pilot, "escape", "u", "y")
+        assert made.journal.transactions()[0].state == "undone"
+        for _ in range(200):
+            if not alive(one.keeper):
+                break
+            await asyncio.sleep(0.05)
+        assert not alive(one.keeper)
+
+    drive(started(report, "findings", acting(made, Still(news(report)))), do)
+
+
+def test_a_change_for_a_time_goes_back_by_itself(made: Machine) -> None:
+    """A asks for how long; what is no time is told, and what is one ends the change."""
+    report = reports.report(swappiness())
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "A", *"soon", "enter")
+        assert "no time span" in notices(app)
+        await press(pilot, "A", *"1s", "enter")
+        assert "taken back by itself after 1 s" in screen_text(app)
+        await press(pilot, "y")
+        assert value(made) == "10"
+        for _ in range(200):
+            if value(made) == "60":
+                break
+            await asyncio.sleep(0.05)
+        assert value(made) == "60"
+
+    drive(started(report, "findings", acting(made, Still(news(report)))), do)
 
 
 def test_a_refused_change_is_told_and_rolled_back(made: Machine) -> None:
@@ -428,6 +492,95 @@ def test_a_program_opens_with_the_wrap_that_would_have_been_right() -> None:
     drive(started(box(), "processes", doors), do)
 
 
+def crew(at: float, *cpu_s: float) -> Workers:
+    """Workers that used so many CPU seconds."""
+    found = [Worker(900 + n, "SRD"[n % 3], used, n, 1 << 28, CpuSet.parse("0-7"), int(used) << 20) for n, used in enumerate(cpu_s)]
+    return Workers(77, at, tuple(found))
+
+
+def test_workers_unfold_under_their_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space, l and → show a row each, with rates from the second reading on; space, h and ← hide them; the mouse does both."""
+    monkeypatch.setattr(screens, "WORKERS_S", 3_600.0)  # read when the test says
+    source = Still(news(box()))
+    source.crews = [crew(1, 1, 2, 3), crew(2, 1.25, 3, 3), crew(3, 1.25, 3, 3)]
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        screen, rows = app.screen, pane(app, "rows")
+        assert isinstance(screen, Processes)
+        assert rows.lines[0].text.startswith("▸")
+        await press(pilot, "l")
+        assert [line.key for line in rows.lines] == [77, (77, 900), (77, 901), (77, 902)]
+        assert "?" in rows.lines[1].text
+        assert "├     900     ? CPUs   256 MiB  waits             CPU 0 of 0-7" in rows.lines[1].text
+        screen._read_workers()
+        await settled(pilot)
+        assert "├     901   1.0 CPUs   256 MiB  runs              CPU 1 of 0-7  reads 1 MiB/s" in rows.lines[2].text
+        assert rows.lines[0].text.startswith("▾")
+        await press(pilot, "j", "enter")
+        assert pane(app, "detail").display, "a worker opens its program"
+        await press(pilot, "escape", "h")
+        assert [line.key for line in rows.lines] == [77]
+        assert rows.key == 77
+        await pilot.click("#rows", offset=(0, 0))
+        await settled(pilot)
+        assert len(rows.lines) == 4
+        assert not pane(app, "detail").display
+        await press(pilot, "left", "right", "space")
+        assert len(rows.lines) == 1
+        await press(pilot, "space")
+        assert "this source does not tell" in rows.lines[1].text
+
+    drive(started(box(), "processes", Doors(source, rule)), do)
+
+
+def test_workers_of_an_ended_program_are_forgotten() -> None:
+    """Nothing is asked of a program that is no longer there."""
+    source = Still(news(box()))
+    source.crews = [crew(1, 1)]
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "space")
+        app.take(Facts(laptop()))
+        screen = app.screen
+        assert isinstance(screen, Processes)
+        screen._read_workers()
+        assert not screen._crews
+
+    drive(started(box(), "processes", Doors(source, rule)), do)
+
+
+def test_a_click_on_a_column_sorts_by_it() -> None:
+    """The name stands out; the largest value is first, and what is unknown is last."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        head = pane(app, "head")
+        await pilot.click("#head", offset=(head.lines[1].text.index("data") + 1, 1))
+        await settled(pilot)
+        assert "by data" in head.lines[0].text
+        assert [line.key for line in pane(app, "rows").lines] == [4243, 4245, 4242, 4244]
+        assert "≤41%" in pane(app, "rows").lines[0].text
+        await pilot.click("#head", offset=(head.lines[1].text.index("pid") + 1, 1))
+        await settled(pilot)
+        assert [line.key for line in pane(app, "rows").lines] == [4242, 4243, 4244, 4245]
+
+    drive(started(server(), "processes"), do)
+
+
+def test_wait_for_data_is_a_bound_or_unknown() -> None:
+    """No workers: nobody can tell from outside. Workers and no meter yet: unknown so far."""
+    now = Now()
+    report = box()
+    now.take(Facts(report))
+    one = now.processes()[0]
+    assert programs.data_wait(now, one) == "?"
+    now.take(Meters(START, {"process.77.workers": 4, "process.77.data_wait": 0.43}))
+    assert programs.data_wait(now, one) == 0.43
+    assert "at most 43 %" in "\n".join(line.text for line in program.detail(now, one, None, 120))
+    now.take(Meters(START + 1, {"process.77.workers": 0}))
+    assert programs.data_wait(now, one) == "-"
+    assert "sysperf stacks PID" in "\n".join(line.text for line in program.detail(now, one, None, 200))
+
+
 def test_a_program_that_ends_leaves_the_list() -> None:
     """The row goes, the selection moves on, and open details say that it ended."""
 
@@ -466,6 +619,29 @@ def test_the_map_marks_a_program() -> None:
         assert source.watched == [True, False]
 
     drive(started(box(), "topology", Doors(source, rule)), do)
+
+
+def test_a_program_is_shown_on_the_map() -> None:
+    """m on a program's row opens the map with it marked."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "m")
+        assert isinstance(app.screen, Topology)
+        assert "marked: 77" in screen_text(app)
+        assert "program 6 GiB (67 %)" in screen_text(app)
+
+    drive(started(box(), "processes"), do)
+
+
+def test_the_palette_has_the_keys_of_the_screen() -> None:
+    """What a key does here is found by name, too."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "ctrl+p", *"findings explain", "enter")
+        assert isinstance(app.screen, Reading)
+        assert "Why it matters." in screen_text(app)
+
+    drive(started(server(), "findings"), do)
 
 
 def test_history_changes_its_span_and_series() -> None:

@@ -78,14 +78,14 @@ def test_history_has_points_and_marks(tmp_path: Path) -> None:
     now = time.time()
     for second in range(60):
         table.store.append(now - 60 + second, {"cpu.busy": second / 60})
-    table.store.flush()
-    table.store.event(now - 30, "change", "", "fixed \x1b[31m something")
     with serving(tmp_path, table) as running:
+        running.call(table.store.flush)
+        running.call(table.store.event, now - 30, "change", "", "fixed \x1b[31m something")
         source = Agent(running.path)
         assert ("cpu.busy", "share of all CPUs' time that was used; waiting for disks is not use") in source.series()
         # the server of these tests lives in the past: ask for all time
+        assert eventually(lambda: source.history("cpu.busy", START, 100).points)
         past = source.history("cpu.busy", START, 100)
-        assert past.points
         assert [(mark.kind, mark.text) for mark in past.marks] == [("change", "fixed \\x1b[31m something")]
 
 
@@ -182,8 +182,10 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_another_machine_through_ssh(fake_ssh: Path, tmp_path: Path) -> None:
     """ssh forwards the agent's socket into a folder of ours, and ends with us."""
     ear = Ear()
-    with serving(tmp_path) as running, ssh.forwarded(f"ssh://me@gpu-7:2222{running.path}") as mine:
+    with serving(tmp_path) as running, ssh.forwarded(f"ssh://me@gpu-7:2222{running.path}") as forward:
+        mine = forward.path
         assert stat.S_IMODE(os.stat(os.path.dirname(mine)).st_mode) == 0o700
+        assert forward.ended() == ""
         source = Agent(mine, name="me@gpu-7", local=False)
         source.start(ear)
         assert eventually(lambda: ear.now.report is not None)

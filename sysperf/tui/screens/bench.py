@@ -1,33 +1,81 @@
-"""What was measured on this machine: nothing yet, and that is said."""
+"""What was measured on this machine, as bars with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.binding import BindingType
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Container
 from textual.widget import Widget
 
+from sysperf.fix.trials import Trials
+from sysperf.model.trial import Trial
 from sysperf.tui.screens.view import View
-from sysperf.tui.widgets.line import BLANK, Lines, line, paragraph, span
+from sysperf.tui.widgets import trials
+from sysperf.tui.widgets.line import Lines
 from sysperf.tui.widgets.pane import Pane
-
-NOTHING = (
-    "Nothing was measured on this machine. This version of sysperf finds and explains; it does not measure yet. "
-    "Until then, gains stand as unmeasured beside their findings, and no figure of others is shown as one of this machine."
-)
 
 
 class Bench(View):
     """Results of measurements."""
 
     NAME = "bench"
-    BINDINGS: ClassVar[list[BindingType]] = []
-    HELP_TEXT = "Results of measurements on this machine. There are none in this version."
+    HELP_TEXT = (
+        "Each bar is a change that was tried here against what was there before, in pairs of runs: ● the ratio of the two speeds, ━ the "
+        "interval in which the true ratio lies, │ no change. same and slower are normal answers. This version has no command that measures."
+    )
+    DEFAULT_CSS = """
+    Bench #body { layout: vertical; height: 1fr; }
+    Bench #list { height: 1fr; }
+    Bench #detail { height: 9; border-top: solid $panel; padding: 0 1; display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "read", "Read again", show=False)]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._trials: Trials | None = None
 
     def body(self) -> Iterable[Widget]:
-        yield Pane(_draw)
+        yield Container(Pane(self._list, id="list"), Pane(self._detail, id="detail"), id="body")
 
+    def on_mount(self) -> None:
+        self.query_one("#list", Pane).focus()
 
-def _draw(width: int, _: int) -> Lines:
-    return [line(span("Measured here", "title")), BLANK, *paragraph(NOTHING, width)]
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.action_read()
+
+    def _list(self, width: int, _: int) -> Lines:
+        return trials.draw(self._trials, width, here=self.doors.trials is not None)
+
+    def _detail(self, width: int, _: int) -> Lines:
+        return trials.detail(self._chosen(), width)
+
+    def _chosen(self) -> Trial | None:
+        key = self.query_one("#list", Pane).key
+        found = self._trials.found if self._trials else ()
+        return next((one for one in found if (one.experiment, one.rung, one.at, one.what) == key), None)
+
+    def on_pane_moved(self, event: Pane.Moved) -> None:
+        if event.pane.id == "list":
+            self.query_one("#detail", Pane).redraw()
+
+    def on_pane_picked(self, event: Pane.Picked) -> None:
+        if event.pane.id == "list":
+            self.query_one("#detail", Pane).focus()
+
+    def action_read(self) -> None:
+        if self.doors.trials is not None:
+            self._read()
+
+    @work(thread=True, exit_on_error=False, exclusive=True, group="trials")
+    def _read(self) -> None:
+        if self.doors.trials is not None:
+            self.app.call_from_thread(self._have, self.doors.trials())
+
+    def _have(self, found: Trials) -> None:
+        self._trials = found
+        self.redraw()
+        self.query_one("#detail").display = bool(found.found)

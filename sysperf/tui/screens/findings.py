@@ -11,7 +11,8 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
 
-from sysperf.model.change import Plan
+from sysperf import changing
+from sysperf.fix.trials import Trials
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.report import changes, explain
@@ -19,7 +20,7 @@ from sysperf.tui import acting
 from sysperf.tui.screens.dialogs import Question, Reading, Writing
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Problem
-from sysperf.tui.widgets import ansi, findings
+from sysperf.tui.widgets import ansi, findings, trials
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 
@@ -46,6 +47,7 @@ class Findings(View):
         Binding("e", "explain", "Explain", tooltip="the rule behind it: what it looks at, and who says so"),
         Binding("p", "preview", "Preview", tooltip="what applying would change, as a diff; nothing is changed"),
         Binding("a", "apply", "Apply", tooltip="make the change, after a question; all or nothing, and read back"),
+        Binding("A", "apply_for", "Apply for", show=False, tooltip="the same for a time: it is taken back by itself then"),
         Binding("u", "undo", "Undo", tooltip="take back what was applied for this finding"),
         Binding("y", "copy", "Copy", tooltip="copy the command of its fix (OSC 52)"),
         Binding("w", "waive", "Waive", tooltip="accept it with a reason, in .sysperf.toml"),
@@ -60,6 +62,7 @@ class Findings(View):
         super().__init__(*args)
         self._words, self._order, self._unknown = "", "cost", False
         self._wanted = ""
+        self._trials: Trials | None = None
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
@@ -71,6 +74,17 @@ class Findings(View):
         self.query_one("#head", Pane).can_focus = False
         self.query_one("#list", Pane).focus()
         self.query_one("#list", Pane).select(self._wanted)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        if self.doors.trials is not None:
+            self._in_thread(self.doors.trials, self._have_trials)
+
+    def _have_trials(self, found: Trials) -> None:
+        """What was measured stands as the gain of its finding."""
+        if found != self._trials:
+            self._trials = found
+            self.query_one("#detail", Pane).redraw()
 
     # ------------------------------------------------------------------ drawing
 
@@ -86,7 +100,8 @@ class Findings(View):
         return [fitted(line(*parts), width)]
 
     def _detail(self, width: int, _: int) -> Lines:
-        return findings.detail(self.now, self.chosen, width)
+        one = self.chosen
+        return findings.detail(self.now, one, width, trials.of_rule(self._trials, one.rule) if one else None)
 
     @property
     def chosen(self) -> Outcome | None:
@@ -172,6 +187,19 @@ class Findings(View):
         elif (one := self.chosen) is not None:
             self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._ask(one, found))
 
+    def action_apply_for(self) -> None:
+        """The same until a lease ends."""
+        one = self.chosen
+        if self.doors.refuses():
+            self.say(self.doors.refuses(), "warning")
+        elif one is not None:
+            about = f"{one.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
+            self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(one, text))
+
+    def _for_a_time(self, one: Outcome, text: str | None) -> None:
+        if text is not None:
+            self._in_thread(lambda: acting.propose(self.doors, one, changing.seconds(text)), lambda found: self._ask(one, found))
+
     def _ask(self, one: Outcome, found: acting.Proposal) -> None:
         if not found.plan.changes:
             self._read(f"Nothing to apply for {one.rule}", found.text, findings.command_of(one))
@@ -179,10 +207,10 @@ class Findings(View):
         title = f"Apply this for {one.rule}?"
         self.app.push_screen(
             Question(title, lambda width, _: ansi.folded_lines(found.text(width), width)),
-            lambda yes: self._apply(one, found.plan) if yes else None,
+            lambda yes: self._apply(one, found) if yes else None,
         )
 
-    def _apply(self, one: Outcome, planned: Plan) -> None:
+    def _apply(self, one: Outcome, found: acting.Proposal) -> None:
         def done(made: Any) -> None:
             if made.state == "applied":
                 self.now.fixed[one.fingerprint] = made.number
@@ -190,33 +218,33 @@ class Findings(View):
             self.redraw()
             self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
 
-        self._in_thread(lambda: acting.apply(self.doors, one, planned), done)
+        self._in_thread(lambda: acting.apply(self.doors, one, found.plan, found.lease_s), done)
 
     def action_undo(self) -> None:
         if (one := self.chosen) is None:
             return
-        known = self.now.fixed.get(one.fingerprint)
 
-        def found(number: int | None) -> None:
-            if number is None:
+        def found(made: tuple[str, int] | None) -> None:
+            if made is None:
                 self.say(f"Nothing in force was applied for {one.rule}. Key 6 shows all changes.")
                 return
+            folder, number = made
             told = line(Span(f"Transaction {number} is taken back: "), span("values that somebody else has set since stay."))
             self.app.push_screen(
                 Question(f"Undo what was applied for {one.rule}?", lambda width, _: [fitted(told, width)]),
-                lambda yes: self._undo(one, number) if yes else None,
+                lambda yes: self._undo(one, number, folder) if yes else None,
             )
 
-        self._in_thread(lambda: known if known is not None else acting.made_by(self.doors, one.rule), found)
+        self._in_thread(lambda: acting.made_by(self.doors, one.rule), found)
 
-    def _undo(self, one: Outcome, number: int) -> None:
+    def _undo(self, one: Outcome, number: int, folder: str) -> None:
         def done(taken: Any) -> None:
             self.now.fixed.pop(one.fingerprint, None)
             self.doors.source.look_again()
             self.redraw()
             self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))
 
-        self._in_thread(lambda: acting.undo(self.doors, number), done)
+        self._in_thread(lambda: acting.undo(self.doors, number, folder), done)
 
     def action_waive(self) -> None:
         one, waive = self.chosen, self.doors.waive

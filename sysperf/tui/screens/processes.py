@@ -11,19 +11,34 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
 
+from sysperf.collect.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral
 from sysperf.report.machine import look
 from sysperf.report.words import LONGEST_COMMAND
+from sysperf.tui.screens import profiling
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Meters, Problem
-from sysperf.tui.widgets import programs
+from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
+from sysperf.tui.widgets.workers import Crew
 
 UNKNOWN = "unknown here: `sysperf ps --verbose` on that machine tells"
+WORKERS_S = 1.0
+MARK_WIDTH = 1
 RIGHT = "wrap would have started it as it is, or cannot start it again"
+
+
+class Rows(Pane):
+    """The programs: keys that scroll elsewhere unfold here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "screen.fold(0)", "Workers", tooltip="show or hide the DataLoader workers; → or l shows, ← or h hides"),
+        Binding("right,l", "screen.fold(1)", "unfold", show=False),
+        Binding("left,h", "screen.fold(-1)", "fold", show=False),
+    ]
 
 
 class Processes(View):
@@ -32,7 +47,9 @@ class Processes(View):
     NAME = "processes"
     HELP_TEXT = (
         "Each PyTorch program or rank. CPUs: how many it uses. main: share of the time in which its main thread runs; wait: in which that "
-        "thread is ready and has no CPU. work: DataLoader workers and the CPUs they use. local: share of its memory beside its CPUs."
+        "thread is ready and has no CPU. work: DataLoader workers and the CPUs they use. local: share of its memory beside its CPUs. "
+        "data: at most this share of the time its main thread waited for its workers: it slept, and no backward ran; - without workers, "
+        "since loading in the main thread looks like work from outside. A click on a column's name sorts by it, on ▸ unfolds the workers."
     )
     concerns = (Facts, Meters, Problem)
     DEFAULT_CSS = """
@@ -45,52 +62,72 @@ class Processes(View):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Details"),
         Binding("y", "copy", "Copy wrap", tooltip="copy the wrap command that would have been right (OSC 52)"),
+        Binding("c", "stacks", "Stacks", tooltip="where each of its threads is now, by py-spy; it is not stopped for this"),
+        Binding("x", "trace", "Trace", tooltip="have it write a trace of 5 steps, after a question; started by wrap --traceable"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only programs with these words"),
-        Binding("o", "order", "Order", tooltip="sort by start, CPU, GPU memory or memory"),
+        Binding("o", "order", "Order", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
+        Binding("m", "map", "Map", show=False, tooltip="its CPUs and its memory on the map of the machine"),
         Binding("escape", "clear", "Close", show=False),
         Binding("r", "app.look_again", "Look again", show=False),
     ]
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._words, self._order = "", "start"
+        self._words, self._order = "", programs.START
+        self._crews: dict[int, Crew] = {}
+        self._counting = False
         self._wraps: dict[int, Rewrap | str] = {}
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
-        yield Container(Pane(self._rows, id="rows", partial=True), Pane(self._detail, id="detail"), id="body")
+        yield Container(Rows(self._rows, id="rows", partial=True), Pane(self._detail, id="detail"), id="body")
         yield Input(placeholder="words, all of which a program must have", id="filter", compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#head", Pane).can_focus = False
         self.query_one("#rows", Pane).focus()
+        self.set_interval(WORKERS_S, self._read_workers)
 
     def _head(self, width: int, _: int) -> Lines:
         number = len(self.now.processes())
         parts = [span(f"{number} PyTorch program{'' if number == 1 else 's'}", "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self._words}”", "info")] if self._words else []
         parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
-        return [fitted(line(*parts), width), programs.head(self.now, width)] if number else [fitted(line(*parts), width)]
+        return [fitted(line(*parts), width), programs.head(self.now, self._wide, self._order)] if number else [fitted(line(*parts), width)]
+
+    @property
+    def _wide(self) -> int:
+        """The columns of the screen that rows have: names stand over them."""
+        return self.query_one("#rows", Pane).scrollable_content_region.width
 
     def _rows(self, width: int, _: int) -> Lines:
         wanted = programs.chosen(self.now, self._words, self._order)
-        return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight)
+        return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight, self._crews)
 
     def _detail(self, width: int, _: int) -> Lines:
         one = self._chosen()
         if one is None:
             return [line(Span("This program has ended.", "dim"))] if self.has_class("-open") else []
-        return programs.detail(self.now, one, self._wraps.get(look(one, "pid")), width)
+        return program.detail(self.now, one, self._wraps.get(look(one, "pid")), width)
 
     def _chosen(self) -> Any:
         key = self.query_one("#rows", Pane).key
+        key = key[0] if isinstance(key, tuple) else key  # a worker belongs to its program
         return next((one for one in self.now.processes() if look(one, "pid") == key), None)
 
     # ------------------------------------------------------------------ actions
 
     def on_pane_picked(self, event: Pane.Picked) -> None:
-        if event.pane.id == "rows":
+        if event.pane.id == "rows" and 0 <= event.x <= MARK_WIDTH and not isinstance(event.key, tuple):
+            self.action_fold(0)
+        elif event.pane.id == "rows":
             self.action_open()
+
+    def on_pane_pressed(self, event: Pane.Pressed) -> None:
+        """A click on the name of a column."""
+        if event.pane.id == "head" and event.row == 1:
+            self._order = programs.column_at(self.now, self._wide, event.x) or self._order
+            self.redraw()
 
     def on_pane_moved(self, event: Pane.Moved) -> None:
         if event.pane.id == "rows" and self.has_class("-open"):
@@ -138,6 +175,14 @@ class Processes(View):
         else:
             self.say("open the program first: there is no command yet" if again is None else str(again))
 
+    def action_stacks(self) -> None:
+        if (one := self._chosen()) is not None:
+            profiling.take_stacks(self, look(one, "pid"))
+
+    def action_trace(self) -> None:
+        if (one := self._chosen()) is not None:
+            profiling.take_trace(self, look(one, "pid"))
+
     def action_filter(self) -> None:
         entry = self.query_one("#filter", Input)
         entry.display = True
@@ -162,5 +207,59 @@ class Processes(View):
         self.query_one("#rows", Pane).focus()
 
     def action_order(self) -> None:
-        self._order = programs.ORDERS[(programs.ORDERS.index(self._order) + 1) % len(programs.ORDERS)]
+        known = programs.orders(self.now, self._wide)
+        self._order = known[(known.index(self._order) + 1) % len(known)] if self._order in known else programs.START
         self.redraw()
+
+    def action_map(self) -> None:
+        if (one := self._chosen()) is not None:
+            self.app.call_later(self.app.run_action, f"show_place({look(one, 'pid')})")
+
+    # ------------------------------------------------------------------ workers
+
+    def action_fold(self, step: int) -> None:
+        """Show the workers of the selected program (1), hide them (-1), or the other of both (0)."""
+        one = self._chosen()
+        if one is None:
+            return
+        pid = look(one, "pid")
+        if pid in self._crews and step <= 0:
+            del self._crews[pid]
+            self.query_one("#rows", Pane).select(pid)
+        elif pid not in self._crews and step >= 0 and programs.has_workers(self.now, one):
+            self._crews[pid] = Crew()
+            self._read_workers(anew=True)
+        elif pid not in self._crews and step >= 0:
+            self.say(f"Program {pid} has no DataLoader worker right now.")
+        self.query_one("#rows", Pane).redraw()
+
+    def _read_workers(self, *, anew: bool = False) -> None:
+        """Each second while a program is unfolded and somebody looks; once of a machine that stands still."""
+        alive = {look(one, "pid") for one in self.now.processes()}
+        self._crews = {pid: crew for pid, crew in self._crews.items() if pid in alive}
+        if self._crews and not self._counting and self.app.screen is self and (anew or self.doors.source.live):
+            self._counting = True
+            self._count(tuple(self._crews))
+
+    @work(thread=True, exit_on_error=False, group="workers")
+    def _count(self, pids: tuple[int, ...]) -> None:
+        self.app.call_from_thread(self._counted, {pid: self._asked(pid) for pid in pids})
+
+    def _asked(self, pid: int) -> Workers | str | None:
+        """The workers, or why they are unknown."""
+        try:
+            return self.doors.source.workers(pid)
+        except SysperfError as error:
+            return str(error)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _counted(self, found: dict[int, Workers | str | None]) -> None:
+        self._counting = False
+        for pid, read in found.items():
+            if pid in self._crews:
+                told = read if isinstance(read, str) else "" if read is not None else "this source does not tell"
+                self._crews[pid] = self._crews[pid].then(None if isinstance(read, str) else read, told)
+        self.query_one("#rows", Pane).redraw()
+        if self._crews.keys() - found.keys():
+            self._read_workers(anew=True)

@@ -46,6 +46,11 @@ class Topology(View):
             head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {programs.program(marked)}", "mark")), width)]
         return head + topology.draw(self.now, width, marked)
 
+    def mark(self, pid: int) -> None:
+        """Mark this program."""
+        self._pid = pid
+        self.redraw()
+
     def action_mark(self, step: int) -> None:
         if not self.now.processes():
             self.say("No PyTorch program is running.")

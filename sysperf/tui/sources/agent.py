@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sysperf.agent.client import Client, NoAgent
+from sysperf.collect.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Report, Tally
 from sysperf.model.text import neutral
@@ -33,9 +34,11 @@ class Agent:
     live = True
     remembers = True
 
-    def __init__(self, path: str, *, name: str = "", local: bool = True) -> None:
+    def __init__(self, path: str, *, name: str = "", local: bool = True, ended: Callable[[], str] = str) -> None:
+        """`ended` says why the way to the agent is closed for good; empty while it is open."""
         self.name = name or f"agent at {neutral(path, 60)}"
         self.local = local
+        self._ended = ended
         self._client = Client(path)
         self._stop = threading.Event()
         self._stale = threading.Event()
@@ -57,6 +60,10 @@ class Agent:
         """The agent does not sample each CPU: on its machine, we can."""
         if self.local:
             self._load_of_cpus.watch(self._tell, on=on)
+
+    def workers(self, pid: int) -> Workers | None:
+        found = self._client.get("/v1/workers", pid=pid).get("programs") or [None]
+        return decode.workers(found[0])
 
     def series(self) -> list[tuple[str, str]]:
         listed = self._client.get("/v1/history")["series"]
@@ -85,7 +92,7 @@ class Agent:
                 tell(Problem(""))
                 self._events(tell)
             except SysperfError as error:
-                tell(Problem(_told(error)))
+                tell(Problem(self._ended() or _told(error)))
             except (KeyError, TypeError, ValueError, AttributeError):
                 tell(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
             self._stop.wait(AGAIN_S)

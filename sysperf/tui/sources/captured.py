@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from sysperf import engine
 from sysperf.agent.auditor import Terms
+from sysperf.collect import workers
+from sysperf.collect.workers import Workers
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
@@ -47,6 +49,9 @@ class Captured:
 
     def watch_cpus(self, *, on: bool) -> None:
         """A capture has no load."""
+
+    def workers(self, pid: int) -> Workers | None:
+        return workers.read(self._host, pid)
 
     def series(self) -> list[tuple[str, str]]:
         return []

@@ -12,6 +12,9 @@ from sysperf.agent.gpus import Gpus
 from sysperf.agent.meters import System
 from sysperf.agent.programs import Programs
 from sysperf.agent.scan import Scanner
+from sysperf.collect import workers
+from sysperf.collect.workers import Workers
+from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot
 from sysperf.tui.now import meters_of
@@ -64,6 +67,9 @@ class Here:
 
     def watch_cpus(self, *, on: bool) -> None:
         self._load_of_cpus.watch(self._tell, on=on)
+
+    def workers(self, pid: int) -> Workers | None:
+        return workers.read(Host(), pid)
 
     def series(self) -> list[tuple[str, str]]:
         return []

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from sysperf.agent.places import SYSTEM_SOCKET
@@ -38,8 +39,16 @@ def parse(address: str) -> tuple[str, str, str]:
     return host, port, path
 
 
+class Forward(NamedTuple):
+    """A forwarded socket."""
+
+    path: str
+    ended: Callable[[], str]
+    """Why nothing comes through any more; empty while ssh runs."""
+
+
 @contextlib.contextmanager
-def forwarded(address: str) -> Iterator[str]:
+def forwarded(address: str) -> Iterator[Forward]:
     """Our end of the other machine's socket, while ssh runs. Raises UsageError."""
     host, port, path = parse(address)
     program = shutil.which("ssh")
@@ -51,12 +60,19 @@ def forwarded(address: str) -> Iterator[str]:
     ssh = subprocess.Popen([program, "-N", "-T", *options, "-L", f"{mine}:{path}", "--", host])
     try:
         _wait(ssh, mine, host)
-        yield mine
+        yield Forward(mine, lambda: _ended(ssh, host))
     finally:
         ssh.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             ssh.wait(5)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ended(ssh: subprocess.Popen[bytes], host: str) -> str:
+    """ssh may ask for a password, which it cannot do below a dashboard: so it is not started again."""
+    if ssh.poll() is None:
+        return ""
+    return f"the connection to {neutral(host, 80)} has ended (ssh: code {ssh.returncode}); start the dashboard again"
 
 
 def _wait(ssh: subprocess.Popen[bytes], mine: str, host: str) -> None:

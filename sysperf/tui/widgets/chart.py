@@ -76,7 +76,7 @@ def _curve(columns: Sequence[float | None], rows: int, top: float, name: str) ->
 def _axis(history: History, room: int) -> Lines:
     drawn = ["─"] * room
     spans: dict[int, str] = {}
-    for mark in history.marks:
+    for mark in sorted(history.marks, key=lambda one: one.kind == "change"):  # a change is not hidden by what it did
         column = int((mark.at - history.since) / max(history.until - history.since, 1e-9) * room)
         if 0 <= column < room and mark.kind in MARKS:
             drawn[column], spans[column] = MARKS[mark.kind]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sysperf.evaluate.judge import rank
 from sysperf.model.outcome import Outcome
 from sysperf.model.rule import SEVERITIES
+from sysperf.model.trial import Trial
 from sysperf.report import text, words
 from sysperf.report.changes import duration
 from sysperf.report.text import MARKS
@@ -63,10 +66,12 @@ def _empty(now: Now, width: int) -> Lines:
     return paragraph(words.verdict(now.report), width, words.mood(now.report))
 
 
-def detail(now: Now, one: Outcome | None, width: int) -> Lines:
-    """Evidence, why, fix, undo, gain; since when; and what was done about it from here."""
+def detail(now: Now, one: Outcome | None, width: int, measured: Trial | None = None) -> Lines:
+    """Evidence, why, fix, undo, gain (as measured here, where it was); since when; and what was done about it from here."""
     if one is None:
         return []
+    if measured is not None:
+        one = msgspec.structs.replace(one, gain=measured.gain())
     out: Lines = []
     if one.fingerprint in now.fixed:
         told = f"Changed by transaction {now.fixed[one.fingerprint]}; it stays listed until the machine was looked at again."

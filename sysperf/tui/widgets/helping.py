@@ -30,7 +30,7 @@ def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
     out: Lines = [line(span(name.capitalize(), "title")), *paragraph(about, width), BLANK]
     own = [one for one in bindings if isinstance(one, Binding) and one.description and one.key not in ("enter", "r")]
     for one in own:
-        out += _key(one.key_display or _shown(one.key), one.tooltip or one.description, width)
+        out += _key(key_of(one), one.tooltip or one.description, width)
     if own:
         out.append(BLANK)
     out.append(line(span("Everywhere", "title")))
@@ -42,6 +42,11 @@ def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
 def _key(key: str, told: str, width: int) -> Lines:
     parts = wrap(told, max(20, width - KEY))
     return [line(Span(padded("" if number else key, KEY), "strong"), span(part)) for number, part in enumerate(parts)]
+
+
+def key_of(one: Binding) -> str:
+    """How a key is written."""
+    return one.key_display or _shown(one.key)
 
 
 def _shown(key: str) -> str:

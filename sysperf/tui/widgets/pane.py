@@ -8,6 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -15,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sysperf.tui.widgets.ink import styles
-from sysperf.tui.widgets.line import BLANK, Line, Lines, line, span
+from sysperf.tui.widgets.line import BLANK, Line, Lines, line, span, width_of
 
 Draw = Callable[[int, int], Lines]
 """Makes the lines for a width and a height."""
@@ -50,7 +51,22 @@ class Pane(ScrollView, can_focus=True):
             return self.pane
 
     class Picked(Moved):
-        """Enter, or a click on a line."""
+        """Enter, or a click on a line: then `x` is the column of the click."""
+
+        def __init__(self, pane: Pane, key: Hashable, x: int = -1) -> None:
+            super().__init__(pane, key)
+            self.x = x
+
+    class Pressed(Message):
+        """A click on a line that cannot be selected, such as the names of columns."""
+
+        def __init__(self, pane: Pane, row: int, x: int) -> None:
+            super().__init__()
+            self.pane, self.row, self.x = pane, row, x
+
+        @property
+        def control(self) -> Pane:
+            return self.pane
 
     def __init__(self, draw: Draw, *, id: str | None = None, classes: str = "", partial: bool = False) -> None:  # noqa: A002 - Textual's name
         """`partial`: it draws only the lines in sight, and is asked again when others come into sight."""
@@ -58,7 +74,10 @@ class Pane(ScrollView, can_focus=True):
         self.draw, self._partial = draw, partial
         self._lines: Lines = []
         self._strips: dict[Line, Strip] = {}
-        self._under = Style.null()
+        self._made_of: tuple[object, ...] = ()
+        self._inks: dict[str, Style] = {}
+        self._selected: dict[str, Style] = {}
+        self._top = self._width = 0
         self._cursor = -1
         self._wanted: Hashable = None
         self.failure = ""
@@ -85,7 +104,7 @@ class Pane(ScrollView, can_focus=True):
         before, key = self._lines, self.key
         self._lines = self._made(width, self.size.height)
         self._follow(key)
-        if len(self._lines) != len(before):
+        if len(self._lines) != self.virtual_size.height:  # measuring a dialog has drawn its lines already
             self.virtual_size = Size(width, len(self._lines))
             if self.has_class("fixed"):
                 self.refresh(layout=True)
@@ -139,7 +158,7 @@ class Pane(ScrollView, can_focus=True):
         self.refresh()
 
     def _forget_strips(self) -> None:
-        if len(self._strips) > 2 * len(self._lines) + 200:
+        if len(self._strips) > 2 * self.size.height + 50:
             self._strips.clear()
 
     @property
@@ -155,11 +174,37 @@ class Pane(ScrollView, can_focus=True):
     # ------------------------------------------------------------------ drawing
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        self._under = self.rich_style  # Textual works it out anew each time
-        return super().render_lines(crop)
+        self._prepare()
+        if self.styles.gutter or self.opacity != 1.0:
+            return super().render_lines(crop)
+        # Without border and padding nothing is to be added to a line, and asking for each line costs as much as drawing it.
+        strips = [self.render_line(y) for y in crop.line_range]
+        first, last = crop.column_span
+        return strips if (first, last) == (0, self.size.width) else [strip.crop(first, last) for strip in strips]
+
+    def _prepare(self) -> None:
+        """What all lines share: Textual works it out anew each time that it is asked."""
+        self._top, self._width = self.scroll_offset.y, self.size.width
+        made_of = (self.rich_style, self.app.theme, self.app.no_color, self.background_colors[1], self.has_focus, *self.get_line_filters())
+        if made_of != self._made_of:
+            self._made_of = made_of
+            self._strips.clear()
+            selected = self.rich_style + styles(self.app)["selected" if self.has_focus else "selected-dim"]
+            self._inks, self._selected = self._filtered(self.rich_style), self._filtered(selected)
+
+    def _filtered(self, under: Style) -> dict[str, Style]:
+        """Each style as the terminal gets it, such as without colours: to filter these few is cheaper than to filter each line."""
+        background = self.background_colors[1]
+        out: dict[str, Style] = {}
+        for name, style in {"": Style.null(), **styles(self.app)}.items():
+            parts = [Segment("x", under + style)]
+            for each in self.get_line_filters():
+                parts = each.apply(parts, background)
+            out[name] = parts[0].style or Style.null()
+        return out
 
     def render_line(self, y: int) -> Strip:
-        index = y + self.scroll_offset.y
+        index = y + self._top
         one = self._lines[index] if index < len(self._lines) else BLANK
         if index == self._cursor:
             return self._drawn(one, selected=True)
@@ -170,13 +215,13 @@ class Pane(ScrollView, can_focus=True):
 
     def _drawn(self, one: Line, *, selected: bool) -> Strip:
         self.drawn += 1
-        width = self.size.width
-        look = styles(self.app)
-        under = self._under
-        if selected:
-            under += look["selected" if self.has_focus else "selected-dim"]
-        segments = [Segment(part.text, under + look.get(part.style, Style.null())) for part in one.spans if part.text]
-        return Strip(segments).adjust_cell_length(width, under)
+        width, inks = self._width, self._selected if selected else self._inks
+        under = inks[""]
+        segments = [Segment(part.text, inks.get(part.style, under)) for part in one.spans if part.text]
+        used = width_of(one.spans)
+        if used > width:
+            return Strip(segments, used).crop(0, width)
+        return Strip([*segments, Segment(" " * (width - used), under)] if used < width else segments, width)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -242,14 +287,17 @@ class Pane(ScrollView, can_focus=True):
         self.scroll_to(y=self.virtual_size.height if step > 0 else 0, animate=False, immediate=True)
 
     def action_pick(self) -> None:
-        if self.key is not None:
-            self.post_message(self.Picked(self, self.key))
+        if self.key is None:
+            raise SkipAction  # whoever is behind it may know what Enter means: a dialog closes
+        self.post_message(self.Picked(self, self.key))
 
     def on_click(self, event: events.Click) -> None:
         index = event.y + self.scroll_offset.y
         if 0 <= index < len(self._lines) and self._lines[index].key is not None:
             self._go(index)
-            self.action_pick()
+            self.post_message(self.Picked(self, self.key, event.x))
+        elif 0 <= index < len(self._lines):
+            self.post_message(self.Pressed(self, index, event.x))
 
 
 def _runs(rows: Iterable[int]) -> list[tuple[int, int]]:

@@ -2,44 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.pattern import lazy
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
-from sysperf.report import text
 from sysperf.report.machine import look
 from sysperf.report.processes import age
+from sysperf.report.terminal import clip
 from sysperf.report.text import MARKS
 from sysperf.tui.now import Now, cpus
-from sysperf.tui.widgets import ansi
+from sysperf.tui.widgets import workers
 from sysperf.tui.widgets.bar import percent, shade
-from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, folded, line, padded, paragraph, span
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
-_PID = lazy(r"\(pid (\d{1,10})\)$")
+PID = lazy(r"\(pid (\d{1,10})\)$")
 COLUMNS = (
-    # head, width, from which width of the screen on
-    ("pid", 7, 0), ("rank", 4, 0), ("GPU", 4, 0), ("GPU %", 6, 0), ("GPU mem", 8, 90), ("CPUs", 5, 0), ("main", 5, 70), ("wait", 5, 100),
-    ("thr", 4, 70), ("work", 9, 60), ("allocator", 9, 100), ("local", 6, 80), ("memory", 9, 0), ("age", 8, 110), ("torch", 7, 140),
+    # head, width, and when it gives way: the highest first. The first column is the mark of what can be unfolded
+    ("", 1, 0), ("pid", 7, 0), ("rank", 4, 0), ("GPU", 4, 0), ("GPU %", 6, 0), ("GPU mem", 8, 4), ("CPUs", 5, 0), ("main", 5, 3),
+    ("wait", 5, 7), ("data", 5, 1), ("thr", 4, 6), ("work", 9, 2), ("allocator", 9, 8), ("local", 6, 5), ("memory", 9, 0),
+    ("age", 8, 9), ("torch", 7, 10),
 )  # fmt: skip
+LEAST_COMMAND = 14
+"""Columns of the screen that are left for the command, with the mark before it."""
 LEFT = ("allocator", "torch")
-ORDERS = ("start", "cpu", "gpu", "memory")
+FOLDED, UNFOLDED = "▸", "▾"
+MUCH = 0.2
+"""From this share on, waiting for data is worth a look."""
+START = "start"
+_METERS = {"CPUs": "cpu", "GPU %": "gpu_utilization", "GPU mem": "gpu_memory_bytes", "main": "main_run", "wait": "main_wait",
+           "data": "data_wait", "work": "workers_cpu", "thr": "threads"}  # fmt: skip
+ORDERS = (START, "CPUs", "data", "GPU mem", "memory", "GPU %", "main", "wait", "work", "thr", "local", "age")
+"""As they started, or by a column, the largest first."""
 
 
 def chosen(now: Now, words_wanted: str, order: str) -> list[Any]:
-    """The programs that hold all of these words, in this order."""
+    """The programs that hold all of these words, in this order; unknown values last."""
     wanted = words_wanted.lower().split()
     found = [one for one in now.processes() if all(word in _searched(one) for word in wanted)]
-    if order == "cpu":
-        found.sort(key=lambda one: -(now.of_process(look(one, "pid"), "cpu") or 0.0))
-    elif order == "gpu":
-        found.sort(key=lambda one: -(now.of_process(look(one, "pid"), "gpu_memory_bytes") or 0.0))
-    elif order == "memory":
-        found.sort(key=lambda one: -(_resident(now, one) or 0.0))
+    if order != START:
+        found.sort(key=lambda one: _value(now, one, order), reverse=True)
     return found
+
+
+def _value(now: Now, one: Any, column: str) -> float:
+    if column == "memory":
+        value = resident(now, one)
+    elif column == "local":
+        value = locality(now, one)
+        return -1.0 - value if value is not None else -3.0  # the worst first
+    elif column == "age":
+        value = now.age_s(one)
+    else:
+        value = now.of_process(look(one, "pid"), _METERS[column])
+    return -1.0 if value is None else value
+
+
+def orders(now: Now, width: int) -> list[str]:
+    """What the rows can be sorted by here."""
+    shown = {name for name, _ in columns(now, width)}
+    return [name for name in ORDERS if name == START or name in shown]
+
+
+def column_at(now: Now, width: int, x: int) -> str:
+    """The order that a click on the names of the columns asks for; empty where there is none."""
+    for name, wide in columns(now, width):
+        if x <= wide:
+            return name if name in ORDERS else START if name == "pid" else ""
+        x -= wide + 1
+    return ""
 
 
 def _searched(one: Any) -> str:
@@ -47,13 +80,25 @@ def _searched(one: Any) -> str:
 
 
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
-    """The columns that fit; those about GPUs only where there are some."""
-    return [(name, wide) for name, wide, least in COLUMNS if width >= least and (now.devices() or not name.startswith("GPU"))]
+    """The columns that fit; those about GPUs, ranks and NUMA nodes only where there are some."""
+    gpus, nodes = bool(now.devices()), (now.fact("numa", "nodes_with_cpus") or 0) >= 2
+    ranks = any((look(one, "world_size") or 1) > 1 for one in now.processes())
+    absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
+    known = [one for one in COLUMNS if one[0] not in absent]
+    room, shown = width - LEAST_COMMAND, set()
+    for name, wide, place in sorted(known, key=lambda one: one[2]):
+        room -= wide + 1
+        if room >= 0 or place == 0:
+            shown.add(name)
+    return [(name, wide) for name, wide, _ in known if name in shown]
 
 
-def head(now: Now, width: int) -> Line:
-    """The names of the columns."""
-    parts = [Span(padded(name, wide, right=name not in LEFT), "dim") for name, wide in columns(now, width)]
+def head(now: Now, width: int, order: str = START) -> Line:
+    """The names of the columns, the one that rows are sorted by standing out."""
+    parts = [
+        Span(padded(name, wide, right=name not in LEFT), "strong" if name and name == order else "dim")
+        for name, wide in columns(now, width)
+    ]
     return fitted(line(*_spaced(parts), Span("  program", "dim")), width)
 
 
@@ -64,12 +109,20 @@ def _spaced(parts: Sequence[Span]) -> list[Span]:
     return out
 
 
-def draw(now: Now, programs: Sequence[Any], width: int, in_sight: range | None = None) -> Lines:
+def draw(
+    now: Now, programs: Sequence[Any], width: int, in_sight: range | None = None, unfolded: Mapping[int, workers.Crew] | None = None
+) -> Lines:
     """A row each; where none runs, that is said. Rows out of sight are blank: to write them is most of what a sample costs."""
     if not programs:
         return _empty(now, width)
-    table = _Table(now, width)
-    return [table.row(one) if in_sight is None or number in in_sight else Line(key=look(one, "pid")) for number, one in enumerate(programs)]
+    table, out = _Table(now, width), Lines()
+    for one in programs:
+        pid = look(one, "pid")
+        crew = unfolded.get(pid) if unfolded else None
+        out.append(table.row(one, unfolded=crew is not None) if in_sight is None or len(out) in in_sight else Line(key=pid))
+        if crew is not None:
+            out += workers.draw(pid, crew, width)
+    return out
 
 
 def _empty(now: Now, width: int) -> Lines:
@@ -87,62 +140,98 @@ def _empty(now: Now, width: int) -> Lines:
     return out
 
 
+class _Fixed(NamedTuple):
+    """What a row shows of a program's facts, which change with the next look only."""
+
+    pid: int
+    prefix: str
+    cells: Mapping[str, tuple[str, str]]
+    command: str
+    threads: str
+    rss_bytes: float | None
+    workers: int
+
+
 class _Table:
     """What all rows share: the columns, the numbers of GPUs, whose finding is whose, and what lies near which CPUs."""
 
     def __init__(self, now: Now, width: int) -> None:
-        self._now, self._width = now, width
+        self._now = now
         self._columns = columns(now, width)
+        self._room = width - sum(wide + 1 for _, wide in self._columns) - 2
         self._numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in now.devices()}
         self._marks: dict[int, Severity] = {}
         for one in now.findings():
-            if match := _PID.search(one.subject):
+            if match := PID.search(one.subject):
                 self._marks.setdefault(int(match[1]), one.severity)
 
-    def row(self, one: Any) -> Line:
-        """One program."""
-        cells = self._cells(one)
+    def row(self, one: Any, *, unfolded: bool = False) -> Line:
+        """One program. Its width is known, so nothing but the command has to be measured."""
+        fixed = self._fixed(one)
+        cells = self._cells(one, fixed, unfolded=unfolded)
         parts: list[Span] = []
         plain = ""  # cells of one style are one span: the fewer there are, the less a row costs
         for name, wide in self._columns:
-            text, style = cells[name]
-            shown = padded(text, wide, right=name not in LEFT)
+            text, style = cells.get(name) or fixed.cells[name]
+            if len(text) > wide:
+                text = clip(text, wide)
+            shown = text.ljust(wide) if name in LEFT else text.rjust(wide)
             if style:
                 parts += [Span(plain), Span(shown, style)]
                 plain = " "
             else:
                 plain += f"{shown} "
-        parts.append(Span(plain))
-        severity = self._marks.get(look(one, "pid"))
-        parts.append(Span(f"{MARKS[severity]} ", severity) if severity else Span("  "))
-        return fitted(Line((*parts, span(program(one))), look(one, "pid")), self._width)
+        severity = self._marks.get(fixed.pid)
+        tail = self._clipped(fixed)
+        if severity is None:
+            return Line((*parts, Span(f"{plain}  {tail}")), fixed.pid)
+        return Line((*parts, Span(plain), Span(f"{MARKS[severity]} ", severity), Span(tail)), fixed.pid)
 
-    def _cells(self, one: Any) -> dict[str, tuple[str, str]]:
-        now = self._now
-        prefix = f"process.{look(one, 'pid')}."
+    def _clipped(self, fixed: _Fixed) -> str:
+        known: str | None = self._now.derived.get(("command", fixed.pid, self._room))
+        if known is None:
+            known = self._now.derived["command", fixed.pid, self._room] = clip(fixed.command, self._room)
+        return known
 
-        def meter(name: str) -> float | None:
-            return now.meters.get(prefix + name)
+    def _fixed(self, one: Any) -> _Fixed:
+        pid = look(one, "pid")
+        known: _Fixed | None = self._now.derived.get(("row", pid))
+        if known is None:
+            known = self._now.derived["row", pid] = self._made(one, pid)
+        return known
 
-        cpu, main, wait, busy = meter("cpu"), meter("main_run"), meter("main_wait"), meter("gpu_utilization")
-        memory, resident, threads = meter("gpu_memory_bytes"), _resident(now, one), meter("threads")
-        near = locality(now, one)
-        return {
-            "pid": (str(look(one, "pid")), ""),
+    def _made(self, one: Any, pid: int) -> _Fixed:
+        near = locality(self._now, one)
+        cells = {
+            "pid": (str(pid), ""),
             "rank": (_rank(one), ""),
             "GPU": (self._gpus(one), ""),
+            "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
+            "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
+            "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
+        }
+        threads = str(look(one, "threads") or "?")
+        return _Fixed(pid, f"process.{pid}.", cells, program(one), threads, look(one, "rss_bytes"), look(one, "workers") or 0)
+
+    def _cells(self, one: Any, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
+        """What changes with each sample."""
+        get, prefix = self._now.meters.get, fixed.prefix
+        cpu, main, wait, busy = get(f"{prefix}cpu"), get(f"{prefix}main_run"), get(f"{prefix}main_wait"), get(f"{prefix}gpu_utilization")
+        memory, resident, threads = get(f"{prefix}gpu_memory_bytes"), get(f"{prefix}rss_bytes", fixed.rss_bytes), get(f"{prefix}threads")
+        workers, used, data = get(f"{prefix}workers", fixed.workers), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
+        mark = UNFOLDED if unfolded else FOLDED if workers else " "
+        return {
+            "": (mark, ""),
             "GPU %": ("" if busy is None else percent(busy), ""),
             "GPU mem": ("" if memory is None else size(round(memory, -6)), ""),
             "CPUs": ("?" if cpu is None else f"{cpu:.1f}", ""),
             "main": ("?" if main is None else percent(main), ""),
             "wait": ("?" if wait is None else percent(wait), "" if wait is None or wait < 0.05 else shade(0.7 + wait)),
-            "thr": (f"{threads:.0f}" if threads is not None else str(look(one, "threads") or "?"), ""),
-            "work": (_workers(now, one), ""),
-            "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
-            "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
+            "data": _bound(workers, data),
+            "thr": (fixed.threads if threads is None else f"{threads:.0f}", ""),
+            "work": (_workers(workers, used), ""),
             "memory": ("?" if resident is None else size(round(resident)), ""),
-            "age": (age(now.age_s(one)), "dim"),
-            "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
+            "age": (age(self._now.age_s(one)), "dim"),
         }
 
     def _gpus(self, one: Any) -> str:
@@ -152,7 +241,20 @@ class _Table:
         return ",".join(self._numbers.get(str(address).lower(), "?") for address in addresses) or "-"
 
 
-def _resident(now: Now, one: Any) -> float | None:
+def _bound(workers: float, data: float | None) -> tuple[str, str]:
+    if not workers:
+        return "-", ""
+    return ("?", "") if data is None else (f"≤{data * 100:.0f}%", "warm" if data >= MUCH else "")
+
+
+def _workers(number: float, used: float | None) -> str:
+    """``8 (3.1)``: how many, and the CPUs that they use."""
+    if not number:
+        return "-"
+    return f"{number:.0f}" if used is None else f"{number:.0f} ({used:.1f})"
+
+
+def resident(now: Now, one: Any) -> float | None:
     live = now.of_process(look(one, "pid"), "rss_bytes")
     return live if live is not None else look(one, "rss_bytes")
 
@@ -164,12 +266,22 @@ def _rank(one: Any) -> str:
     return str(rank) if isinstance(rank, int) and rank >= 0 and (size_of_world or 1) > 1 else "-"
 
 
-def _workers(now: Now, one: Any) -> str:
-    """``8 (3.1)``: how many, and the CPUs that they use."""
+def _number_of_workers(now: Now, one: Any) -> int:
     live = now.of_process(look(one, "pid"), "workers")
-    number = int(live) if live is not None else look(one, "workers") or 0
-    used = now.of_process(look(one, "pid"), "workers_cpu")
-    return f"{number} ({used:.1f})" if number and used is not None else str(number or "-")
+    return int(live) if live is not None else look(one, "workers") or 0
+
+
+def has_workers(now: Now, one: Any) -> bool:
+    """Whether there is something to unfold."""
+    return _number_of_workers(now, one) > 0
+
+
+def data_wait(now: Now, one: Any) -> float | str:
+    """The most that its main thread waits for DataLoader workers; ``-`` without any, ``?`` when it is unknown."""
+    if not has_workers(now, one):
+        return "-"
+    bound = now.of_process(look(one, "pid"), "data_wait")
+    return "?" if bound is None else float(bound)
 
 
 def locality(now: Now, one: Any) -> float | None:
@@ -177,7 +289,8 @@ def locality(now: Now, one: Any) -> float | None:
     name = ("locality", look(one, "pid"))
     if name not in now.derived:
         now.derived[name] = _locality(now, one)
-    return now.derived[name]
+    known: float | None = now.derived[name]
+    return known
 
 
 def _locality(now: Now, one: Any) -> float | None:
@@ -194,107 +307,3 @@ def program(one: Any) -> str:
     """Its command line, the interpreter without its folder."""
     first, *rest = (look(one, "command") or look(one, "name") or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
-
-
-def findings_of(now: Now, pid: int) -> list[Outcome]:
-    """What is wrong with one program."""
-    return [one for one in now.findings() if (match := _PID.search(one.subject)) and int(match[1]) == pid]
-
-
-# ---------------------------------------------------------------------- one program
-
-
-def detail(now: Now, one: Any, again: Rewrap | str | None, width: int) -> Lines:
-    """How it was started, its threads, its memory, the libraries that matter, its findings, and the wrap that would have been right."""
-    pid = look(one, "pid")
-    out: Lines = [line(span(program(one), "strong")), *_facts(now, one, width), BLANK]
-    found = findings_of(now, pid)
-    out += [line(span(f"Findings ({len(found)})" if found else "Nothing found that slows this program down.", "title"))]
-    for finding in found:
-        out += [BLANK, *ansi.lines(text.finding(finding, color=True, width=width))]
-    out += [BLANK, line(span("Started otherwise", "title")), *_wrap(again, width)]
-    out += [BLANK, line(span("Environment at its start, secrets left out", "title")), *_environment(one, width)]
-    out += [BLANK, line(span("Libraries that matter", "title")), *_libraries(one, width)]
-    return [part for whole in out for part in folded(whole, width)]
-
-
-def _facts(now: Now, one: Any, width: int) -> Lines:
-    allowed, team = cpus(look(one, "allowed")), look(one, "compute_threads")
-    mounts = [
-        f"{look(mount, 'fstype')} at {look(mount, 'point')} ({look(mount, 'files')} files)" for mount in look(one, "data_mounts") or ()
-    ]
-    pages = [f"node {look(page, 'node')}: {size(look(page, 'bytes'))}" for page in look(one, "numa_pages") or ()]
-    names = look(one, "thread_names") or ()
-    rows = [
-        ("process", f"{look(one, 'pid')}, {age(now.age_s(one))} old, nice {look(one, 'nice')}"),
-        ("torch", f"{look(one, 'torch_version') or '?'} in {look(one, 'torch_prefix') or '?'}"),
-        ("CPUs", f"{allowed if allowed is not None else '?'} ({len(allowed) if allowed is not None else '?'})"),
-        (
-            "threads",
-            f"{look(one, 'threads')}, {team if team is not None else '?'} of them compute; {', '.join(map(str, names[:12]))}".rstrip("; "),
-        ),
-        ("workers", _about_workers(one)),
-        ("allocator", str(look(one, "allocator"))),
-        ("OpenMP", ", ".join(str(look(lib, "name")) for lib in look(one, "openmp") or ()) or "none"),
-        ("memory", _about_memory(now, one)),
-        ("on nodes", ", ".join(pages)),
-        ("policy", str(look(one, "numa_policy") or "")),
-        ("data", "; ".join(mounts)),
-    ]
-    out: Lines = []
-    for label, told in rows:
-        if told:
-            parts = paragraph(told, width - 11)
-            out += [Line((Span(padded("" if number else label, 11), "dim"), *part.spans)) for number, part in enumerate(parts)]
-    return out
-
-
-def _about_workers(one: Any) -> str:
-    workers = look(one, "workers") or 0
-    if not workers:
-        return "none"
-    resident = look(one, "worker_rss_bytes")
-    told = f"{workers} by {look(one, 'worker_start') or '?'}, on CPUs {look(one, 'worker_cpus') or '?'}"
-    return told + (f", {size(resident)}" if resident else "")
-
-
-def _about_memory(now: Now, one: Any) -> str:
-    resident, peak, swapped = _resident(now, one), look(one, "peak_rss_bytes"), look(one, "swap_bytes")
-    parts = (
-        f"{size(round(resident))} resident" if resident else "",
-        f"{size(peak)} at most" if peak else "",
-        f"{size(swapped)} in swap" if swapped else "",
-    )
-    return ", ".join(part for part in parts if part) or "?"
-
-
-def _wrap(again: Rewrap | str | None, width: int) -> Lines:
-    if again is None:
-        return [line(span("looking …", "dim"))]
-    if isinstance(again, str):
-        return paragraph(again, width, "dim")
-    changes = paragraph(f"wrap would have set {', '.join(again.changes)}; the gain is unmeasured", width)
-    return [*changes, line(span(neutral(again.command, 4_000), "command"))]
-
-
-def _environment(one: Any, width: int) -> Lines:
-    env = look(one, "env")
-    if env is None:
-        return paragraph("unknown: it could not be read", width, "unknown")
-    if not env:
-        return [line(span("none of the variables that matter for speed is set", "dim"))]
-    return [
-        line(span(f"{neutral(str(name), 80)}", "strong"), Span("="), span(neutral(str(value), 400))) for name, value in sorted(env.items())
-    ]
-
-
-def _libraries(one: Any, width: int) -> Lines:
-    found = look(one, "libraries") or ()
-    if not found:
-        return paragraph("none", width, "dim")
-    return [_library(one) for one in found]
-
-
-def _library(one: Any) -> Line:
-    name, version = padded(str(look(one, "name")), 16), padded(str(look(one, "version") or ""), 12)
-    return line(Span(name, "strong"), Span(version), span(str(look(one, "path")), "dim"))

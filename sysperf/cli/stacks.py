@@ -1,0 +1,56 @@
+"""Show where all threads of a running Python program are, or how its main thread spends its time.
+
+py-spy looks from outside; the program is neither stopped nor changed. It needs `pip install 'sysperf[profilers]'`, and root
+where the program belongs to somebody else or the machine says so (kernel.yama.ptrace_scope).
+
+examples:
+  sysperf stacks 4242                where each thread is now
+  sysperf stacks 4242 --seconds 5    shares of loader, forward, backward, optimizer in the main thread's time
+  sysperf stacks 4242 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf import plugin
+from sysperf.cli import command_line
+from sysperf.host import Host
+from sysperf.model.errors import Exit
+from sysperf.model.profile import Split, Stacks
+from sysperf.model.record import to_json
+from sysperf.report import profile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
+    parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and tell the shares")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    command_line.add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    found = taken(args.pid, args.seconds)
+    if args.json:
+        text = to_json(found, indent=2).decode()
+    else:
+        text = rendered(found, color=command_line.wants_color(args), width=command_line.width())
+    command_line.write(text, args)
+    return Exit.CLEAN
+
+
+def taken(pid: int, seconds: int | None) -> Stacks | Split:
+    """Stacks of now, or the split of so many seconds. Raises SysperfError."""
+    taker = plugin.stack_taker()
+    if seconds is None:
+        return taker.dump(Host(), pid)
+    from sysperf.trace import phases  # noqa: PLC0415 - where there are samples
+
+    return phases.split(taker.sample(Host(), pid, seconds))
+
+
+def rendered(found: Stacks | Split, *, color: bool, width: int) -> str:
+    """As text for people."""
+    if isinstance(found, Split):
+        return profile.split(found, color=color, width=width)
+    return profile.stacks(found, color=color, width=width)

@@ -1,0 +1,111 @@
+"""Take a trace of a running PyTorch program, which writes it itself: a few steps, or a second.
+
+The program must have been started by `sysperf wrap --traceable`, or with KINETO_USE_DAEMON=1 in its environment; it is not
+changed for this. It asks for work every 5 s and warms its profiler up, so a trace takes some 10 s. Tracing slows it down
+meanwhile, shapes and stacks more than doubly so.
+
+examples:
+  sysperf trace 4242                           5 optimizer steps
+  sysperf trace 4242 --seconds 1               what runs for a second, such as a program that serves
+  sysperf trace 4242 --output slow-step.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import Any
+
+from sysperf import plugin
+from sysperf.cli import command_line
+from sysperf.host import Host
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.profile import TraceWish
+from sysperf.model.record import to_json
+from sysperf.report import profile
+
+ITERATIONS = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--iterations", type=int, metavar="N", help=f"steps of its optimizer (default: {ITERATIONS})")
+    how_long.add_argument("--seconds", type=float, metavar="S", help="by time instead")
+    parser.add_argument("--output", metavar="FILE", help="the trace, which must not exist yet (default: here, with a name of its own)")
+    parser.add_argument("--shapes", action="store_true", help="also the shapes of the operators' inputs")
+    parser.add_argument("--stacks", action="store_true", help="also Python call stacks")
+    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="give up after so many seconds (default: 300)")
+    parser.add_argument("--json", action="store_true", help="tell about the file as JSON")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+
+
+def run(args: argparse.Namespace) -> int:
+    wish = wished(args)
+    tracer, host = plugin.tracer(), Host()
+    _become(*tracer.owner(host, wish.pid))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    progress = _Progress()
+    try:
+        found = tracer.trace(host, wish, progress)
+    finally:
+        progress.close()
+    if args.json:
+        text = to_json(found, indent=2).decode() + "\n"
+    else:
+        text = profile.trace(found, iterations=wish.iterations, color=command_line.wants_color(args), width=command_line.width())
+    sys.stdout.write(text)
+    return Exit.CLEAN
+
+
+def wished(args: argparse.Namespace) -> TraceWish:
+    """The trace that the options name. Raises UsageError."""
+    if args.seconds is not None and not 0.001 <= args.seconds <= 3_600:  # also what is no number
+        raise UsageError(f"--seconds {args.seconds:g}: no time that a trace takes", "1 s can be 20 MB")
+    iterations = 0 if args.seconds is not None else ITERATIONS if args.iterations is None else args.iterations
+    if args.seconds is None and iterations < 1:
+        raise UsageError(f"--iterations {iterations}: less than 1", "5 tell the most")
+    return TraceWish(args.pid, iterations, round((args.seconds or 0) * 1000), args.shapes, args.stacks, args.output or "", args.limit)
+
+
+def _become(uid: int, gid: int) -> None:
+    """As root, go on as the user whose program it is: in folders of his, root would follow where he leads."""
+    if os.geteuid() != 0 or uid == 0:
+        return
+    import pwd  # noqa: PLC0415 - for root only
+
+    try:
+        os.initgroups(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:  # a user without an account
+        os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _end(number: int, _: Any) -> None:
+    """What ends the command also leaves nothing behind."""
+    raise SystemExit(128 + number)
+
+
+class _Progress:
+    """One line on a terminal that is written over; elsewhere a line for each thing that happens."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        doing = text.partition(" (")[0]
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[Ksysperf: {text}")
+        elif doing != self._last:
+            sys.stderr.write(f"sysperf: {doing}\n")
+        self._last = doing
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._terminal and self._last:
+            sys.stderr.write("\r\x1b[K")

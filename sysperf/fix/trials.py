@@ -1,0 +1,92 @@
+"""The results of measurements on this machine: one JSON object a line, in the folder that also holds the journal of changes.
+
+The file may be torn, huge, or of another version: what is no result is skipped and counted, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sysperf.fix import journal
+from sysperf.model.record import convert
+from sysperf.model.trial import Trial
+
+FILE = "trials.jsonl"
+MOST_BYTES = 4 << 20
+"""The end of a larger file is read: the newest results stand there."""
+MOST_TRIALS = 2_000
+LONGEST_LINE = 64 << 10
+_FIELDS = frozenset(Trial.__struct_fields__)
+
+
+class Trials(NamedTuple):
+    """What was measured, oldest first."""
+
+    found: Sequence[Trial] = ()
+    skipped: int = 0
+    """Lines that are no result that this version can show."""
+    problem: str = ""
+    """Why a file that is there could not be read."""
+
+
+def files() -> list[str]:
+    """The machine's file and this user's own."""
+    return [f"{folder}/{FILE}" for folder in dict.fromkeys((journal.ROOT_FOLDER, journal.default_folder()))]
+
+
+def read(paths: Iterable[str]) -> Trials:
+    """All results of these files, those that do not exist left out."""
+    found: list[Trial] = []
+    skipped, problems = 0, []
+    for path in paths:
+        try:
+            raw = _tail(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror or error}")
+            continue
+        some, bad = parse(raw)
+        found += some
+        skipped += bad
+    return Trials(sorted(found, key=lambda one: one.at)[-MOST_TRIALS:], skipped, "; ".join(problems))
+
+
+def parse(raw: bytes) -> tuple[list[Trial], int]:
+    """(the results in these lines, how many lines are none)."""
+    lines = [line for line in raw.split(b"\n") if line.strip()]
+    trials = [_trial(line) for line in lines[-MOST_TRIALS:]]
+    found = [one for one in trials if one is not None]
+    return found, len(trials) - len(found)
+
+
+def _trial(line: bytes) -> Trial | None:
+    """Fields of a later version are left out; everything else must fit."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        raw: Any = msgspec.json.decode(line)
+        if not isinstance(raw, dict):
+            return None
+        one: Trial = convert({name: value for name, value in raw.items() if name in _FIELDS}, Trial)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return one if one.is_sound() else None
+
+
+def _tail(path: str) -> bytes:
+    """The file, or as much of its end as is read. Raises OSError; what is no plain file is none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with open(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(0, "not a plain file")
+        if state.st_size <= MOST_BYTES:
+            return file.read(MOST_BYTES)
+        file.seek(-MOST_BYTES, os.SEEK_END)
+        return file.read(MOST_BYTES).partition(b"\n")[2]

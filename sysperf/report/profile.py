@@ -1,0 +1,82 @@
+"""Call stacks, the split of a main thread's time, and traces, as text for people."""
+
+from __future__ import annotations
+
+from sysperf.model.profile import Frame, Phase, Split, Stacks, Thread, Trace
+from sysperf.model.text import neutral, size
+from sysperf.report.terminal import Ink, Page, clip, pad
+
+STATE = {True: "runs", False: "waits", None: ""}
+VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
+LONGEST_PATH = 2_000
+
+
+def stacks(found: Stacks, *, color: bool = False, width: int = 100) -> str:
+    """Every thread, the innermost call first."""
+    page = Page(Ink(color), width)
+    number = len(found.threads)
+    page.line(page.ink("strong", f"Process {found.pid}: {number} Python thread{'' if number == 1 else 's'}"))
+    for thread in found.threads:
+        _thread(page, thread)
+    return str(page)
+
+
+def _thread(page: Page, thread: Thread) -> None:
+    page.line()
+    name = neutral(thread.name or "thread", 60)
+    page.line(
+        "  ".join(part for part in (page.ink("strong", name), f"tid {thread.tid}" if thread.tid else "", STATE[thread.active]) if part)
+    )
+    wide = min(40, max((len(neutral(frame.function)) for frame in thread.frames), default=0))
+    for frame in thread.frames:
+        function = pad(clip(neutral(frame.function), wide), wide)
+        page.line(f"  {function}  {page.ink('dim', place(frame))}")
+    if not thread.frames:
+        page.line(f"  {page.ink('dim', 'no Python code')}")
+
+
+def place(frame: Frame) -> str:
+    """``file:line``, installed packages without the folder in which they lie."""
+    _, installed, inside = frame.file.rpartition("/site-packages/")
+    file = neutral(f"…/{inside}" if installed else frame.file, LONGEST_PATH)
+    return f"{file}:{frame.line}" if frame.line is not None else file
+
+
+def split(found: Split, *, color: bool = False, width: int = 100) -> str:
+    """The phases that were seen, in the order of a training step, each with the user's line that was seen most."""
+    page = Page(Ink(color), width)
+    if not found.samples:
+        page.paragraph(
+            f"The main thread of process {found.pid} was in no Python code for {found.seconds} s: nothing can be said.", "unknown"
+        )
+        return str(page)
+    page.line(page.ink("strong", f"The main thread of process {found.pid}: {found.samples} samples in {found.seconds} s"))
+    page.line()
+    for phase in found.phases:
+        if phase.samples:
+            page.line(_phase(page, phase))
+    return str(page)
+
+
+def _phase(page: Page, phase: Phase) -> str:
+    shown = f"{pad(phase.name, 12)}  {phase.share:6.1%}  {phase.samples:5d}"
+    if phase.frame is None:
+        return shown
+    # Where one line is all of a phase, its share is the phase's.
+    share = "" if phase.frame_share >= phase.share else f" ({phase.frame_share:.1%})"
+    return f"{shown}  {page.ink('dim', f'{neutral(phase.frame.function, 60)} {place(phase.frame)}{share}')}"
+
+
+def trace(found: Trace, *, iterations: int = 0, color: bool = False, width: int = 100) -> str:
+    """What the file is, and how to open it. `iterations`: as many were asked for."""
+    page = Page(Ink(color), width)
+    page.line(page.ink("strong", neutral(found.path, LONGEST_PATH)))
+    page.line(f"{size(found.size_bytes)}, {found.events} events, {found.steps} optimizer steps, taken in {found.took_s:g} s")
+    if not found.events:
+        page.paragraph("It is empty: PyTorch ran nothing while it was taken.", "unknown")
+    elif iterations and not found.steps:
+        page.paragraph(
+            "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"
+        )
+    page.line(f"Open it with {VIEWERS}. Times in it are longer than without the profiler.")
+    return str(page)

@@ -1,0 +1,1 @@
+"""What profilers saw, as facts: pure functions of stacks and traces."""

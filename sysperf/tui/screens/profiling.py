@@ -1,0 +1,146 @@
+"""Looking into a program from the dashboard: its stacks in a window, a trace into a file. Both in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.worker import Worker, get_current_worker
+
+from sysperf.model.errors import SysperfError
+from sysperf.model.profile import Stacks, Trace
+from sysperf.model.text import neutral
+from sysperf.report import profile
+from sysperf.tui import acting
+from sysperf.tui.doors import Profilers
+from sysperf.tui.screens.dialogs import Question, Reading, note
+from sysperf.tui.screens.view import View
+from sysperf.tui.widgets import ansi
+from sysperf.tui.widgets.ink import styles
+from sysperf.tui.widgets.line import Span, fitted, line, span
+
+T = TypeVar("T")
+
+ELSEWHERE = "This is another machine: run sysperf {command} there, with the number that the program has on it."
+READ_ONLY = "This dashboard is read-only: run sysperf {command} {pid} in a terminal."
+ASKED = (
+    "The program writes 5 optimizer steps to a file in {folder}. It asks for work every 5 s and warms its profiler up, so this takes "
+    "some 10 s; meanwhile it is slower. It goes on as before then."
+)
+
+
+class Progress(Widget):
+    """A line above the footer while a trace is taken. The thread writes `told`; the line looks twice a second."""
+
+    DEFAULT_CSS = "Progress { dock: bottom; height: 1; margin-bottom: 1; background: $panel; }"
+
+    def __init__(self, told: str) -> None:
+        super().__init__()
+        self.told = told
+
+    def on_mount(self) -> None:
+        self.set_interval(0.5, self.refresh)
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
+        look, under, width = styles(self.app), self.rich_style, self.size.width
+        spans = fitted(line(Span(" Trace: ", "strong"), span(self.told)), width).spans
+        segments = [Segment(part.text, under + look[part.style] if part.style else under) for part in spans]
+        return Strip(segments).adjust_cell_length(width, under)
+
+
+class Left(SysperfError):
+    """The dashboard ends while a trace is taken."""
+
+
+def take_stacks(view: View, pid: int) -> None:
+    """Show where the threads of a program are, or say why not."""
+    profilers = _allowed(view, pid, "stacks")
+    if profilers is None:
+        return
+
+    def show(found: Stacks) -> None:
+        title = f"Stacks of process {pid}"
+        plain = profile.stacks(found)
+        view.app.push_screen(
+            Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(found, color=True, width=width), width), plain)
+        )
+
+    _in_thread(view, lambda: profilers.stacks(pid), show)
+
+
+def take_trace(view: View, pid: int) -> None:
+    """Ask, then have the program write a trace; or say why not."""
+    profilers = _allowed(view, pid, "trace")
+    if profilers is None:
+        return
+    if view.query(Progress):
+        view.say("A trace is being taken already.", "warning")
+        return
+
+    def ask(folder: str) -> None:
+        view.app.push_screen(
+            Question(f"Take a trace of process {pid}?", lambda width, _: note(ASKED.format(folder=neutral(folder)), width)),
+            lambda yes: _trace(view, profilers, pid) if yes else None,
+        )
+
+    _in_thread(view, lambda: profilers.traceable(pid), ask)
+
+
+def _trace(view: View, profilers: Profilers, pid: int) -> None:
+    progress = Progress(f"of process {pid}")
+    view.mount(progress)
+
+    def take() -> Trace:
+        worker: Worker[None] = get_current_worker()
+
+        def tell(text: str) -> None:
+            if worker.is_cancelled:
+                raise Left("the dashboard ends")
+            progress.told = text
+
+        return profilers.trace(pid, tell)
+
+    def show(found: Trace) -> None:
+        view.app.push_screen(
+            Reading(
+                f"Trace of process {pid}",
+                lambda width, _: ansi.folded_lines(profile.trace(found, iterations=profilers.iterations, color=True, width=width), width),
+                found.path,
+            )
+        )
+
+    _in_thread(view, take, show, progress.remove)
+
+
+def _allowed(view: View, pid: int, command: str) -> Profilers | None:
+    """The profilers, or None when the reason why not was said."""
+    doors = view.doors
+    if doors.refusal:
+        view.say(READ_ONLY.format(command=command, pid=pid), "warning")
+        return None
+    if doors.profilers is None:
+        view.say(ELSEWHERE.format(command=command), "warning")
+    return doors.profilers
+
+
+def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], finally_: Callable[[], object] = lambda: None) -> None:
+    """Ask in a thread, go on here. An error that the user can act on is told."""
+
+    def run() -> None:
+        worker: Worker[None] = get_current_worker()
+        try:
+            found = ask()
+        except SysperfError as error:
+            if not worker.is_cancelled:
+                view.app.call_from_thread(view.say, acting.told(error), "error")
+        else:
+            if not worker.is_cancelled:
+                view.app.call_from_thread(then, found)
+        finally:
+            if not worker.is_cancelled:
+                view.app.call_from_thread(finally_)
+
+    view.run_worker(run, thread=True, exit_on_error=False)

@@ -1,0 +1,114 @@
+"""Results of measurements as bars: the ratio of speeds, its interval, and where no change would be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from sysperf.fix.trials import Trials
+from sysperf.model.trial import Trial
+from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span
+
+NOTHING = (
+    "Nothing was measured on this machine yet. This version of sysperf has no command that measures: `sysperf verify`, `sysperf tune` "
+    "and `sysperf bench trainer` come later, and write their results where this screen finds them. "
+    "Until then, gains stand as unmeasured beside their findings, and no figure of others is shown as one of this machine."
+)
+ELSEWHERE = "What was measured on that machine is not told here."
+NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"}
+STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
+LEAST = 0.02
+"""The bars reach at least so far to both sides of 1: what is smaller than that looks small."""
+WIDEST_NAME, NARROW, WIDE = 34, 15, 61
+FIGURES = 26
+PAIRS_FROM = 100
+
+
+def ordered(found: Sequence[Trial]) -> list[Trial]:
+    """The rungs of the latest climb from the ground up, then the rest, the newest first."""
+    latest = {one.rung: one for one in found if one.experiment == "ladder"}  # later ones win
+    rest = [one for kind in ("verify", "tune") for one in sorted(found, key=lambda one: -one.at) if one.experiment == kind]
+    return [*(latest[rung] for rung in sorted(latest)), *rest]
+
+
+def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
+    """A bar each, those of a kind on one scale; what could not be read is told."""
+    if trials is None:
+        return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
+    shown = ordered(trials.found)
+    out: Lines = [] if shown else paragraph(NOTHING, width)
+    name = min(WIDEST_NAME, max(12, width // 4))
+    room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
+    for kind, some in groupby(shown, key=lambda one: one.experiment):
+        group = [*some]
+        reach = max([LEAST, *(max(abs(one.low - 1), abs(one.high - 1)) for one in group)])
+        out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
+        out += [_row(one, reach, name, room, width) for one in group]
+    return [*out, *_skipped(trials, width)]
+
+
+def _head(kind: str, reach: float, name: int, room: int, width: int) -> Line:
+    scale = padded(f"{-reach:+.1%}", room // 2) + "1" + padded(f"{reach:+.1%}", room // 2, right=True)
+    return fitted(line(Span(padded(NAMES[kind], name), "title"), Span(" "), span(scale, "dim")), width)
+
+
+def _row(one: Trial, reach: float, name: int, room: int, width: int) -> Line:
+    figures = f"{(one.ratio - 1) * 100:+.1f} % ({(one.low - 1) * 100:+.1f} … {(one.high - 1) * 100:+.1f})"
+    parts = (
+        Span(padded(one.what, name), "strong"), Span(" "), *_bar(one, reach, room), Span(" "), Span(padded(figures, FIGURES)),
+        span(padded(one.verdict, 8), STYLES[one.verdict]), span(f"{one.pairs} pairs" if width >= PAIRS_FROM else "", "dim"),
+    )  # fmt: skip
+    return fitted(Line(parts, (one.experiment, one.rung, one.at, one.what)), width)
+
+
+def _bar(one: Trial, reach: float, room: int) -> list[Span]:
+    """``──────│━━●━━─``: the interval, the ratio, and no change."""
+
+    def column(ratio: float) -> int:
+        return min(room - 1, max(0, round((ratio - 1 + reach) / (2 * reach) * (room - 1))))
+
+    low, point, high, none = column(one.low), column(one.ratio), column(one.high), room // 2
+    style = STYLES[one.verdict]
+    marks = {**dict.fromkeys(range(low, high + 1), ("━", style)), none: ("│", "plain"), point: ("●", style)}
+    cells = [marks.get(number, ("─", "dim")) for number in range(room)]
+    out: list[Span] = []
+    for char, look in cells:
+        if out and out[-1].style == look:
+            out[-1] = Span(out[-1].text + char, look)
+        else:
+            out.append(Span(char, look))
+    return out
+
+
+def _skipped(trials: Trials, width: int) -> Lines:
+    out: Lines = []
+    if trials.skipped:
+        many = "1 line is no result" if trials.skipped == 1 else f"{trials.skipped} lines are no results"
+        out += paragraph(f"{many} that this version can read.", width, "unknown")
+    return [*out, *(paragraph(f"! {trials.problem}", width, "warning") if trials.problem else [])]
+
+
+def detail(one: Trial | None, width: int) -> Lines:
+    """Everything that is known of one."""
+    if one is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
+    rows = (
+        ("tried", one.what),
+        ("found", one.gain().text),
+        ("without it", f"{one.baseline:.6g} {one.unit}"),
+        ("measured", f"{when}, by {f'rung {one.rung} of the ladder' if one.rung else one.experiment}"),
+        ("rule", one.rule),
+        ("machine", one.fingerprint),
+    )
+    out: Lines = []
+    for label, told in rows:
+        for number, part in enumerate(paragraph(told, width - 12) if told else []):
+            out.append(Line((Span(padded("" if number else label, 12), "dim"), *part.spans)))
+    return out
+
+
+def of_rule(trials: Trials | None, rule: str) -> Trial | None:
+    """The latest result of trying what a rule advises."""
+    return next((one for one in reversed(trials.found) if one.rule == rule), None) if trials is not None else None

@@ -1,0 +1,90 @@
+"""DataLoader workers: a row each under their program, when somebody unfolds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sysperf.collect.workers import Worker, Workers
+from sysperf.model.text import neutral, size
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, padded, span
+
+STATES = {
+    "R": "runs",
+    "S": "waits",
+    "D": "waits for a disk",
+    "I": "waits",
+    "T": "is stopped",
+    "t": "is traced",
+    "Z": "has ended",
+    "X": "has ended",
+}
+
+
+MORE, LAST = "├", "└"
+WIDEST_STATE = max(map(len, STATES.values()))
+
+
+class Crew(NamedTuple):
+    """The workers of a program, read twice: the rates lie in between."""
+
+    latest: Workers | None = None
+    before: Workers | None = None
+    problem: str = ""
+
+    def then(self, read: Workers | None, problem: str = "") -> Crew:
+        """After another reading."""
+        return Crew(read, self.latest, problem)
+
+
+class Pace(NamedTuple):
+    """What a worker did between two readings; None when there was only one."""
+
+    cpus: float | None
+    read_bytes_per_s: float | None
+
+
+def paces(crew: Crew) -> Mapping[int, Pace]:
+    """The rates of each worker that was there at both readings."""
+    if crew.latest is None or crew.before is None or crew.latest.at <= crew.before.at:
+        return {}
+    took_s = crew.latest.at - crew.before.at
+    known = {one.pid: one for one in crew.before.workers or ()}
+    return {one.pid: _pace(known[one.pid], one, took_s) for one in crew.latest.workers or () if one.pid in known}
+
+
+def _pace(before: Worker, now: Worker, took_s: float) -> Pace:
+    if now.cpu_s < before.cpu_s:  # another process with the same number
+        return Pace(None, None)
+    read = None if now.read_bytes is None or before.read_bytes is None else max(0, now.read_bytes - before.read_bytes) / took_s
+    return Pace((now.cpu_s - before.cpu_s) / took_s, read)
+
+
+def draw(pid: int, crew: Crew, width: int) -> Lines:
+    """A row each, in columns of their own; one that says why there is none."""
+    if crew.latest is None or not crew.latest.workers:
+        return [fitted(Line((Span(f"  {LAST} ", "dim"), span(_none(crew), "dim")), (pid, 0)), width)]
+    pace = paces(crew)
+    return [
+        fitted(_row(pid, one, pace.get(one.pid, Pace(None, None)), LAST if one is crew.latest.workers[-1] else MORE), width)
+        for one in crew.latest.workers
+    ]
+
+
+def _none(crew: Crew) -> str:
+    if crew.problem:
+        return f"its workers are unknown: {crew.problem}"
+    if crew.latest is None:
+        return "reading its workers …"
+    return "its workers are unknown here" if crew.latest.workers is None else "it has no worker right now"
+
+
+def _row(pid: int, one: Worker, pace: Pace, branch: str) -> Line:
+    """``└ 4300  1.0 CPUs  256 MiB  waits  CPU 3 of 0-7  reads 3 MiB/s``."""
+    used = "?" if pace.cpus is None else f"{pace.cpus:.1f}"
+    memory = "?" if one.rss_bytes is None else size(one.rss_bytes)
+    state = STATES.get(one.state, neutral(f"state {one.state}", 20))
+    where = f"CPU {'?' if one.last_cpu is None else one.last_cpu} of {'?' if one.allowed is None else one.allowed}"
+    read = "" if pace.read_bytes_per_s is None else f"  reads {size(round(pace.read_bytes_per_s))}/s"
+    told = f"{one.pid:>7} {used:>5} CPUs {memory:>9}  {padded(state, WIDEST_STATE)}  {where}{read}"
+    return Line((Span(f"  {branch} ", "dim"), span(told)), (pid, one.pid))

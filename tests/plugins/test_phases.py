@@ -1,0 +1,100 @@
+"""Which part of a training step a stack belongs to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.model.profile import Frame, Sample, Samples, Split
+from sysperf.report import profile
+from sysperf.trace.phases import PHASES, phase, split, user_frame
+
+SITE = "/venv/lib/python3.11/site-packages/torch"
+USER = Frame("train", "/home/me/train.py", 12)
+DATALOADER = f"{SITE}/utils/data/dataloader.py"
+CALL = Frame("Module._call_impl", f"{SITE}/nn/modules/module.py", 1789)
+BACKWARD = Frame("_engine_run_backward", f"{SITE}/autograd/graph.py", 979)
+STEP = Frame("SGD.step", f"{SITE}/optim/sgd.py", 126)
+GET = Frame("_MultiProcessingDataLoaderIter._try_get_data", DATALOADER, 1291)
+FETCH = Frame("_MapDatasetFetcher.fetch", f"{SITE}/utils/data/_utils/fetch.py", 54)
+
+
+@pytest.mark.parametrize(
+    ("stack", "name"),
+    [
+        ([USER, GET, Frame("wait", "/usr/lib/python3.11/selectors.py", 1)], "loader wait"),
+        ([USER, Frame("_get_data", DATALOADER, 1464)], "loader wait"),  # Python 3.10 names no class
+        ([USER, Frame("_SingleProcessDataLoaderIter._next_data", DATALOADER, 785), FETCH, USER], "inline fetch"),
+        ([USER, Frame("_next_data", DATALOADER, 785), FETCH], "inline fetch"),
+        ([USER, FETCH, USER, CALL], "inline fetch"),  # a dataset that runs a model
+        ([USER, CALL, CALL, Frame("forward", f"{SITE}/nn/modules/linear.py", 134)], "forward"),
+        ([USER, BACKWARD], "backward"),
+        ([USER, BACKWARD, CALL], "backward"),  # activation checkpointing
+        ([USER, STEP], "optimizer"),
+        ([USER, STEP, USER, CALL], "forward"),  # a closure
+        ([USER], "other"),
+        ([], "other"),
+    ],
+)
+def test_stacks_of_known_kinds(stack: list[Frame], name: str) -> None:
+    """Outermost call first here, as people read it."""
+    assert phase(stack[::-1]) == name
+
+
+def test_the_users_line_is_neither_pythons_nor_installed() -> None:
+    """The innermost of one's own; code of `python -c` is one's own, too."""
+    library = [Frame("wait", "/usr/lib/python3.11/threading.py", 1), Frame("f", "<frozen importlib._bootstrap>", 1), CALL]
+    assert user_frame([*library, Frame("g", "<string>", 3), USER]) == Frame("g", "<string>", 3)
+    assert user_frame(library) is None
+
+
+def test_only_the_main_thread_counts() -> None:
+    """By its number, or its name where numbers are another container's; the hottest line has its share."""
+    other = Frame("log", "/home/me/train.py", 30)
+    samples = [
+        Sample(7, "x", (USER,), 6),
+        Sample(8, "MainThread", (other,), 2),
+        Sample(7, "x", (BACKWARD, USER), 2),
+        Sample(9, "pin", (GET,), 90),
+    ]
+
+    found = split(Samples(7, 2, 50, tuple(samples)))
+
+    assert found.samples == 10
+    shares = {one.name: (one.share, one.frame, one.frame_share) for one in found.phases if one.samples}
+    assert shares == {"backward": (0.2, USER, 0.2), "other": (0.8, USER, 0.6)}
+    assert "train /home/me/train.py:12 (60.0%)" in profile.split(found)
+
+
+def test_no_sample_is_said_not_divided_by() -> None:
+    """A program without Python code in its main thread."""
+    assert "nothing can be said" in profile.split(split(Samples(7, 2, 50, ())))
+
+
+FRAMES = st.builds(
+    Frame,
+    st.text(max_size=20),
+    st.sampled_from([DATALOADER, CALL.file, STEP.file, USER.file, "", "\x1b[31m.py"]),
+    st.none() | st.integers(1, 99),
+)
+SAMPLES = st.builds(
+    Sample,
+    st.sampled_from([7, 8, None]),
+    st.sampled_from(["MainThread", "pin"]),
+    st.lists(FRAMES, max_size=6).map(tuple),
+    st.integers(1, 50),
+)
+
+
+@given(st.lists(SAMPLES, max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_shares_add_up_whatever_was_sampled(samples: list[Sample]) -> None:
+    """Each sample of the main thread is in exactly one phase, a line's share is within its phase's, and the text is harmless."""
+    found: Split = split(Samples(7, 2, 50, tuple(samples)))
+
+    assert tuple(one.name for one in found.phases) == PHASES
+    assert sum(one.samples for one in found.phases) == found.samples <= sum(one.count for one in samples)
+    assert sum(one.share for one in found.phases) == pytest.approx(1 if found.samples else 0)
+    assert all(0 <= one.frame_share <= one.share for one in found.phases)
+    assert "\x1b" not in profile.split(found)

@@ -1,0 +1,165 @@
+"""Another machine's agent through a real sshd on this one: its own configuration, keys and port, and nothing of this user's ssh."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sysperf.model.errors import UsageError
+from sysperf.tui.sources import ssh
+from sysperf.tui.sources.agent import Agent
+from tests.agent.boards import START, eventually, serving
+from tests.tui.test_sources import Ear
+
+SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
+
+pytestmark = pytest.mark.skipif(
+    SSHD is None or shutil.which("ssh") is None, reason="no sshd and ssh here: apt-get install openssh-server openssh-client"
+)
+
+SERVER = """\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+AllowStreamLocalForwarding yes
+"""
+CLIENT = """\
+Host *
+  IdentityFile {folder}/{key}
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+  BatchMode yes
+"""
+
+
+class Server(NamedTuple):
+    """A running sshd."""
+
+    address: str
+    pid: int
+    folder: Path
+
+    def sessions(self) -> list[int]:
+        """The processes that serve a connection."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+
+def _key(path: Path) -> str:
+    """A new key pair; the public half."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=30)
+    return path.with_suffix(".pub").read_text()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """sshd on a port of its own, and an ssh on PATH that reads our configuration instead of the user's."""
+    assert SSHD is not None
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # where sshd of root locks its unprivileged half in
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    host_key = _key(tmp_path / "host_key")
+    (tmp_path / "authorized_keys").write_text(_key(tmp_path / "key"))
+    _key(tmp_path / "strange_key")
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
+    (tmp_path / "sshd_config").write_text(SERVER.format(port=port, folder=tmp_path))
+    client(tmp_path, "key")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with (tmp_path / "sshd.log").open("wb") as log:
+        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=log)
+    try:
+        assert eventually(lambda: _answers(port)), (tmp_path / "sshd.log").read_text()
+        yield Server(f"ssh://{getpass.getuser()}@127.0.0.1:{port}", daemon.pid, tmp_path)
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+
+def client(folder: Path, key: str) -> None:
+    """The ssh that is found on PATH uses this key."""
+    (folder / "ssh_config").write_text(CLIENT.format(folder=folder, key=key))
+    program = folder / "bin/ssh"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh", path=os.defpath + ":/usr/bin")} -F {folder}/ssh_config "$@"\n')
+    program.chmod(0o755)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_an_agent_through_sshd(server: Server, tmp_path: Path) -> None:
+    """Facts, meters and samples come as from a socket of this machine; a connection that breaks is told, with what was known."""
+    ear = Ear()
+    with serving(tmp_path) as running, ssh.forwarded(f"{server.address}{running.path}") as forward:
+        source = Agent(forward.path, name="there", local=False, ended=forward.ended)
+        source.start(ear)
+        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters)
+        assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
+        assert eventually(lambda: running.events.listeners)
+        running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75}})
+        assert eventually(lambda: ear.now.meters.get("cpu.busy") == 0.75)
+        assert source.history("cpu.busy", 600, 10) is not None
+        (session,) = server.sessions()
+        os.kill(session, signal.SIGKILL)
+        assert eventually(lambda: "has ended (ssh: code 255); start the dashboard again" in ear.now.problem, 30)
+        assert ear.now.findings()
+        source.close()
+    assert not os.path.exists(forward.path)
+
+
+def test_no_agent_there(server: Server, tmp_path: Path) -> None:
+    """ssh connects, and nobody listens at the other end: a problem on the screen, not an end."""
+    ear = Ear()
+    with ssh.forwarded(f"{server.address}{tmp_path}/nobody.sock") as forward:
+        source = Agent(forward.path, local=False, ended=forward.ended)
+        source.start(ear)
+        assert eventually(lambda: bool(ear.now.problem), 30)
+        assert ear.now.report is None
+        source.close()
+
+
+def test_ssh_ends_with_the_dashboard(server: Server, tmp_path: Path) -> None:
+    """Neither our ssh nor its session over there outlives the connection."""
+    with serving(tmp_path) as running, ssh.forwarded(f"{server.address}{running.path}"):
+        assert server.sessions()
+    end = time.monotonic() + 10
+    while server.sessions() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not server.sessions()
+
+
+def test_a_key_that_is_not_accepted(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """ssh says why, and we say that it ended."""
+    client(server.folder, "strange_key")
+    with pytest.raises(UsageError, match="ended with code 255"), ssh.forwarded(server.address):
+        pass
+    assert "Permission denied" in capfd.readouterr().err
+
+
+def test_a_host_that_is_not_known(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """Keys of hosts are checked as always: no option of ours turns that off."""
+    (server.folder / "known_hosts").write_text("")
+    with pytest.raises(UsageError, match="ended with code 255"), ssh.forwarded(server.address):
+        pass
+    assert "Host key verification failed" in capfd.readouterr().err
