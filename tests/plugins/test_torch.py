@@ -404,7 +404,7 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
     """An unmodified training program writes the steps that were asked for, and a trace by time with shapes."""
     with training(tmp_path, 0, folder) as pid:
         steps = take(pid, tmp_path / "steps.json", limit_s=90)
-        wish = TraceWish(pid, duration_ms=300, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
+        wish = TraceWish(pid, duration_ms=1_000, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
         by_time = sysperf_torch.trace(Host(), wish, silent)
 
     events = loaded(steps.path)["traceEvents"]
