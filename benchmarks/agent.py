@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=30, help="seconds before the measurement: the first look reads everything")
     parser.add_argument("--seconds", type=float, default=120, help="length of a measurement")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the crowd goes, too
     if not args.torch_python:
         sys.exit("name an interpreter with torch: --torch-python, or SYSPERF_TORCH_PYTHON")
     with tempfile.TemporaryDirectory() as folder:
