@@ -212,7 +212,7 @@ def meters(report: Report) -> dict[str, float]:
     area: Area | None = report.snapshot.areas.get("process")
     for number, one in enumerate(area.facts["processes"] if area and area.facts else ()):
         prefix = f"process.{one['pid']}."
-        found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97, prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
+        found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
     return found
 
