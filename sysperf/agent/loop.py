@@ -55,6 +55,7 @@ LATE = 3
 """A loop that took no sample for so many intervals is not alive."""
 LATE_S = 10.0
 HANGING_S = 60.0
+JOURNAL = "reading the journal of changes"
 OLD_S = 60.0
 """What was not read for so long is unknown."""
 GPU_SHARE = 0.001
@@ -80,9 +81,7 @@ class Options(NamedTuple):
     """Who makes changes in mode `apply`; None where nobody can."""
     wishes: Wishes = lambda _: ()
     made: Callable[[], tuple[Any, ...]] = tuple
-    """What was changed on this machine, newest first."""
-    changed_at: Callable[[], object] = tuple
-    """Another value whenever something was changed since: asked with each sample."""
+    """What was changed on this machine, newest first. Asked with each sample, in a thread: it is cheap while nothing changes."""
 
 
 class Agent:
@@ -147,7 +146,6 @@ class Agent:
         self._gpu_values: dict[str, float] = {}
         self._gpu_due, self._awake_until = 0.0, -REST_S
         self._look_started = self._next_at = self._sampled_at = self._feed_at = 0.0
-        self._changed_at = self._options.changed_at()
         self._read_at: dict[str, float] = {}
         self._names: dict[int, str] = {}
         self._own = Kept("/proc/self/statm", time.monotonic)
@@ -309,16 +307,17 @@ class Agent:
         """One look at a time, and none while the last one hangs."""
         if self._look_task is not None and not self._look_task.done():
             if now - self._look_started > HANGING_S:
-                self._problems["look"] = f"{self._auditor.doing} takes more than {HANGING_S:g} s"
+                self._problems["look"] = f"{self._auditor.doing or JOURNAL} takes more than {HANGING_S:g} s"
             return
-        changed_at = self._options.changed_at()
-        if self._auditor.due() or changed_at != self._changed_at:
-            self._look_started, self._changed_at = now, changed_at
-            self._look_task = asyncio.ensure_future(self._look())
+        self._look_started = now
+        self._look_task = asyncio.ensure_future(self._look())
 
     async def _look(self) -> None:
+        """Look at what is due, or was changed."""
         with self._reported("look"):
             made = await self._looker.run(self._options.made)
+            if made == self._state.made and not self._auditor.due():
+                return
             touched = self._changed(made) if made != self._state.made and self._state.last is not None else set()
             self._state.made = made
             self._saw(await self._looker.run(self._auditor.look), touched)

@@ -97,7 +97,7 @@ def _imported() -> Any:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made(), _changed_at)
+    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made())
 
 
 def _fixer() -> Fixer | None:
@@ -123,7 +123,7 @@ class _Made:
         self._kept: tuple[Transaction, ...] = ()
 
     def __call__(self) -> tuple[Transaction, ...]:
-        stamp = [_stamp(folder) for folder in _journals()]
+        stamp = tuple(map(_locked_at, _journals()))
         if stamp != self._stamp:
             self._stamp, self._kept = stamp, self._read() if any(stamp) else ()
         return self._kept
@@ -141,24 +141,12 @@ def _journals() -> list[str]:
     return list(dict.fromkeys(("/var/lib/sysperf/changes", f"{home}/sysperf/changes")))
 
 
-def _changed_at() -> tuple[int, ...]:
-    """When the journals were written last; asked each time the agent samples, so it is cheap."""
-    return tuple(map(_locked_at, _journals()))
-
-
 def _locked_at(folder: str) -> int:
+    """When this journal was written last; 0 where there is none."""
     try:
         return os.stat(f"{folder}/lock").st_mtime_ns
     except OSError:
         return 0
-
-
-def _stamp(folder: str) -> tuple[float, int] | None:
-    try:
-        names = os.listdir(folder)
-        return max((os.stat(f"{folder}/{name}").st_mtime for name in names[:1000]), default=0.0), len(names)
-    except OSError:
-        return None
 
 
 def _history(given: str) -> str | None:
