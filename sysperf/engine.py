@@ -19,7 +19,7 @@ from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
-from sysperf.model.errors import CaptureError
+from sysperf.model.errors import CaptureError, RuleError
 from sysperf.model.outcome import Report
 from sysperf.model.path import StrPath
 from sysperf.model.record import convert, from_json
@@ -45,10 +45,14 @@ def _launch() -> type:
 
 
 def rule_files() -> list[str]:
-    """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it."""
+    """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it. Raises RuleError without them."""
     package = os.path.dirname(os.path.abspath(__file__))
     inside = f"{package}/rules"
-    return toml_files(inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules")
+    folder = inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules"
+    found = toml_files(folder)
+    if not found:  # a machine that nobody judges would look like a healthy one
+        raise RuleError(f"{folder}: the rules that come with sysperf are not there", "install sysperf again")
+    return found
 
 
 def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:

@@ -344,11 +344,13 @@ def site_files(folders: Iterable[str], extra: Iterable[StrPath] = ()) -> list[st
 
 
 def toml_files(folder: str) -> list[str]:
-    """The TOML files of a folder by name; none where it cannot be listed."""
+    """The TOML files of a folder by name; none where there is no such folder. Raises RuleError: rules that cannot be read are not none."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".toml"))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise RuleError(f"{folder}: {error.strerror}", "let its users read the site's rules, or remove the folder") from None
     return [f"{folder}/{name}" for name in names[:MAX_FILES]]
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.evaluate.ruleset import Ruleset, load, read_file
+from sysperf import engine
+from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override
 
@@ -198,3 +199,19 @@ def test_selection_by_id_area_and_pattern(tmp_path: Path) -> None:
         ruleset.select(["bx"], [])
     ruleset.select([], ["box.*"])
     assert not ruleset.rules
+
+
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    """A site's rules that are there and unreadable are said; a folder that is not there has none."""
+    assert site_files((str(tmp_path / "absent"),)) == []
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)  # unreadable for root, too
+    with pytest.raises(RuleError, match="circle"):
+        site_files((str(circle),))
+
+
+def test_without_its_rules_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken installation says so: with no rules at all every machine would look healthy."""
+    monkeypatch.setattr(engine, "__file__", str(tmp_path / "sysperf/engine.py"))
+    with pytest.raises(RuleError, match="not there"):
+        engine.rules()
