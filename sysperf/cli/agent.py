@@ -32,6 +32,7 @@ import msgspec
 
 from sysperf.agent.places import default_socket, find_socket
 from sysperf.agent.settings import MODES, Settings
+from sysperf.cli import command_line
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
@@ -84,15 +85,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _imported() -> Any:
-    """The agent's modules, without ssl: asyncio imports it where it is there, and 5 MB of OpenSSL with it."""
-    absent = "ssl" not in sys.modules
-    if absent:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
-    try:
+    """The agent's modules."""
+    with command_line.without_ssl():
         from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
-    finally:
-        if absent:
-            del sys.modules["ssl"]
     return loop, log
 
 

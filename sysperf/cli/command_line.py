@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sysperf.cli import COMMANDS
 from sysperf.host import Host
@@ -128,3 +128,16 @@ def replace(path: str, content: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(written)
         raise
+
+
+@contextlib.contextmanager
+def without_ssl() -> Iterator[None]:
+    """asyncio and http import ssl where it is there, and 5 MB of OpenSSL with it."""
+    absent = "ssl" not in sys.modules
+    if absent:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["ssl"]

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sysperf.cli import command_line
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("the dashboard needs a terminal", "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     _prepare()
     with contextlib.ExitStack() as stack:
-        with _without_ssl():
+        with command_line.without_ssl():
             found = stack.enter_context(source(args))
             make = _imported()
         app = make(doors(args, found), theme=args.theme)
@@ -83,19 +84,6 @@ def _prepare() -> None:
     gc.enable()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-@contextlib.contextmanager
-def _without_ssl() -> Iterator[None]:
-    """asyncio and http import ssl where it is there, and 5 MB of OpenSSL with it."""
-    absent = "ssl" not in sys.modules
-    if absent:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
-    try:
-        yield
-    finally:
-        if absent:
-            del sys.modules["ssl"]
 
 
 def _settled() -> None:
