@@ -184,8 +184,8 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
     if not found.local:
         return Doors(found, lambda name: _rule(args, name))
     from sysperf.changing import Changer  # noqa: PLC0415
-    from sysperf.fix import trials  # noqa: PLC0415
-    from sysperf.fix.journal import ROOT_FOLDER  # noqa: PLC0415
+    from sysperf.fix.journal import ROOT_FOLDER, default_folder  # noqa: PLC0415
+    from sysperf.verify import trials  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
     return Doors(
@@ -195,7 +195,7 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
         (ROOT_FOLDER,),
         waive.write,
         _rewrap,
-        lambda: trials.read(trials.files()),
+        lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((ROOT_FOLDER, default_folder()))),
         refusal,
         profilers.here(),
     )

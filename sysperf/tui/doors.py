@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysperf.fix.trials import Trials
 from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.profile import Stacks, Trace
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
 from sysperf.plugin import Tell
 from sysperf.tui.source import Source
+from sysperf.verify.trials import Trials
 
 if TYPE_CHECKING:
     from sysperf.changing import Changer

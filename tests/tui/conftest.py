@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sysperf.fix.trials import Trials
 from sysperf.tui.app import Dashboard
 from sysperf.tui.doors import Doors
+from sysperf.verify.trials import Trials
 from tests.fix.kernel import Machine
 from tests.tui.machines import Still, news, rule
 

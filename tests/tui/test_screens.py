@@ -11,10 +11,10 @@ import pytest
 from textual.geometry import Region
 from textual.strip import Strip
 
-from sysperf.fix import trials
 from sysperf.tui.doors import Doors
 from sysperf.tui.screens.view import TABS
 from sysperf.tui.widgets.pane import Pane
+from sysperf.verify import trials
 from tests.tui.conftest import Golden, dashboard, screen_text, settled
 from tests.tui.machines import MACHINES, Still, news, rule, server
 

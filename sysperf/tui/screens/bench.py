@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from sysperf.fix.trials import Trials
 from sysperf.model.trial import Trial
 from sysperf.tui.screens.view import View
 from sysperf.tui.widgets import trials
 from sysperf.tui.widgets.line import Lines
 from sysperf.tui.widgets.pane import Pane
+from sysperf.verify.trials import Trials
 
 
 class Bench(View):

@@ -12,7 +12,6 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from sysperf import changing
-from sysperf.fix.trials import Trials
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.report import changes, explain
@@ -23,6 +22,7 @@ from sysperf.tui.source import Facts, Problem
 from sysperf.tui.widgets import ansi, findings, trials
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
+from sysperf.verify.trials import Trials
 
 
 class Findings(View):

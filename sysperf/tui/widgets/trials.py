@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
-from sysperf.fix.trials import Trials
 from sysperf.model.trial import Trial
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span
+from sysperf.verify.trials import Trials
 
 NOTHING = (
     "Nothing was measured on this machine yet. This version of sysperf has no command that measures: `sysperf verify`, `sysperf tune` "

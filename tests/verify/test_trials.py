@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.fix import trials
 from sysperf.model.record import plain, to_json
 from sysperf.model.trial import Trial
+from sysperf.verify import trials
 
 EXAMPLE = Path(__file__).parent.parent / "tui/data/trials.jsonl"
 

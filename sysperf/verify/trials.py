@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sysperf.fix import journal
 from sysperf.model.record import convert
 from sysperf.model.trial import Trial
 
@@ -32,11 +31,6 @@ class Trials(NamedTuple):
     """Lines that are no result that this version can show."""
     problem: str = ""
     """Why a file that is there could not be read."""
-
-
-def files() -> list[str]:
-    """The machine's file and this user's own."""
-    return [f"{folder}/{FILE}" for folder in dict.fromkeys((journal.ROOT_FOLDER, journal.default_folder()))]
 
 
 def read(paths: Iterable[str]) -> Trials:
