@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
-from textual.containers import Container
-from textual.widget import Widget
 
 from sysperf.model.trial import Trial
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.listing import Listing
 from sysperf.tui.widgets import trials
 from sysperf.tui.widgets.line import Lines
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
 
 
-class Bench(View):
+class Bench(Listing):
     """Results of measurements."""
 
     NAME = "bench"
@@ -37,34 +34,16 @@ class Bench(View):
         super().__init__(*args)
         self._trials: Trials | None = None
 
-    def body(self) -> Iterable[Widget]:
-        yield Container(Pane(self._list, id="list"), Pane(self._detail, id="detail"), id="body")
-
-    def on_mount(self) -> None:
-        self.query_one("#list", Pane).focus()
-
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self.action_read()
-
-    def _list(self, width: int, _: int) -> Lines:
+    def listed(self, width: int, _: int) -> Lines:
         return trials.draw(self._trials, width, here=self.doors.trials is not None)
 
-    def _detail(self, width: int, _: int) -> Lines:
+    def detail(self, width: int, _: int) -> Lines:
         return trials.detail(self._chosen(), width)
 
     def _chosen(self) -> Trial | None:
         key = self.query_one("#list", Pane).key
         found = self._trials.found if self._trials else ()
         return next((one for one in found if (one.experiment, one.rung, one.at, one.what) == key), None)
-
-    def on_pane_moved(self, event: Pane.Moved) -> None:
-        if event.pane.id == "list":
-            self.query_one("#detail", Pane).redraw()
-
-    def on_pane_picked(self, event: Pane.Picked) -> None:
-        if event.pane.id == "list":
-            self.query_one("#detail", Pane).focus()
 
     def action_read(self) -> None:
         if self.doors.trials is not None:

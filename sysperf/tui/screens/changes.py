@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
-from textual.containers import Container
-from textual.widget import Widget
 
 from sysperf.model.errors import SysperfError
 from sysperf.report import changes
 from sysperf.tui import acting
 from sysperf.tui.acting import Made
 from sysperf.tui.screens.dialogs import Question, Reading
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.listing import Listing
 from sysperf.tui.source import Changed
 from sysperf.tui.widgets import ansi, transactions
 from sysperf.tui.widgets.line import Lines, line, paragraph, span
@@ -24,7 +21,7 @@ from sysperf.tui.widgets.pane import Pane
 UNKNOWN = "What was changed on this machine is not in its capture."
 
 
-class Changes(View):
+class Changes(Listing):
     """The journal."""
 
     NAME = "changes"
@@ -47,35 +44,17 @@ class Changes(View):
         super().__init__(*args)
         self._made: list[Made] | None = None
 
-    def body(self) -> Iterable[Widget]:
-        yield Container(Pane(self._list, id="list"), Pane(self._detail, id="detail"), id="body")
-
-    def on_mount(self) -> None:
-        self.query_one("#list", Pane).focus()
-
-    def _list(self, width: int, _: int) -> Lines:
+    def listed(self, width: int, _: int) -> Lines:
         if self.doors.changer is None:
             return transactions.elsewhere(self.now.changes, width) if self.doors.source.remembers else paragraph(UNKNOWN, width, "unknown")
         return [line(span("reading …", "dim"))] if self._made is None else transactions.draw(self._made, width)
 
-    def _detail(self, width: int, _: int) -> Lines:
+    def detail(self, width: int, _: int) -> Lines:
         return transactions.detail(self._chosen(), width)
 
     def _chosen(self) -> Made | None:
         key = self.query_one("#list", Pane).key
         return next((one for one in self._made or () if (one.folder, one.transaction.number) == key), None)
-
-    def on_pane_moved(self, event: Pane.Moved) -> None:
-        if event.pane.id == "list":
-            self.query_one("#detail", Pane).redraw()
-
-    def on_pane_picked(self, event: Pane.Picked) -> None:
-        if event.pane.id == "list":
-            self.query_one("#detail", Pane).focus()
-
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self.action_read()
 
     def told(self, news: Any) -> None:
         if isinstance(news, Changed):
