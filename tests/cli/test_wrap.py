@@ -24,7 +24,7 @@ WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
 MINE = ("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_", "GLIBC_TUNABLES", "LOCAL_", "SLURM_", "MKL_", "KMP_", "GOMP_")
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
-SHOW = "import os, json; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0)), os.getpid(), os.getppid()]))"
+SHOW = "import os, json; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0)), os.getpid(), os.getppid()]), flush=True)"
 
 
 @pytest.fixture(autouse=True)
@@ -341,9 +341,20 @@ def test_taskset_in_the_command_and_outside(torch_python: str) -> None:
 
 
 def test_nested_wraps_change_nothing(torch_python: str) -> None:
-    """The second time all is decided; a program gets the same as with one wrap."""
-    once, cpus = inside(torch_python)
-    done = run(*WRAP, "--", torch_python, "-c", SHOW)
+    """What a wrapped program wraps again gets what the outer wrap gave, however busy the machine became meanwhile."""
+    chain = f"{SHOW}; os.execv({WRAP[0]!r}, {[*WRAP, '--', torch_python, '-c', SHOW]!r})"
+    done = run(torch_python, "-c", chain)
+    once, twice = (json.loads(line) for line in done.stdout.splitlines())
+
+    assert "SYSPERF_WRAPPED" in once[0]
+    assert twice == once
+    assert "placed it already" in done.stderr
+
+
+def test_a_wrap_around_a_wrap(torch_python: str) -> None:
+    """The outer one sees which program is meant, and decides; here the user has chosen what depends on how busy the machine is."""
+    once, cpus = inside(torch_python, env={"OMP_WAIT_POLICY": "active"})
+    done = run(*WRAP, "--", torch_python, "-c", SHOW, env={"OMP_WAIT_POLICY": "active"})
     twice = json.loads(done.stdout)
 
     assert (twice[0], twice[1]) == (once, cpus)
