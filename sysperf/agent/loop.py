@@ -325,13 +325,13 @@ class Agent:
 
     def _changed(self, made: tuple[Any, ...]) -> set[str]:
         """Something was changed or taken back: look at once at what the rules behind it look at. Returns those rules."""
-        news = [one for one in made if one not in self._state.made]
+        news = [one for one in made if one.steps and one not in self._state.made]  # one without steps is being written just now
         rules = {step.change.rule for one in news for step in one.steps}
         areas = {area for rule in rules for area in self._auditor.areas_of(rule)}
         if news:
             self._auditor.hurry(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
         for one in news:
-            if one.steps and not one.why.startswith(OURS):  # those are told by whom they are made
+            if not one.why.startswith(OURS):  # those are told by whom they are made
                 self._tell("change", one.steps[0].change.shown(), _change_told(one), {"transaction": one.number, "state": one.state})
         return rules
 

@@ -315,8 +315,11 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     journal = Journal(str(tmp_path))
 
-    def changed(rule: str) -> None:
+    async def changed(rule: str) -> None:
         with journal.locked(), journal.begin(boot="x", by="me", why="", taken_at="2026-01-01T00:00:00Z") as log:
+            seen = len(hurried)
+            await asyncio.sleep(1)  # it is seen before it says what it changes: that hurries nothing
+            assert len(hurried) == seen
             log.add(Intended(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), Told(0, "applied"))
             log.add(Closed("applied"))
 
@@ -346,7 +349,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
                 break
             await asyncio.sleep(0.05)
         for number, name in enumerate(("mem.swappiness-high", ""), 1):
-            changed(name)
+            await changed(name)
             await soon(number)
         one._stopped()
         await asyncio.wait_for(task, 10)

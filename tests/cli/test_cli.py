@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -266,11 +265,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C ends a capture with 130 and without a half-written file."""
     code = (
-        "import sys, time, sysperf.engine as engine; from sysperf.cli import main;"
-        "engine.snapshot = lambda *a: time.sleep(30); sys.exit(main(sys.argv[1:]))"
+        "import signal, sys, time, sysperf.engine as engine; from sysperf.cli import main;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs are started with it ignored
+        "engine.snapshot = lambda *a: (print('reading', flush=True), time.sleep(30)); sys.exit(main(sys.argv[1:]))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, "capture", str(tmp_path / "x.tar.zst")], stderr=subprocess.PIPE)
-    time.sleep(1)
+    command = [sys.executable, "-c", code, "capture", str(tmp_path / "x.tar.zst")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"reading\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
 
