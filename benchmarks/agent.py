@@ -1,6 +1,7 @@
 """What the agent costs while PyTorch runs, beside tuned and node_exporter where they are installed.
 
     python benchmarks/agent.py [--torch-python PATH] [--torch 8] [--others 500,2000] [--seconds 120]
+    python benchmarks/agent.py --only "sysperf agent" --others 500 --seconds 3600 --curve 300
 
 Starts so many PyTorch processes among so many sleepers, then each daemon alone in turn; prints its CPU share after a
 warm-up, its memory, and how much that grew. node_exporter does nothing between scrapes: it is scraped each 15 s, as
@@ -65,7 +66,10 @@ def main() -> None:
     parser.add_argument("--others", default="500,2000", help="numbers of other processes")
     parser.add_argument("--warm-up", type=float, default=30, help="seconds before the measurement: the first look reads everything")
     parser.add_argument("--seconds", type=float, default=120, help="length of a measurement")
+    parser.add_argument("--curve", type=float, default=0, metavar="SECONDS", help="print what it used so far each SECONDS, too")
+    parser.add_argument("--only", metavar="NAME", help="measure only this one")
     args = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # always a text file
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the crowd goes, too
     if not args.torch_python:
         sys.exit("name an interpreter with torch: --torch-python, or SYSPERF_TORCH_PYTHON")
@@ -74,7 +78,8 @@ def main() -> None:
             with crowd(args.torch_python, args.torch, others - args.torch):
                 print(f"\n{args.torch} PyTorch processes among {len(processes())} processes, {args.seconds:g} s each")
                 for peer in peers(folder):
-                    measure(peer, args.warm_up, args.seconds)
+                    if args.only in (None, peer.name):
+                        measure(peer, args.warm_up, args.seconds, args.curve or args.seconds)
 
 
 def peers(folder: str) -> list[Peer]:
@@ -98,19 +103,25 @@ def scrape() -> None:
         answer.read()
 
 
-def measure(peer: Peer, warm_up_s: float, seconds: float) -> None:
-    """Run it, let it warm up, and print what it used then."""
+def measure(peer: Peer, warm_up_s: float, seconds: float, step_s: float) -> None:
+    """Run it, let it warm up, and print what it used then, step by step."""
     daemon = subprocess.Popen(peer.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait(warm_up_s, peer.scrape)
         if daemon.poll() is not None:
             print(f"{peer.name:<24} ended with exit code {daemon.returncode}")
             return
-        before, start = cost(daemon.pid), time.monotonic()
-        wait(seconds, peer.scrape)
-        after, took = cost(daemon.pid), time.monotonic() - start
-        share = (after.cpu_s - before.cpu_s) / took
-        print(f"{peer.name:<24} {100 * share:6.3f} % of a core   {after.rss_mb:6.1f} MB, grew by {after.rss_mb - before.rss_mb:+.2f} MB")
+        before = last = cost(daemon.pid)
+        start = then = time.monotonic()
+        while (left := start + seconds - then) > 0.5:
+            wait(min(step_s, left), peer.scrape)
+            now, end = cost(daemon.pid), time.monotonic()
+            if step_s < seconds:
+                share = (now.cpu_s - last.cpu_s) / (end - then)
+                print(f"  {(end - start) / 60:5.1f} min {100 * share:6.3f} %  {now.rss_mb:6.2f} MB  {len(processes())} processes")
+            last, then = now, end
+        share = (last.cpu_s - before.cpu_s) / (then - start)
+        print(f"{peer.name:<24} {100 * share:6.3f} % of a core   {last.rss_mb:6.1f} MB, grew by {last.rss_mb - before.rss_mb:+.2f} MB")
     finally:
         daemon.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
