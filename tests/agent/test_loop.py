@@ -310,8 +310,8 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the journal was written, the areas of the rules behind it are read with the next sample; everything when no rule is known."""
     hurried: list[tuple[str, ...]] = []
-    pressed = ("memory", "cgroup")  # what the kernel's word of pressure hurries, on a machine that is busy with other tests
-    monkeypatch.setattr(Auditor, "hurry", lambda _, *areas: hurried.append(areas) if areas != pressed else None)
+    others = (("memory", "cgroup"), ("process",))  # pressure, and PyTorch programs that come and go: of other tests on this machine
+    monkeypatch.setattr(Auditor, "hurry", lambda _, *areas: hurried.append(areas) if areas not in others else None)
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     journal = Journal(str(tmp_path))
 

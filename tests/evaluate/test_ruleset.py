@@ -110,11 +110,11 @@ def test_a_later_file_overrides(tmp_path: Path) -> None:
 def test_a_file_of_10_mb_is_refused_at_once(tmp_path: Path) -> None:
     """Size is checked before anything is parsed."""
     path = write(tmp_path, "# " + "x" * 10_000_000)
-    start = time.perf_counter()
+    start = time.process_time()
 
     with pytest.raises(RuleError, match="larger than 2 MiB"):
         read_file(path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"a = " + b"[" * 50_000, b"\0" * 100, b"", b"schema = 'one'"])

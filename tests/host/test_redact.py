@@ -291,13 +291,13 @@ PIECES = (
 def test_no_text_takes_long(piece: str, start: str) -> None:
     """Hostile text costs a microsecond a letter at most, whatever it is taken for."""
     raw = (start + piece * (300_000 // len(piece))).encode()
-    began = time.perf_counter()
+    began = time.process_time()
     redact.arguments(raw)
     redact.mounts(raw)
     redact.environment(raw)
     redact.text(raw.decode())
 
-    assert time.perf_counter() - began < 1.2
+    assert time.process_time() - began < 1.2
 
 
 def test_a_long_command_line_is_cut_between_arguments() -> None:

@@ -121,11 +121,11 @@ def test_a_set_cannot_change() -> None:
 
 def test_hostile_lists_take_little() -> None:
     """64 KiB of the slowest legal text."""
-    start = time.perf_counter()
+    start = time.process_time()
     for text in ("0-65535:1/1,", "0-65535:3/30000,", "0,2,", "0-65535,"):
         CpuSet.parse((text * (65_536 // len(text))).rstrip(","))
     CpuSet.parse_mask("ffffffff," * 2047 + "f")
     list(CpuSet(bits=(1 << LARGEST) // 3))
     str(CpuSet(bits=(1 << LARGEST) // 3))
 
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
