@@ -62,7 +62,7 @@ def add_wishes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--caution", action="store_true", help="also fixes that can affect other programs")
     parser.add_argument("--force", action="store_true", help="also what another daemon or an administrator's file sets")
     parser.add_argument("--list", action="store_true", help="list the settings that sysperf can change, with their ranges, and stop")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    command_line.add_format(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     command_line.add_rules(parser)
     parser.set_defaults(output=None)

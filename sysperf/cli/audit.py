@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_machine(parser)
     command_line.add_rules(parser)
     command_line.add_output(parser)
-    parser.add_argument("--format", choices=report.FORMATS, default="text", help="default: text")
+    command_line.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")

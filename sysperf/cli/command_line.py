@@ -80,6 +80,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_true", help="say more about each finding")
 
 
+def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """`--format`, and `--json`, which other commands have alone."""
+    parser.add_argument("--format", choices=formats or ("text", "json"), default="text", help="default: text")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+
+
 def wants_color(args: argparse.Namespace) -> bool:
     """Whether to colour: asked for, or a terminal that did not say NO_COLOR (https://no-color.org)."""
     if args.color != "auto" or args.output:

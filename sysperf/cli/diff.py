@@ -25,7 +25,7 @@ from sysperf.report import as_json, differences
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("machines", nargs="+", metavar="MACHINE", help="capture, saved report, or . for this machine")
-    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    command_line.add_format(parser, "text", "json", "markdown")
     command_line.add_output(parser)
 
 

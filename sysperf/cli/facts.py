@@ -19,7 +19,7 @@ from sysperf.report import as_json, describe, facts
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("areas", nargs="*", metavar="AREA", help=f"one of {', '.join(collect.AREAS)} (default: all)")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    command_line.add_format(parser)
     parser.add_argument("--describe", action="store_true", help="describe the facts instead of reading them")
     command_line.add_machine(parser)
     command_line.add_output(parser)

@@ -25,7 +25,7 @@ AREAS = ("kernel", "cpu", "numa", "memory", "cgroup", "container", "pcie", "driv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    command_line.add_format(parser)
     command_line.add_machine(parser)
     command_line.add_rules(parser)
     command_line.add_output(parser)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="every rule: id, scope, severity, title")
     command_line.add_rules(listing)
     listing.add_argument("--seed", metavar="STATEMENT", help="only rules that cover this statement of the two articles (S0.7c)")
-    listing.add_argument("--format", choices=("text", "json"), default="text")
+    command_line.add_format(listing)
     show = actions.add_parser("show", help="one rule as it is written, as JSON")
     show.add_argument("id")
     command_line.add_rules(show)

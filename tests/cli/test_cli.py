@@ -304,6 +304,14 @@ def test_completion_scripts_name_the_commands(shell: str) -> None:
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.parametrize("words", ["audit", "facts cpu", "ps", "plan", "apply --list", "changes", "undo --all", "rules list", "diff . ."])
+def test_json_has_one_name_everywhere(words: str, tmp_path: Path) -> None:
+    """Some commands have formats and some have JSON alone; `--json` asks all of them."""
+    done = sysperf(*words.split(), "--json", cwd=tmp_path, STATE_DIRECTORY=str(tmp_path), PYTHONPATH=os.getcwd())
+
+    assert json.loads(done.stdout) is not None, done.stderr
+
+
 def test_facts_for_machines() -> None:
     """The JSON that programs rely on: CPU sets as kernel lists, nodes with their memory."""
     areas = json.loads(sysperf("facts", "--format", "json", "cpu", "numa").stdout)["areas"]
