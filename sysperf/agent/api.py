@@ -5,9 +5,10 @@ A path keeps its meaning as long as the number in it: fields are added, none is 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from sysperf import __version__
@@ -29,6 +30,9 @@ DEFAULT_SPAN_S = 3_600.0
 MAX_SERIES = 100
 MAX_POINTS = 10_000
 REPLAY = 500
+CREW_S = 5.0
+"""How old the figures of single workers may be that /metrics tells."""
+CREW_WAIT_S = 2.0
 _KINDS = "sample, finding, gone, flapping, process, change, agent, lost"
 
 T = TypeVar("T")
@@ -137,6 +141,8 @@ class Api:
         self._now = now
         self._snapshot: tuple[Snapshot | None, bytes] = (None, b"")
         self._reader = Worker("sysperf-ask")
+        self._crew: asyncio.Task[tuple[workers.Workers, ...]] | None = None
+        self._crew_at = 0.0
         self.table = (
             Route("/", "what there is to ask", self._index, (Index,)),
             Route("/v1/status", "how the agent is doing", lambda _: _json(board.status()), (Status,)),
@@ -179,12 +185,12 @@ class Api:
 
     async def _workers(self, request: Request) -> Answer:
         """Read when somebody asks, in a thread: nobody pays for what nobody looks at."""
-        known = [look(one, "process", "pid") for one in self._board.processes()]
+        known = self._pids()
         wanted = _number(request.query, "pid", -1)
         if request.query.get("pid") and wanted not in known:
             raise Refused(404, "`pid` is not the number of a PyTorch program that runs")
         pids = known if wanted < 0 else [int(wanted)]
-        return _json(Crews(await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))))
+        return _json(Crews(await self._read(pids)))
 
     async def _history(self, request: Request) -> Answer:
         store, query = self._board.store, request.query
@@ -231,8 +237,22 @@ class Api:
         except Hanging:
             return ()
 
-    def _metrics(self, _: Request) -> Answer:
-        return 200, metrics.CONTENT_TYPE, metrics.render(self._board).encode("utf-8", "replace")
+    async def _metrics(self, _: Request) -> Answer:
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._board, await self._crews()).encode("utf-8", "replace")
+
+    async def _crews(self) -> tuple[workers.Workers, ...]:
+        """The workers of all programs that have some, however many scrape at once; none where reading them takes too long."""
+        if self._crew is None or (self._crew.done() and time.monotonic() - self._crew_at >= CREW_S):
+            pids = [pid for pid in self._pids() if self._board.meters().get(f"process.{pid}.workers")]
+            self._crew, self._crew_at = asyncio.ensure_future(self._read(pids)), time.monotonic()
+        await asyncio.wait((self._crew,), timeout=CREW_WAIT_S)
+        return self._crew.result() if self._crew.done() and not self._crew.exception() else ()
+
+    def _pids(self) -> list[int]:
+        return [pid for one in self._board.processes() if isinstance(pid := look(one, "process", "pid"), int)]
+
+    async def _read(self, pids: Sequence[int]) -> tuple[workers.Workers, ...]:
+        return await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))
 
 
 async def _kept(asked: Awaitable[T]) -> T:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import array
 import contextlib
 import grp
+import math
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -26,7 +28,7 @@ from sysperf.changing import Changer, check, request, user
 from sysperf.fix import journal, process, remote, transaction
 from sysperf.fix.remote import Answer, Holding
 from sysperf.host import Host
-from sysperf.model.change import Keeper
+from sysperf.model.change import Keeper, Transaction
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import from_json, to_json
 
@@ -35,7 +37,11 @@ IDLE_S = 30.0
 MAX_CLIENTS = 16
 MAX_REQUEST_BYTES = 64 << 10
 REQUEST_S = 5.0
+STOP_S = 15.0
+"""What is at work when it is told to stop has so long to end: half a transaction is none."""
 _LOOK_S = 1.0
+_READ_S = 60.0
+"""The journal is read so often even when its files look as before."""
 _SO_PEERGROUPS = 59
 _MAX_GROUPS = 256
 """As many as Python's getsockopt takes; who is in more than that is known by the first group only."""
@@ -69,6 +75,38 @@ def _groups(door: socket.socket) -> array.array[int]:
     return groups
 
 
+class Leases:
+    """When the next lease ends. The journal is read when it has changed or one ends: hundreds of transactions take 50 ms."""
+
+    def __init__(self, kept: journal.Journal) -> None:
+        self._journal = kept
+        self._stamp: tuple[int, int] | None = None
+        self._ends: list[float] = []
+        self._again_s = 0.0
+
+    def held(self) -> bool:
+        """Whether there is a lease that somebody must end. Raises JournalError."""
+        return bool(self._known())
+
+    def over(self) -> bool:
+        """Whether a lease has ended, or something was interrupted. Raises JournalError."""
+        return min(self._known(), default=math.inf) <= journal.boot_s()
+
+    def _known(self) -> list[float]:
+        now_s, stamp = journal.boot_s(), self._journal.stamp()
+        if stamp != self._stamp or now_s >= self._again_s:
+            self._ends = [end for one in self._journal.transactions() if (end := _ends_at(one)) is not None]
+            self._stamp, self._again_s = stamp, min((now_s + _READ_S, *self._ends))
+        return self._ends
+
+
+def _ends_at(one: Transaction) -> float | None:
+    """When it is to be taken back, in seconds since the machine started; None when nobody wants that."""
+    if transaction.is_over(one):
+        return 0.0
+    return one.lease.until_s if one.live and one.lease else None
+
+
 class Helper:
     """Serves one listening socket until it has been idle for `idle_s`."""
 
@@ -80,6 +118,9 @@ class Helper:
         self._busy = 0
         self._lock = threading.Lock()
         self._last = time.monotonic()
+        self._leases = Leases(journal.Journal(folder))
+        self._problem = ""
+        self._stopped = False
         self._answers: dict[type, Callable[[Any, Peer], Answer]] = {
             remote.AskPlan: self._plan,
             remote.AskApply: self._apply,
@@ -94,30 +135,46 @@ class Helper:
         return Changer(folder=self._folder)
 
     def serve(self) -> None:
-        """Answer, end leases when they are over, leave when there is nothing left to do."""
+        """Answer, end leases when they are over, leave when there is nothing left to do, or when told to: after what is at work."""
+        asked, told = self._listener.fileno(), self._listen_to_signals()
         self._recover()
-        while not self._idle():
-            ready, _, _ = select.select([self._listener], [], [], _LOOK_S)
-            if ready:
+        while not (self._stopped or self._idle()):
+            ready, _, _ = select.select([asked, told], [], [], _LOOK_S)
+            if asked in ready:
                 self._accept()
             self._recover()
+        end = time.monotonic() + STOP_S
+        while self._busy and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _listen_to_signals(self) -> int:
+        """A descriptor that can be read when one came, so that none is slept through."""
+        told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(tell)
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(ending, self._stop)
+        return told
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
 
     def _idle(self) -> bool:
         with self._lock:
             idle = not self._busy and time.monotonic() - self._last >= self._idle_s
-        return idle and not any(one.live and one.lease for one in self._changer().journal.transactions())
+        with contextlib.suppress(SysperfError):  # who cannot read the journal can end no lease
+            idle = idle and not self._leases.held()
+        return idle
 
     def _recover(self) -> None:
         """End what is over. A journal that is locked or broken is tried again."""
         try:
-            over = any(
-                one.state == "open" or (one.live and one.lease and journal.expired(one.lease))
-                for one in self._changer().journal.transactions()
-            )
-            for one in self._changer().recover() if over else ():
+            for one in self._changer().recover() if self._leases.over() else ():
                 _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
+            self._problem = ""
         except SysperfError as error:
-            _log(4, str(error))
+            if str(error) != self._problem:
+                _log(4, str(error))
+            self._problem = str(error)
 
     def _accept(self) -> None:
         door, _ = self._listener.accept()

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from sysperf.agent.board import Board, Held, Status
 from sysperf.agent.meters import METERS
+from sysperf.collect.workers import Workers
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -85,13 +86,15 @@ def split(series: str) -> tuple[str, str]:
     return (f"{area}.*.{what}", number) if area in ITEMS and what else (series, "")
 
 
-def render(board: Board) -> str:
+def render(board: Board, crews: Iterable[Workers] = ()) -> str:
     """All metrics, as text."""
     snapshot, status = board.snapshot(), board.status()
+    labels = _labels(snapshot, board.processes())
     families = [
         *findings([held.outcome for held in board.findings() if held.state == "active"]),
         *_since(board.findings()),
-        *_meters(board.meters(), _labels(snapshot, board.processes())),
+        *_meters(board.meters(), labels),
+        *_workers(crews, labels),
         *_machine(snapshot, board.processes()),
         *(areas(snapshot) if snapshot else ()),
         *_changes(board.changes()),
@@ -163,6 +166,34 @@ def _label(pattern: str, number: str, labels: Labels) -> dict[str, str]:
         return {}
     unnamed = {"gpu": number, "bus_id": ""} if area == "gpu" else {"pid": number, "name": ""}
     return labels.get((area, number), unnamed)
+
+
+def _workers(crews: Iterable[Workers], labels: Labels) -> list[str]:
+    """Each DataLoader worker by its place in its crew: numbers of processes would be new series with each epoch."""
+    found = [
+        ({**_label("process", str(crew.pid), labels), "worker": str(place)}, worker)
+        for crew in crews
+        for place, worker in enumerate(crew.workers or ())
+    ]
+    return [
+        family(
+            "process_worker_cpu_seconds_total",
+            "CPU time of a DataLoader worker; each epoch may begin with new ones.",
+            [(named, one.cpu_s) for named, one in found],
+            "counter",
+        ),
+        family(
+            "process_worker_read_bytes_total",
+            "Bytes that a DataLoader worker had read from storage.",
+            [(named, one.read_bytes) for named, one in found if one.read_bytes is not None],
+            "counter",
+        ),
+        gauge(
+            "process_worker_resident_memory_bytes",
+            "Resident memory of a DataLoader worker, shared pages included.",
+            [(named, one.rss_bytes) for named, one in found if one.rss_bytes is not None],
+        ),
+    ]
 
 
 def _machine(snapshot: Snapshot | None, processes: Iterable[Any]) -> list[str]:

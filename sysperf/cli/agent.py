@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import os
 import sys
 import time
@@ -151,7 +152,8 @@ def _history(given: str) -> str | None:
     folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     if not folder and os.geteuid() != 0:
         folder = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "sysperf")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with contextlib.suppress(OSError):  # the history says so, and goes on in memory
+            os.makedirs(folder, mode=0o700, exist_ok=True)
     return f"{folder}/history.db" if folder else None
 
 

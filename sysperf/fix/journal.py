@@ -13,8 +13,9 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -121,16 +122,21 @@ class Journal:
         """Hold the only right to change something. Raises JournalError when another sysperf keeps it for longer than `wait_s`."""
         try:
             self._make()
-            descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise JournalError(
                 f"{self.folder}: {error.strerror}; nothing was changed", "the journal must be writable before anything is"
             ) from None
         try:
-            _lock(descriptor, wait_s)
-            yield
             with contextlib.suppress(OSError):
-                os.utime(descriptor)  # who watches what sysperf changes looks at this one file
+                os.fchmod(descriptor, 0o600)  # who can read it can lock it, and keep everybody from undoing
+            _lock(descriptor, wait_s)
+            try:
+                yield
+            finally:
+                now = time.time_ns()
+                with contextlib.suppress(OSError):
+                    os.utime(descriptor, ns=(now, now))  # who watches what sysperf changes looks at this one file
         finally:
             os.close(descriptor)
 
@@ -143,6 +149,13 @@ class Journal:
             os.makedirs(self.folder, 0o755, exist_ok=True)
         for parent in made:
             sync_folder(parent)
+        if problem := _foreign(os.lstat(self.folder), stat.S_ISDIR):
+            hint = f"look at what is in it, then `sudo chown -R root {self.folder}; sudo chmod -R go-w {self.folder}`"
+            raise JournalError(f"{self.folder}: {problem}; nothing was changed", hint)
+
+    def stamp(self) -> tuple[int, int]:
+        """Another one when something was written since: a transaction is a new file, and whoever held the lock touches it."""
+        return _changed_at(self.folder), _changed_at(f"{self.folder}/lock")
 
     def begin(self, *, boot: str, by: str, why: str, taken_at: str, lease: Lease | None = None) -> Log:
         """A new transaction with the next number. Only under `locked`."""
@@ -185,7 +198,9 @@ class Journal:
     def read(self, number: int) -> Transaction:
         """One transaction as its lines tell it."""
         try:
-            with open(self.path(number), "rb") as file:
+            with open(self.path(number), "rb", opener=_open) as file:
+                if problem := _foreign(os.fstat(file.fileno()), stat.S_ISREG):
+                    return Transaction(number=number, state="damaged", problem=problem)
                 raw = file.read(_MAX_BYTES + 1)
         except FileNotFoundError:
             raise _NotThere(f"there is no transaction {number}", "`sysperf changes` lists them") from None
@@ -371,6 +386,26 @@ def lease_of(seconds: float) -> Lease:
 def expired(lease: Lease) -> bool:
     """Whether a lease has ended; a restart of the machine ends all."""
     return lease.boot != boot_id() or boot_s() >= lease.until_s
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _foreign(found: os.stat_result, is_right: Callable[[int], bool]) -> str:
+    """Why a file or folder is not what sysperf made, or why root must not believe it; "" when nothing speaks against it."""
+    if not is_right(found.st_mode):
+        return "it is a link, or something else that sysperf did not make"
+    if os.geteuid() == 0 and (found.st_uid != 0 or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        return "others than root can write it, so root does not believe it"
+    return ""
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _lock(descriptor: int, wait_s: float) -> None:

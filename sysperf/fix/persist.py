@@ -17,6 +17,8 @@ from sysperf.model.knob import KNOBS, PERSISTED, SYSCTLS, SYSFS, Knob
 from sysperf.model.pattern import lazy
 
 _TMPFILES = lazy(r"w (\S+) - - - - (\S+)")
+_COMMENT = lazy(r"# [ -~]*")
+"""Nothing that ends a line: to systemd, NUL does."""
 _HEAD = "# sysperf wrote this with transaction {number}; `sysperf undo {number}` removes it.\n"
 
 
@@ -75,7 +77,7 @@ def _check(content: str) -> None:
     """Only what `files` makes is ever written. Raises OSError."""
     for line in content.splitlines():
         knob, value = _line(line)
-        if not line.startswith("# ") and not (knob and knob.accepts(value)):
+        if not _COMMENT.fullmatch(line) and not (knob and knob.accepts(value)):
             raise PermissionError(errno.EPERM, "it would set what sysperf may not change")
 
 

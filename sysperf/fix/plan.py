@@ -11,6 +11,7 @@ from sysperf.fix.targets import Target
 from sysperf.host import CAPTURED, Host
 from sysperf.model.change import Change, Conflict, Plan, Setting, Skipped
 from sysperf.model.knob import KNOBS, Knob
+from sysperf.model.text import parse_size, size
 
 MAX_CHANGES = 4_096
 
@@ -54,7 +55,7 @@ def _changes(host: Host, wish: Setting) -> list[Change]:
         raise OSError(f"{wish.value[:80]!r} is no value for it: {knob.range()}")
     wish = msgspec.structs.replace(wish, value=knob.canonical(wish.value))
     found = targets.find(host, knob, wish.item)
-    changes = [change for target in found if (change := _change(target, knob, wish)) is not None]
+    changes = [change for target in found if (change := _change(host, target, knob, wish)) is not None]
     if not changes:
         raise _AsItIs(f"it is {wish.value} already")
     if not host.live:
@@ -64,15 +65,27 @@ def _changes(host: Host, wish: Setting) -> list[Change]:
     return changes
 
 
-def _change(target: Target, knob: Knob, wish: Setting) -> Change | None:
+def _change(host: Host, target: Target, knob: Knob, wish: Setting) -> Change | None:
     now = target.read()
     if target.same(now, wish.value):
         return None
     offers = target.offers()
     if offers is not None and wish.value not in offers:
         raise OSError(f"this machine offers {', '.join(offers)}")
+    if knob.partial and (problem := _no_room(host, int(wish.value) - int(now))):
+        raise OSError(problem)
     shown = now.partition(" ")[0] + " …" if " " in now else ""
     return Change(knob.name, wish.item, target.path, now, wish.value, wish.rule, target.born, shown)
+
+
+def _no_room(host: Host, pages: int) -> str:
+    """Why there is no memory for so many huge pages: trying would take all there is from the programs that run."""
+    known = host.pairs("/proc/meminfo") or {}
+    try:
+        wanted, available = pages * parse_size(known["Hugepagesize"]), parse_size(known["MemAvailable"])
+    except (KeyError, ValueError):
+        return ""
+    return f"it takes {size(wanted)} more, and {size(available)} are available" if wanted > available else ""
 
 
 def _disputed(change: Change, disputes: tuple[Conflict, ...]) -> bool:

@@ -12,6 +12,8 @@ import pytest
 
 from sysperf.agent.client import Client, NoAgent
 from sysperf.agent.places import default_socket, find_socket
+from sysperf.agent.store import Store
+from sysperf.cli import agent as command
 from sysperf.cli.config import read_config
 from sysperf.model.errors import ConfigError, SysperfError
 from tests.agent.machines import ROOT, Running, agent, until
@@ -78,6 +80,17 @@ def test_apply_without_a_helper_refuses_to_start(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "needs the helper" in done.stderr
+
+
+def test_no_home_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whose state folder cannot be made, as in a container: the history says so, and is in memory."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/home")
+    path = command._history("")
+
+    assert path == "/dev/null/home/sysperf/history.db"
+    assert "the history goes on in memory" in Store.open(path).problem
 
 
 def test_apply_names_rules(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.agent import api
 from sysperf.agent.board import Held, Status
 from sysperf.agent.events import QUEUE, Events, Message, encode
 from sysperf.agent.store import Event, Store
+from sysperf.collect import workers
+from sysperf.collect.workers import Worker, Workers
+from sysperf.host import Host
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot
-from tests.agent.boards import PID, START, Running, Table, connect, read_until, serving
+from tests.agent.boards import PID, START, Running, Table, connect, eventually, read_until, serving
 from tests.report import reports
 
 
@@ -44,6 +49,31 @@ def test_workers_are_read_when_somebody_asks(running: Running) -> None:
     assert [one["pid"] for one in ask(running, f"/v1/workers?pid={PID}")["programs"]] == [PID]
     assert running.get("/v1/workers?pid=1").status == 404
     assert running.get("/v1/workers?pid=x").status == 400
+
+
+def test_many_who_scrape_cost_one_reading_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a program that has some are in /metrics; one that hangs is left out, and holds nothing up for long."""
+    reads, hang = [], threading.Event()
+
+    def read(_: Host, pid: int) -> Workers:
+        reads.append(pid)
+        hang.wait(20 if len(reads) > 1 else 0)
+        return Workers(pid, 1.0, (Worker(50, "R", 2.5),))
+
+    monkeypatch.setattr(workers, "read", read)
+    line = b'worker="0"} 2.5'
+    with serving(tmp_path) as running:
+        assert all(line in running.get("/metrics").body for _ in range(5))
+        assert reads == [PID]
+
+        monkeypatch.setattr(api, "CREW_S", 0.0)
+        monkeypatch.setattr(api, "CREW_WAIT_S", 0.2)
+        answer = running.get("/metrics")
+        assert (answer.status, line in answer.body, b"sysperf_process_cpus" in answer.body) == (200, False, True)
+        running.table.figures = {}  # nobody has workers any more
+        hang.set()
+        assert eventually(lambda: line not in running.get("/metrics").body)
+        assert len(reads) == 2
 
 
 def test_the_index_lists_every_path(running: Running) -> None:

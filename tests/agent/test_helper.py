@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sysperf.agent.helped import Helped
-from sysperf.fix import remote
-from sysperf.fix.journal import Journal
+from sysperf.agent.helper import Leases
+from sysperf.fix import remote, transaction
+from sysperf.fix.journal import Closed, Intended, Journal, Told, boot_id, lease_of
 from sysperf.fix.remote import AskApply, AskList, AskPlan, AskRenew, AskUndo, AskVerify, HelperError
-from sysperf.model.change import Setting
+from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError
 
 NOBODY = 65_534
@@ -148,6 +149,46 @@ def test_leaves_when_idle_and_not_before(tmp_path: Path, sleeper: subprocess.Pop
     assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
     if service.process.stderr:
         service.process.stderr.close()
+
+
+def test_a_lease_is_waited_for_without_reading_the_journal_again(tmp_path: Path) -> None:
+    """A helper stays as long as the agent renews a lease: a hundred looks a minute read nothing, until something has changed."""
+    kept = Journal(str(tmp_path))
+    reads: list[int] = []
+
+    class Counted(Journal):
+        def transactions(self) -> list[Transaction]:
+            reads.append(1)
+            return super().transactions()
+
+    leases = Leases(Counted(str(tmp_path)))
+    assert not leases.held()
+    with kept.locked(), kept.begin(boot=boot_id(), by="", why="", taken_at="", lease=lease_of(600)) as log:
+        log.add(Intended(0, Change("process.nice", "1", "x", "0", "1")), Told(0, "applied"), Closed("applied"))
+    assert leases.held()
+    assert not any(leases.over() for _ in range(100))
+    assert len(reads) == 2
+
+    transaction.renew(kept, 1, 0.2)
+    _wait_for(leases.over)
+    assert leases.held()
+
+
+def test_told_to_stop_it_ends_what_it_does(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
+    """A transaction that has begun is done and answered before the helper leaves."""
+    answers: list[remote.Answer] = []
+    with Journal(str(service.state)).locked():
+        asking = threading.Thread(target=lambda: answers.append(service.ask(AskApply(settings=(_nice(sleeper),)))))
+        asking.start()
+        time.sleep(0.5)
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert service.process.poll() is None
+    asking.join(20)
+
+    assert [answer.transaction and answer.transaction.state for answer in answers] == ["applied"]
+    assert service.process.wait(20) == 0
+    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
 
 
 def test_what_somebody_else_sets_becomes_theirs(service: Service, sleeper: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ from sysperf.agent.board import Held
 from sysperf.agent.meters import METERS
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
+from sysperf.collect.workers import Worker, Workers
 from sysperf.model.text import neutral
 from sysperf.report.prometheus import MAX_SERIES
 from tests.agent.boards import NAME, PID, START, Program, Table, every_meter
@@ -23,11 +24,11 @@ from tests.report.hostile import texts
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def samples(table: Table) -> Samples:
+def samples(table: Table, crews: tuple[Workers, ...] = ()) -> Samples:
     """Every sample by name and labels; equal ones would be an error to a server."""
     found: Samples = {}
     families = set()
-    for family in text_string_to_metric_families(metrics.render(table)):
+    for family in text_string_to_metric_families(metrics.render(table, crews)):
         assert family.name not in families
         families.add(family.name)
         assert family.type in ("gauge", "counter")
@@ -93,6 +94,22 @@ def test_a_meter_without_documentation_is_shown_too() -> None:
 
     assert found["sysperf_meter", (("series", "new.thing"),)] == 3
     assert found["sysperf_meter", (("series", "gpu.0.new"),)] == 4
+
+
+def test_each_worker_has_its_figures() -> None:
+    """By its place in the crew, so that an epoch with new workers is no new series; what cannot be read is left out."""
+    crews = (
+        Workers(PID, 1.0, (Worker(50, "R", 2.5, rss_bytes=7 << 20, read_bytes=4096), Worker(51, "S", 0.25))),
+        Workers(1, 1.0, None),
+    )
+    found = samples(Table(), crews)
+    first, second = ((("name", neutral(NAME)), ("pid", str(PID)), ("worker", place)) for place in "01")
+
+    assert found["sysperf_process_worker_cpu_seconds_total", first] == 2.5
+    assert found["sysperf_process_worker_cpu_seconds_total", second] == 0.25
+    assert found["sysperf_process_worker_resident_memory_bytes", first] == 7 << 20
+    assert found["sysperf_process_worker_read_bytes_total", first] == 4096
+    assert len([labels for _, labels in found if "worker" in dict(labels)]) == 4
 
 
 def test_what_is_unknown_has_no_series() -> None:

@@ -216,6 +216,12 @@ def test_a_changed_journal_leads_nowhere_else(made: Machine, force: bool) -> Non
             "target": "/etc/sysctl.d/90-sysperf-000001.conf",
             "before": "kernel.core_pattern = |/x\n",
         },
+        {
+            "knob": "persist.sysctl",
+            "item": "000001",
+            "target": "/etc/sysctl.d/90-sysperf-000001.conf",
+            "before": "# to systemd, NUL ends a line\0kernel.core_pattern = |/x\n",
+        },
         {"knob": "block.scheduler", "item": "../../..", "target": "/etc/passwd"},
         {"before": "1\n2"},
         {"before": "x" * 100},
@@ -377,6 +383,48 @@ def test_who_waits_too_long_is_told(made: Machine) -> None:
     """The lock is not waited for without end."""
     with made.journal.locked(), pytest.raises(JournalError, match="another sysperf"), Journal(str(made.folder / "state")).locked(0.1):
         pass
+
+
+def test_only_its_owner_can_hold_the_lock(made: Machine) -> None:
+    """Whoever can open a file can lock it, reading is enough: another user would keep root from undoing."""
+    lock = Path(made.journal.folder) / "lock"
+    apply(made, "vm.swappiness=10")
+    assert lock.stat().st_mode & 0o777 == 0o600
+    lock.chmod(0o644)  # as it was made before
+    transaction.undo(made.host, made.journal, 1)
+    assert lock.stat().st_mode & 0o777 == 0o600
+
+
+@root_only
+@pytest.mark.parametrize("of", ["folder", "file"])
+@pytest.mark.parametrize("how", ["mode", "owner", "link"])
+def test_root_believes_no_journal_that_others_can_write(made: Machine, of: str, how: str) -> None:
+    """What it says is neither undone nor renewed, and the list says why."""
+    apply(made, "vm.swappiness=10", lease_s=600)
+    path = Path(made.journal.folder if of == "folder" else made.journal.path(1))
+    if how == "mode":
+        path.chmod(path.stat().st_mode | 0o022)
+    elif how == "owner":
+        os.chown(path, 65_534, 0)
+    else:
+        path.rename(made.folder / "elsewhere")
+        path.symlink_to(made.folder / "elsewhere")
+
+    with pytest.raises(JournalError, match=r"believe|link"):
+        transaction.undo(made.host, made.journal, 1, force=True)
+    with pytest.raises(JournalError):
+        transaction.renew(made.journal, 1, 600)
+    assert made.kernel.get(SWAPPINESS) == "10"
+    assert [one.state for one in made.journal.transactions()] == ["damaged" if of == "file" else "applied"]
+
+
+def test_what_is_no_file_is_no_journal(made: Machine) -> None:
+    """A pipe or a folder of that name is said to be damaged, and keeps nobody waiting."""
+    apply(made, "vm.swappiness=10")
+    os.mkfifo(made.journal.path(2))
+    os.mkdir(made.journal.path(3))
+    assert [one.state for one in made.journal.transactions()] == ["applied", "damaged", "damaged"]
+    assert transaction.undo(made.host, made.journal, 1)[0].step.state == "undone"
 
 
 def test_a_transaction_that_goes_away_while_they_are_listed(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

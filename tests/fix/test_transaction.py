@@ -94,6 +94,16 @@ def test_a_part_is_not_enough(made: Machine) -> None:
     assert made.kernel.get(HUGEPAGES) == "0"
 
 
+def test_huge_pages_for_which_there_is_no_memory_are_not_tried(tmp_path: Path) -> None:
+    """The kernel would take all that is available, from the programs that run, before anybody could see that it is too little."""
+    machine = Machine.make(tmp_path / "m", {"/proc/meminfo": "MemAvailable:    1048576 kB\nHugepagesize:       2048 kB"})
+    (left,) = machine.plan("vm.nr_hugepages=513").skipped
+
+    assert left.reason == "it takes 1 GiB more, and 1 GiB are available"
+    assert apply(machine, "vm.nr_hugepages=512").state == "applied"
+    assert apply(machine, "vm.nr_hugepages=0").state == "applied"
+
+
 def test_a_value_that_is_clamped_is_not_taken(made: Machine) -> None:
     """One policy takes less than the others: all are as before."""
     before = made.kernel.state()
@@ -223,17 +233,23 @@ def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made:
     assert [one.state for one in made.journal.transactions()] == ["undone", "rolled-back"]
 
 
-def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine) -> None:
+def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is tried; the problem is told afterwards."""
-    from sysperf.fix.journal import Intended, JournalError, boot_id
+    from sysperf.fix.journal import Intended, JournalError, Log, boot_id
 
     for wish in ("vm.swappiness=10", "vm.dirty_ratio=30"):
         with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
             log.add(Intended(0, made.plan(wish).changes[0]))
     made.kernel.put(SWAPPINESS, "10")
     made.kernel.put(DIRTY, "30")
-    os.rename(made.journal.path(1), made.folder / "elsewhere")
-    os.symlink(made.folder / "elsewhere", made.journal.path(1))  # is not followed for writing
+    resume = made.journal.resume
+
+    def resumed(number: int) -> Log:
+        if number == 1:
+            raise JournalError("it can not be written")
+        return resume(number)
+
+    monkeypatch.setattr(made.journal, "resume", resumed)
     with made.journal.locked(), pytest.raises(JournalError):
         transaction.recover(made.host, made.journal)
     assert made.kernel.get(DIRTY) == "20"
