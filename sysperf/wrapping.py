@@ -196,10 +196,18 @@ class _Wrapper:
             cores=cores(self.host, cpu.online),
             performance=cpu.performance_cpus if cpu.hybrid else None,
             l3_domains=cpu.l3_domains,
-            nodes=tuple(_node(node) for node in numa.nodes) if numa else (),
+            isolated=cpu.isolated,
+            nodes=self._nodes(numa.nodes) if numa else (),
             allowed_nodes=numa.allowed_nodes if numa else None,
             quota=getattr(cgroup, "cpu_quota", None),
         )
+
+    def _nodes(self, found: Iterable[Any]) -> tuple[MemoryNode, ...]:
+        """None where two claim the same CPU, as emulated ones (`numa=fake=8`) do: nothing is near or far then. Who names a node gets it."""
+        nodes = tuple(map(_node, found))
+        named = self.request.node is not None or self.request.profile.node is not None
+        apart = sum(len(node.cpus) for node in nodes) == len(CpuSet.union(node.cpus for node in nodes))
+        return nodes if apart or named else ()
 
     def _allowed(self, cpu: Any) -> CpuSet | None:
         """Our own mask, cut to what a taskset or numactl in the command leaves."""
@@ -213,7 +221,7 @@ class _Wrapper:
 
     def _ranks(self) -> ranks.Ranks:
         if self.rank is not None and self.command.kind != "launcher":
-            return ranks.Ranks(ranks.OURS, self.rank, self.request.instances, divides_gpus=True)
+            return ranks.Ranks(ranks.OURS, self.rank, self.request.instances, divides_gpus=True, same_gpus=True)
         if self.command.kind == "launcher":
             size = self.command.launcher_ranks
             return ranks.Ranks(self.command.launcher, 0, size) if size else ranks.Ranks()
@@ -243,6 +251,8 @@ class _Wrapper:
             raise UsageError(str(refused), refused.hint) from None
         if self.command.kind == "launcher":
             placement = _for_launcher(placement, self.ranks)
+        elif self._placed_by_tool():
+            placement = msgspec.structs.replace(placement, cpus=None, cores=None, threads=wishes.threads)
         launch = self._launch(placement, wrapped=wrapped)
         if wrapped and not self.request.explicit:
             kept = plan.Plan(self.request.argv, notes=("an outer sysperf wrap has placed it already",), untouched=True)
@@ -259,6 +269,11 @@ class _Wrapper:
             keeps_policy=self._policy(placement),
         )
         return Decision(merged, launch, placement, self.command, outcomes)
+
+    def _placed_by_tool(self) -> bool:
+        """Whether a tool in the command chooses CPUs that we cannot tell, or that other ranks may or may not have too."""
+        command, ranks_of_others = self.command, bool(self.ranks.source) and self.ranks.size != 1 and not self.ranks.divides_gpus
+        return bool(command.cpu_tool) and ((command.cpus is None and command.cpu_nodes is None) or ranks_of_others)
 
     def _wishes(self, targets: frozenset[str]) -> Wishes:
         """The options, then the profile, then what the user's own variables imply."""
@@ -471,14 +486,15 @@ def _node(node: Any) -> MemoryNode:
 
 
 def _for_launcher(placement: Placement, found: ranks.Ranks) -> Placement:
-    """Ranks inherit the environment alone: nothing is bound, and threads are those of one rank."""
-    known = bool(found.source)
+    """Ranks inherit all that is set here. By rule that is the environment alone, with the threads of one rank."""
+    asked = placement.target == "cpus"
+    threads = max(1, (placement.threads or 1) // (found.size or 1)) if asked else placement.threads
     return msgspec.structs.replace(
         placement,
-        cpus=placement.allowed,
-        target="",
-        memory_nodes=CpuSet(),
-        threads=placement.threads if known else None,
+        cpus=placement.cpus if asked else placement.allowed,
+        target=placement.target if asked else "",
+        memory_nodes=placement.memory_nodes if asked or placement.strict else CpuSet(),
+        threads=threads if found.source else None,
         cores=None,
         notes=(),
     )

@@ -5,6 +5,7 @@ Only this package prints. stdout is the report; everything else goes to stderr.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -67,7 +68,8 @@ def entry() -> None:
     Tearing the interpreter down would cost another 5 ms, and wait for a thread that hangs in a GPU driver.
     """
     code = main()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, AttributeError):  # its disk is full, or it was closed
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -78,7 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     debug, arguments = _without_debug(arguments)
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
     except SysperfError as error:
         return _fail(str(error), error.hint, error.code)
     except KeyboardInterrupt:

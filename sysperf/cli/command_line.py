@@ -97,7 +97,7 @@ def width() -> int:
     """The columns of the terminal; 100 where there is none."""
     try:
         columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(sys.stdout.fileno()).columns
-    except (ValueError, OSError):
+    except (ValueError, OSError, AttributeError):  # no terminal, or stdout was closed
         columns = 0
     return max(40, min(columns, 160)) if columns else 100
 

@@ -19,6 +19,7 @@ examples:
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from sysperf.model.cpuset import CpuSet
     from sysperf.wrapping import Decision, Request
 
-ALLOCATORS = ("glibc", "tcmalloc_minimal", "jemalloc", "mimalloc", "none")
 MOST_INSTANCES = 1024
 _DEFAULTS: dict[str, Any] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
@@ -45,6 +45,8 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from sysperf.launch.profile import ALLOCATORS  # noqa: PLC0415 - as below
+
     placing = parser.add_argument_group("placing")
     placing.add_argument("--cpus", metavar="LIST", help="run on these CPUs: 0-7,16")
     placing.add_argument("--node", type=int, metavar="N", help="run on the CPUs of this memory node, and prefer its memory")
@@ -134,13 +136,13 @@ def start(args: Any, request: Request) -> int:
     except Exception as error:  # a fault of ours must not keep the program from running
         if args.dry_run:
             raise
-        _say(f"nothing changed: internal error: {type(error).__name__}: {error}")
+        say(f"nothing changed: internal error: {type(error).__name__}: {error}")
         return _become(request.argv, env)
     problems = [] if args.dry_run else starting.apply(decision.plan)
     if not args.quiet or problems or decision.plan.warnings:
-        _say(shown.line(decision.plan, (*said, *problems)))
+        say(shown.line(decision.plan, (*said, *problems)))
     if args.dry_run:
-        return _missing(request.argv[0], env)
+        return missing(request.argv[0], env)
     return _become(request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
 
 
@@ -166,23 +168,27 @@ def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
     from sysperf.launch import start as starting  # noqa: PLC0415 - as above
 
     code, problem = starting.become(argv, env)
-    _say(problem)
+    say(problem)
     return code
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"sysperf wrap: {text}\n")
-    sys.stderr.flush()
+def say(text: str) -> None:
+    """One line on stderr. Where that is closed, or its disk full, nobody hears it, and the program starts all the same."""
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"sysperf wrap: {text}\n")
+        sys.stderr.flush()
 
 
-def _missing(program: str, env: Mapping[str, str]) -> int:
+def missing(program: str, env: Mapping[str, str]) -> int:
     """The exit code that starting it would give, as far as that can be told."""
     import shutil  # noqa: PLC0415 - --dry-run only
+
+    from sysperf.model.text import neutral  # noqa: PLC0415
 
     if shutil.which(program, path=env.get("PATH", os.defpath)):
         return Exit.CLEAN
     there = os.path.exists(program) if "/" in program else bool(shutil.which(program, os.F_OK, env.get("PATH", os.defpath)))
-    _say(f"{program}: {'cannot be executed' if there else 'not found'}")
+    say(f"{neutral(program, 300)}: {'cannot be executed' if there else 'not found'}")
     return 126 if there else 127
 
 
@@ -196,8 +202,8 @@ def _request(args: Any) -> Request:
 
     if args.nproc is not None and not 1 <= args.nproc <= MOST_INSTANCES:
         raise UsageError(f"--nproc {args.nproc}: between 1 and {MOST_INSTANCES}")
-    if args.threads is not None and not 1 <= args.threads <= 65_536:
-        raise UsageError(f"--threads {args.threads}: at least 1")
+    if args.threads is not None and not 1 <= args.threads <= profile.MOST_THREADS:
+        raise UsageError(f"--threads {args.threads}: between 1 and {profile.MOST_THREADS}")
     return Request(
         argv=tuple(args.command),
         cpus=_cpus(args.cpus),

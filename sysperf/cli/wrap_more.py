@@ -11,7 +11,7 @@ from sysperf.cli import wrap
 from sysperf.host import Host
 from sysperf.launch import environment, plan, shown
 from sysperf.model.errors import Exit
-from sysperf.model.record import to_json
+from sysperf.model.record import plain, to_json
 
 if TYPE_CHECKING:
     from sysperf.wrapping import Decision, Request
@@ -34,7 +34,7 @@ def run(args: Any, request: Request) -> int:
 def _print(args: Any, decisions: list[Decision]) -> None:
     if args.json:
         whole = decisions if args.nproc else decisions[0]
-        sys.stdout.write(to_json(whole, indent=2).decode() + "\n")
+        sys.stdout.write(f"{_json(whole)}\n")
     elif args.explain:
         from sysperf.cli.command_line import width  # noqa: PLC0415 - as all faces
         from sysperf.report import launch  # noqa: PLC0415
@@ -43,7 +43,18 @@ def _print(args: Any, decisions: list[Decision]) -> None:
         texts = (launch.render(one.plan, one.launch, one.outcomes, color=color, width=width()) for one in decisions)
         sys.stdout.write("\n".join(texts))
     else:
-        sys.stdout.write("".join(f"{shown.command_line(one.plan)}\n" for one in decisions))
+        text = "".join(f"{shown.command_line(one.plan)}\n" for one in decisions)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
+
+
+def _json(decision: Any) -> str:
+    try:
+        return to_json(decision, indent=2).decode()
+    except UnicodeEncodeError:
+        import json  # noqa: PLC0415 - for arguments that are no text: JSON can only name their bytes, \udcff
+
+        return json.dumps(plain(decision), indent=2)
 
 
 def _start(args: Any, decisions: list[Decision], env: Mapping[str, str], said: list[str]) -> int:
@@ -52,11 +63,9 @@ def _start(args: Any, decisions: list[Decision], env: Mapping[str, str], said: l
     instances = [
         several.Instance(index, one.plan, plan.environment(one.plan, env, one.command, one.rank)) for index, one in enumerate(decisions)
     ]
-    lines = [shown.line(one.plan, said if index == 0 else ()) for index, one in enumerate(decisions)]
-    for index, line in enumerate(lines):
-        if not args.quiet:
-            sys.stderr.write(f"sysperf wrap: [{index}] {line}\n")
-    sys.stderr.flush()
+    for index, one in enumerate(decisions):
+        if not args.quiet or one.plan.warnings:
+            wrap.say(f"[{index}] {shown.line(one.plan, said if index == 0 else ())}")
     if args.dry_run:
-        return Exit.CLEAN
+        return wrap.missing(args.command[0], env)
     return several.run(instances)

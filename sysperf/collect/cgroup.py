@@ -161,7 +161,10 @@ class Groups:
             self._host.refuse(source, f"the group {neutral(path, 80)} is not visible from here")
             return None
         base = mount.point.rstrip("/")
-        folders = ["/".join((base, *below[:depth])) for depth in range(len(below), -1, -1)]
+        # A capture need not show what the kernel never makes: the hierarchy's own root limits nothing.
+        bare = version == V2 and below and mount.root == "/" and not self._host.live
+        top = 1 if bare and not self._host.exists(f"{base}/{controller}.max") else 0
+        folders = ["/".join((base, *below[:depth])) for depth in range(len(below), top - 1, -1)]
         return _Levels(version, tuple(folders[:MOST_LEVELS]))
 
 

@@ -382,8 +382,11 @@ def _cached(paths: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
 
 
 def _store(paths: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
-    """Keep the decoded rules for the next run. A folder that cannot be written costs only time."""
+    """Keep the decoded rules for the next run. A folder that cannot be written costs only time; no home is made (HOME=/nonexistent)."""
     temporary = f"{os.fspath(cache)}.{os.getpid()}"
+    home = os.path.dirname(os.path.dirname(os.path.dirname(cache)))
+    if not os.path.isdir(home):
+        return
     try:
         os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -21,6 +21,8 @@ ENVIRONMENT_RUNNERS = frozenset(("conda", "mamba", "micromamba", "uv", "poetry",
 LAUNCHERS = frozenset((
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "flux", "aprun", "jsrun",
 ))  # fmt: skip
+_VERBS = {"accelerate": "launch", "flux": "run"}
+"""These start ranks with this verb only."""
 MODULES = {
     # python -m MODULE that starts ranks
     "torch.distributed.run": "torchrun",
@@ -206,7 +208,7 @@ def _program(name: str, words: _Words, found: dict[str, Any]) -> Command:
     words.rest.pop(0)
     if PYTHON.fullmatch(name):
         return _python(words, found)
-    if name in LAUNCHERS:
+    if name in LAUNCHERS and (name not in _VERBS or words.rest[:1] == [_VERBS[name]]):
         return _launcher(name, words, found)
     if name in SHELLS:
         return Command(kind="shell", **found)
@@ -243,8 +245,6 @@ def _python_options(words: _Words) -> tuple[str, str]:
 
 def _launcher(name: str, words: _Words, found: dict[str, Any]) -> Command:
     """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
-    if name in ("accelerate", "flux") and words.rest[:1] not in (["launch"], ["run"]):
-        return Command(kind="program", **found)
     ranks, binding = None, ""
     if name == "torchrun":
         for option, value in words.options("torchrun"):

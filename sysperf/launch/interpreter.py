@@ -16,6 +16,10 @@ from sysperf.model.text import neutral
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHEBANG = lazy(rb"#![ \t]{0,4}([^\s\0]{1,500})(?:[ \t]+(?:-S[ \t]+)?([^\s\0]{1,500}))?")
+_AS_SHELL = lazy(
+    r"#!/bin/sh\s{0,9}\n'''exec' (?:\"?(/[^\"\n]{1,500}?)\"?|\"\$\(dirname [^\n]{1,80}\)\"/'(python[0-9.]{0,6})') \"\$0\" \"\$@\""
+)
+"""How pip, conda and uv write a script whose interpreter has a long path, one with spaces, or lies beside the script."""
 _LIBRARIES = lazy(r"python3(?:\.[0-9]{1,2}t?)?")
 _ASSIGNED = lazy(r"^(__version__|cuda|hip|xpu)\b[^=\n]{0,60}=[ \t]*(?:None|'([^'\n]{0,100})'|\"([^\"\n]{0,100})\")", re.MULTILINE)
 _RUNTIMES = (("libiomp5", "libiomp5"), ("libgomp", "libgomp"), ("libomp", "libomp"))
@@ -76,6 +80,8 @@ def _shebang(host: Host, path: str, env: Mapping[str, str], cwd: str) -> str:
     found = _SHEBANG.match(first.encode("utf-8", "replace")) if first else None
     if not found:
         return ""
+    if said := _AS_SHELL.match(first):
+        return said[1] or f"{os.path.dirname(os.path.realpath(path) if host.live else path)}/{said[2]}"
     program = found[1].decode("utf-8", "replace")
     if program.rpartition("/")[2] == "env" and found[2]:
         program = which(host, found[2].decode("utf-8", "replace"), env.get("PATH", DEFAULT_PATH), cwd)

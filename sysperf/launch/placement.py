@@ -11,6 +11,8 @@
 import math
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from sysperf.launch.gpus import MIXED, Gpu, Gpus, part
 from sysperf.launch.ranks import Ranks
 from sysperf.model.cpuset import CpuSet
@@ -49,6 +51,8 @@ class Machine(Record):
     allowed_nodes: CpuSet | None = None
     quota: float | None = None
     """CPUs' worth of time; 0 is no quota."""
+    isolated: CpuSet | None = None
+    """CPUs onto which the scheduler moves nothing by itself (isolcpus)."""
 
 
 class Wishes(Record):
@@ -104,15 +108,24 @@ class _Placer:
     def __init__(self, machine: Machine, ranks: Ranks, gpus: Gpus, wishes: Wishes) -> None:
         self.machine, self.ranks, self.gpus, self.wishes = machine, ranks, gpus, wishes
         self.notes: list[str] = []
-        self.allowed = self._allowed()
+        self.mask = self._mask()
+        self.allowed = self._balanced()
         self.local = [node for node in machine.nodes if node.cpus & self.allowed and not node.gpu_memory]
         """Nodes with CPUs that we may use: not memory alone (CXL, HBM), not a GPU's."""
 
-    def _allowed(self) -> CpuSet:
+    def _mask(self) -> CpuSet:
         if self.machine.allowed is None:
             self.notes.append("nothing says which CPUs may be used: all that are online")
             return self.machine.online
         return self.machine.allowed & self.machine.online or self.machine.allowed
+
+    def _balanced(self) -> CpuSet:
+        """Without isolated CPUs, where threads stay on the CPU they start on; with them when we are on those alone, or the user chooses."""
+        isolated = self.mask & (self.machine.isolated or CpuSet())
+        if not isolated or isolated == self.mask or self.wishes.cpus is not None or self.wishes.node is not None:
+            return self.mask
+        self.notes.append(f"CPUs {isolated} are isolated: the scheduler moves nothing onto them, and they are not counted")
+        return self.mask - isolated
 
     def _has_memory(self, node: MemoryNode) -> bool:
         """Whether the node has memory that our cpuset lets us use."""
@@ -145,6 +158,8 @@ class _Placer:
                 )
         if not cpus:
             raise Refused("--cpus: the list is empty", f"allowed are {self.allowed}")
+        if self.ranks.divides_gpus:  # our own instances: all were asked for, each gets its part
+            cpus = self._part(cpus, self.ranks.rank, self.ranks.size or 1)
         memory = self._nodes_of(cpus)
         return self._placement(cpus, "cpus", memory if len(memory) == 1 else ())
 
@@ -174,8 +189,8 @@ class _Placer:
             return self._roomiest()
         return self._everywhere()
 
-    def _everywhere(self) -> Placement:
-        return self._placement(self.allowed, "", ())
+    def _everywhere(self, sharing: int = 1) -> Placement:
+        return self._placement(self.allowed, "", (), sharing=sharing)
 
     def _on(self, node: MemoryNode, target: str) -> Placement:
         return self._placement(node.cpus & self.allowed, target, (node,))
@@ -183,13 +198,13 @@ class _Placer:
     def _roomiest(self) -> Placement:
         """The node with most memory to spare, if the threads fit on it; else all of them, each page where it is first used."""
         wanted = self.wishes.threads or self._budget(self.allowed)
-        fitting = [node for node in self.local if self._has_room(node) and len(self._compute(node.cpus & self.allowed)) >= wanted]
+        large = [node for node in self.local if len(self._compute(node.cpus & self.allowed)) >= wanted]
+        fitting = [node for node in large if self._has_room(node)]
         if fitting:
             return self._on(max(fitting, key=lambda node: (node.available_bytes or 0, -node.id)), "node")
-        self.notes.append(
-            f"{wanted} threads need more than one of {len(self.local)} nodes, so they and their memory stay spread: "
-            f"--nproc {len(self.local)} or a rank for each node would keep memory near"
-        )
+        many = f"{wanted} threads need more than one of {len(self.local)} nodes, so they and their memory stay spread"
+        why = "no node has that much memory to spare, so threads and memory stay spread" if large else many
+        self.notes.append(f"{why}: --nproc {len(self.local)} or a rank for each node would keep memory near")
         return self._everywhere()
 
     def _has_room(self, node: MemoryNode) -> bool:
@@ -240,13 +255,15 @@ class _Placer:
 
     def _rank(self) -> Placement:
         if self.ranks.own_cpus:
-            self.notes.append(f"{self.ranks.source} gave this rank CPUs {self.allowed}: kept")
+            self.notes.append(f"{self.ranks.source} gave this rank CPUs {self.mask}: kept")
             return self._kept()
         if self.ranks.size is None:
-            self.notes.append(f"{self.ranks.source} does not say how many ranks are on this machine: CPUs are not divided")
-            return self._single()
+            self.notes.append(f"{self.ranks.source} does not say how many ranks are on this machine: CPUs and threads are not divided")
+            nodes = self._gpu_nodes()
+            placement = self._on(nodes[0], "gpu-node") if len(nodes) == 1 else self._everywhere()
+            return msgspec.structs.replace(placement, threads=self.wishes.threads)
         if "rank-share" not in self.wishes.targets:
-            return self._everywhere()
+            return self._everywhere(sharing=self.ranks.size)
         beside = self._beside_gpus()
         if beside is not None:
             node, mine, sharing = beside
@@ -260,20 +277,23 @@ class _Placer:
 
     def _beside_gpus(self) -> tuple[MemoryNode, int, int] | None:
         """(node of this rank's GPU, which of its parts, how many): ranks whose GPUs share a node divide it."""
-        size = self.ranks.size or 1
-        if not self._gpu_nodes() or not self.gpus.visible:
+        size, visible = self.ranks.size or 1, self.gpus.visible
+        if not self._gpu_nodes() or not visible:
             return None
-        visible = self.gpus.visible
-        if len(visible) > 1 or size == 1:
-            places = [self._of_rank(rank)[0] for rank in range(size)]
+        if len(visible) > 1 or size == 1 or self.ranks.same_gpus:
+            places = [self._of_rank(rank) for rank in range(size)]
             rank = self.ranks.rank
         else:  # each rank sees its own GPU only: take it that every GPU of the machine has one rank
-            places = list(self.gpus.machine)
-            rank = next((index for index, gpu in enumerate(places) if gpu.bus_id == visible[0].bus_id), 0)
+            places = [[gpu] for gpu in self.gpus.machine]
+            rank = next((index for index, (gpu,) in enumerate(places) if gpu.bus_id == visible[0].bus_id), 0)
             if size > len(places):
                 self.notes.append(f"{size} ranks on {len(places)} GPUs, each seeing one: which of them share is not known")
                 return None
-        nodes = [self._node_of(gpu) for gpu in places]
+        if not all(self._node_of(gpu) for gpus in places for gpu in gpus):
+            # Those ranks divide all CPUs: a rank that took its own node's would be on theirs.
+            self.notes.append("another rank's GPU is beside no known node, or none of whose CPUs may be used: ranks divide all CPUs evenly")
+            return None
+        nodes = [self._node_of(gpus[0]) for gpus in places]
         mine = nodes[rank]
         if mine is None:
             return None
@@ -300,18 +320,27 @@ class _Placer:
         return len(self.local) > 1 and len(sizes) == 1 and not self.allowed - CpuSet.union(node.cpus for node in self.local)
 
     def _share(self, nodes: tuple[MemoryNode, ...], number: int, parts: int) -> Placement:
-        """The part's cores: an even, contiguous share of each kind, ordered by the L3 cache they are under."""
+        """The part's cores, of these nodes or of all that is allowed."""
         cpus = CpuSet.union(node.cpus for node in nodes) & self.allowed if nodes else self.allowed
+        cpus = self._part(cpus, number, parts)
+        near = self._nodes_of(cpus)
+        return self._placement(cpus, "rank-share", near if len(near) == 1 else ())
+
+    def _part(self, cpus: CpuSet, number: int, parts: int) -> CpuSet:
+        """An even, contiguous share of each kind of core, ordered by the L3 cache they are under.
+
+        Where there are fewer performance cores than parts, the kinds count alike: a slow core of one's own beats half a fast one.
+        """
         fast = self._fast(cpus)
+        if len(self._cores(fast)) < parts:
+            fast = cpus
         mine: list[CpuSet] = []
         for kind in (fast, cpus - fast):
             cores = self._by_cache(self._cores(kind))
             mine += _slice(cores, number, parts, at_least_one=kind is fast)
         if len(self._cores(fast)) < parts:
             self.notes.append(f"{parts} ranks share {len(self._cores(fast))} cores")
-        cpus = CpuSet.union(mine)
-        near = self._nodes_of(cpus)
-        return self._placement(cpus, "rank-share", near if len(near) == 1 else (), parts=self.ranks.size or parts)
+        return CpuSet.union(mine)
 
     def _by_cache(self, cores: list[CpuSet]) -> list[CpuSet]:
         """By memory node, then by L3 cache, then by number."""
@@ -326,18 +355,19 @@ class _Placer:
 
     # ------------------------------------------------------------------ what comes of it
 
-    def _placement(self, cpus: CpuSet, target: str, memory: Iterable[MemoryNode], *, parts: int = 1) -> Placement:
+    def _placement(self, cpus: CpuSet, target: str, memory: Iterable[MemoryNode], *, sharing: int = 1) -> Placement:
+        """The decision; `sharing` ranks compute on these same CPUs."""
         nodes = self._nodes_of(cpus)
         # One node with memory: everything is near.
         several = len(self.machine.nodes) > 1
         memory_nodes = CpuSet(node.id for node in memory if several and self._has_memory(node))
         if self.wishes.strict:
             memory_nodes = self._fitting(CpuSet(node.id for node in nodes))
-        budget = self._share_of_budget(cpus, parts)
-        cores = len(self._compute(cpus))
+        budget = self._share_of_budget(cpus, self.ranks.size or 1)
+        cores = max(1, len(self._compute(cpus)) // sharing)
         return Placement(
-            allowed=self.allowed,
-            cpus=cpus,
+            allowed=self.mask,
+            cpus=cpus if target else self.mask,
             target=target,
             nodes=CpuSet(node.id for node in nodes),
             memory_nodes=memory_nodes,

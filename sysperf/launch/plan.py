@@ -12,6 +12,7 @@ PRELOAD = "LD_PRELOAD"
 ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc")
 ASKED = "asked for"
 UNKNOWN = "?"
+IN_COMMAND = "in the command"
 
 
 class Wanted(Record):
@@ -116,13 +117,13 @@ class _Merger:
 
     def _decided(self, name: str) -> str:
         """Who decided on a variable already; "" when nobody did."""
-        if name in self.command.env:
-            return "in the command"
+        if self.command.clears or name in self.command.unset or name in self.command.env:
+            return IN_COMMAND
         return "" if name not in self.given or name in self.free else "in the environment"
 
     def _env(self, one: Wanted) -> None:
         decided = self._decided(one.name)
-        if one.rule != ASKED and decided:
+        if decided and (one.rule != ASKED or decided == IN_COMMAND):  # what `env` does there is done after us
             if self.given.get(one.name) != one.value:
                 self._keep(one, self.given.get(one.name, ""), decided)
         elif one.name not in self.env:  # the first rule, or the user's own option, decides
@@ -145,8 +146,8 @@ class _Merger:
         if allocator:
             self._keep(one, allocator, "preloaded already")
             return
-        if PRELOAD in self.command.env:
-            self._keep(one, before, "in the command")
+        if self._decided(PRELOAD) == IN_COMMAND:
+            self._keep(one, before, IN_COMMAND)
             return
         self.env[PRELOAD] = ":".join((one.value, *entries))
         self.changes.append(one)

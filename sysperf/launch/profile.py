@@ -11,6 +11,7 @@ OMP_WAIT_POLICY = "passive"
 keep_free = 0.5
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, convert
 
 MAX_BYTES = 1 << 20
+MOST_THREADS = 65_536
+ALLOCATORS = ("glibc", "tcmalloc_minimal", "jemalloc", "mimalloc", "none")
 NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]*")
 HINT = "docs/wrap.md describes profiles"
 
@@ -56,17 +59,26 @@ def read(path: str) -> Profile:
         raise ConfigError(f"{path}: not TOML: {error}", HINT) from None
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{path}: {error}", HINT) from None
-    _check_cpus(found, path)
-    wrong = [name for name in found.set if not NAME.fullmatch(name)]
-    if wrong or found.schema != 1:
-        raise ConfigError(
-            f"{path}: " + (f"`{wrong[0]}` is no name of a variable" if wrong else f"schema {found.schema} is not known"), HINT
-        )
+    problem = next(_problems(found), "")
+    if problem:
+        raise ConfigError(f"{path}: {problem}", HINT)
     return found
 
 
-def _check_cpus(found: Profile, path: str) -> None:
+def _problems(found: Profile) -> Iterator[str]:
+    """What is well-formed and cannot be meant."""
+    if found.schema != 1:
+        yield f"schema {found.schema} is not known"
+    if found.threads is not None and not 1 <= found.threads <= MOST_THREADS:
+        yield f"threads: {found.threads} is not between 1 and {MOST_THREADS}"
+    if found.allocator not in ("", *ALLOCATORS):
+        yield f"allocator: `{found.allocator}` is none of {', '.join(ALLOCATORS)}"
+    for name, value in found.set.items():
+        if not NAME.fullmatch(name):
+            yield f"`{name}` is no name of a variable"
+        if "\0" in value:
+            yield f"set: {name} has a NUL character, which no variable can have"
     try:
         CpuSet.parse(found.cpus or "")
     except ValueError as error:
-        raise ConfigError(f"{path}: cpus: {error}", HINT) from None
+        yield f"cpus: {error}"

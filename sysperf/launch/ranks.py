@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from sysperf.host import Host
+from sysperf.launch.gpus import VISIBLE
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
@@ -30,7 +31,7 @@ ACCELERATE = "ACCELERATE_USE_CPU"
 OTHERS = (
     "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
     "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID",
-    "SLURM_CPU_BIND_TYPE", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID",
+    "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID",
 )  # fmt: skip
 NAMES = frozenset((SLURM, *OTHERS, *(name for _, rank, sizes in FAMILIES for name in (rank, *sizes))))
 """What launchers tell their ranks; none of it is secret."""
@@ -55,6 +56,8 @@ class Ranks(Record):
     """Variables that the launcher set and no user chose."""
     divides_gpus: bool = False
     """We are the launcher, and give each rank its part of the GPUs; else ranks choose by their number among all they see."""
+    same_gpus: bool = False
+    """All ranks see the same GPUs; else each may have been given its own."""
 
 
 def identity(source: str, rank: int) -> str:
@@ -69,21 +72,32 @@ def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
         return Ranks(injected=_injected(env, _above(host, ACCELERATE)[1])) if ACCELERATE in env else Ranks()
     above = _above(host, _rank_name(source))
     if source == "Slurm" and env.get("SLURM_CPU_BIND_TYPE"):
-        own = "none" not in env["SLURM_CPU_BIND_TYPE"]
+        masks = {mask for mask in env.get("SLURM_CPU_BIND_LIST", "").split(",") if mask}
+        own = "none" not in env["SLURM_CPU_BIND_TYPE"] and len(masks) != 1  # one mask is for all tasks
     else:
         own = bool(allowed and above[0] and allowed != above[0] and allowed.issubset(above[0]))
     injected = _injected(env, above[1]) if source == "torchrun" and size != 1 else ()
-    return Ranks(source, rank, size, own and size != 1, injected)
+    return Ranks(source, rank, size, own and size != 1, injected, same_gpus=_same_gpus(source, env, above[1], size))
 
 
 def of_running(env: Mapping[str, str]) -> Ranks:
     """The rank of a program that runs already, by its variables. Nobody can tell any more whether its launcher bound it."""
     source, rank, size = _place(env)
     injected = ("OMP_NUM_THREADS",) if source == "torchrun" and size != 1 and env.get("OMP_NUM_THREADS") == "1" else ()
-    return Ranks(source, rank, size, injected=injected) if source else Ranks()
+    return Ranks(source, rank, size, injected=injected, same_gpus=_same_gpus(source, env, None, size)) if source else Ranks()
 
 
-def _injected(env: Mapping[str, str], above: frozenset[str] | None) -> tuple[str, ...]:
+def _same_gpus(source: str, env: Mapping[str, str], above: Mapping[str, str] | None, size: int | None) -> bool:
+    """Whether the launcher left CUDA_VISIBLE_DEVICES as it found it: torchrun does, Slurm and scripts may give each rank its own."""
+    if above is not None and VISIBLE in above:
+        return above[VISIBLE] == env.get(VISIBLE)
+    given = _number(env.get("SLURM_GPUS_ON_NODE"))
+    if source == "Slurm" and given and size:
+        return given < size
+    return source == "torchrun" and above is None
+
+
+def _injected(env: Mapping[str, str], above: Mapping[str, str] | None) -> tuple[str, ...]:
     """torchrun and accelerate set OMP_NUM_THREADS=1 when nobody set it; a user's own is in the launcher's environment."""
     return ("OMP_NUM_THREADS",) if env.get("OMP_NUM_THREADS") == "1" and above is not None and "OMP_NUM_THREADS" not in above else ()
 
@@ -137,16 +151,16 @@ def _slurm_size(env: Mapping[str, str]) -> int | None:
     return None
 
 
-def _above(host: Host, name: str) -> tuple[CpuSet | None, frozenset[str] | None]:
-    """(CPUs, names of variables) of the launcher: the first process above us whose environment does not make it this rank."""
+def _above(host: Host, name: str) -> tuple[CpuSet | None, dict[str, str] | None]:
+    """(CPUs, environment) of the launcher: the first process above us whose environment does not make it this rank."""
     pid = host.call("getppid", _parent)
     for _ in range(MOST_ABOVE):
         if not isinstance(pid, int) or pid <= 0:
             break
         status = host.pairs(f"/proc/{pid}/status") or {}
-        names = _variables(host, pid)
-        if names is None or name not in names:
-            return _listed(status.get("Cpus_allowed_list", "")), names
+        env = _variables(host, pid)
+        if env is None or name not in env:
+            return _listed(status.get("Cpus_allowed_list", "")), env
         pid = _number(status.get("PPid"))
     return None, None
 
@@ -157,9 +171,9 @@ def _parent() -> int:
     return os.getppid()
 
 
-def _variables(host: Host, pid: int) -> frozenset[str] | None:
+def _variables(host: Host, pid: int) -> dict[str, str] | None:
     text = host.text(f"/proc/{pid}/environ", 4 << 20)
-    return None if text is None else frozenset(entry.partition("=")[0] for entry in text.split("\0"))
+    return None if text is None else {name: value for name, _, value in (entry.partition("=") for entry in text.split("\0"))}
 
 
 def _listed(text: str) -> CpuSet | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from sysperf.launch import start
 from sysperf.launch.plan import Plan
+from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -32,6 +33,9 @@ class Instance(Record):
 
 def run(instances: Sequence[Instance]) -> int:
     """Start all, wait for all. The exit code is that of the first that failed; 128+n when signal n ended it."""
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:  # one of the three was closed: no pipe may take its number
+        pass
+    os.close(lowest)
     return _Group(instances).run()
 
 
@@ -58,7 +62,15 @@ class _Stream:
 def _write(target: int, data: bytes) -> None:
     with contextlib.suppress(OSError):  # nobody reads any more: the programs go on
         while data:
-            data = data[os.write(target, data) :]
+            data = data[_taken(target, data) :]
+
+
+def _taken(target: int, data: bytes) -> int:
+    try:
+        return os.write(target, data)
+    except BlockingIOError:  # somebody who has this pipe too made it so
+        select.select([], [target], [])
+        return 0
 
 
 def _end(group: int, number: int) -> None:
@@ -83,8 +95,13 @@ class _Group:
         signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
         for number in (*FORWARDED, signal.SIGCHLD):
             signal.signal(number, self._on_signal)
-        for instance in self.instances:
-            self._spawn(instance, f"[{instance.number:>{width}}] ".encode())
+        try:
+            for instance in self.instances:
+                self._spawn(instance, f"[{instance.number:>{width}}] ".encode())
+        except OSError as error:
+            self._send(signal.SIGKILL)
+            started = f"{len(self.pids)} of {len(self.instances)} instances could be started"
+            raise UsageError(f"--nproc: {started}: {error.strerror}", "ulimit -n and -u say how many are allowed") from None
         while self.pids or self.streams:
             self._wait(waker)
             self._reap()
@@ -110,6 +127,8 @@ class _Group:
         pid = os.fork()
         if pid == 0:
             self._child(instance, pipes)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)  # here too: a signal for it may come before it has done so itself
         self.pids[pid] = instance.number
         for (source, theirs), target in zip(pipes, (1, 2), strict=True):
             os.close(theirs)
@@ -125,8 +144,9 @@ class _Group:
             os.setpgid(0, 0)  # so that its own children can be ended with it
             for (_, theirs), ours in zip(pipes, (1, 2), strict=True):
                 os.dup2(theirs, ours)
-            if instance.number > 0 or not sys.stdin:
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # one reader of stdin is enough
+            if instance.number > 0 or not sys.stdin or os.isatty(0):
+                # One reader is enough; none from a terminal, which stops whoever reads in the background, and Ctrl-C is for all.
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for problem in start.apply(instance.plan):
                 os.write(2, f"sysperf wrap: {problem}\n".encode())
             code, problem = start.become(instance.plan.argv, instance.env)
@@ -135,9 +155,11 @@ class _Group:
             os._exit(code)
 
     def _wait(self, waker: int) -> None:
-        left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-        ready, _, _ = select.select([waker, *self.streams], [], [], left)
-        for source in ready:
+        left = None if self.deadline is None else 1000 * max(0.0, self.deadline - time.monotonic())
+        poll = select.poll()  # select() ends at 1,024 descriptors
+        for source in (waker, *self.streams):
+            poll.register(source, select.POLLIN)
+        for source, _ in poll.poll(left):
             if source == waker:
                 os.read(waker, CHUNK)
             elif not self.streams[source].pump():

@@ -13,10 +13,13 @@ _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "
 
 def command_line(plan: Plan) -> str:
     """A line to paste into a shell, equal in effect."""
-    words = [*_env(plan), *_binding(plan)]
-    if words and plan.argv[0].startswith("-") and words[0] != "env":
-        words.append("--")
-    return " ".join(map(shlex.quote, (*words, *plan.argv)))
+    given, binding = _env(plan), _binding(plan)
+    between: list[str] = []
+    if "=" in plan.argv[0] and not binding:  # env, and the shell itself, would take that for a variable
+        between = ["sh", "-c", 'exec "$@"', "sh"]
+    elif plan.argv[0].startswith("-") and (binding[:1] == ["numactl"] or (plan.unset and not binding and not plan.env)):
+        between = ["--"]  # behind a variable or a list of CPUs a dash begins no option
+    return " ".join(map(shlex.quote, (*given, *binding, *between, *plan.argv)))
 
 
 def _env(plan: Plan) -> list[str]:

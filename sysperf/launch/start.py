@@ -1,14 +1,18 @@
 """Becoming the program: bind, set the environment, exec. Nothing of sysperf stays."""
 
+import contextlib
+import errno
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 
 from sysperf.launch import bind
 from sysperf.launch.plan import Plan
+from sysperf.model.text import neutral
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_TOLD_BY = 80
+"""Bytes by which bash, too, tells a script from a binary."""
 
 
 def apply(plan: Plan) -> list[str]:
@@ -22,15 +26,30 @@ def apply(plan: Plan) -> list[str]:
 def become(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
     """Execute the program in our place. Returns only when that fails: the exit code and why, as shells have them."""
     # Python ignores these, and what is ignored stays so after exec: `… | head` would never end a wrapped program.
-    for name in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(name, signal.SIG_DFL)
-    sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    folders = [""] if "/" in argv[0] else env.get("PATH", os.defpath).split(":")
+    problems = [_execute(os.path.join(folder, argv[0]), argv, env) for folder in folders]
+    name, refused = neutral(argv[0], 300), next(filter(None, problems), "")
+    if refused:
+        return NOT_EXECUTABLE, f"{name}: {refused}"
+    return NOT_FOUND, f"{name}: {'no such file (or its interpreter is not there)' if '/' in argv[0] else 'not found'}"
+
+
+def _execute(path: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Why this file cannot be executed; "" when it is not there."""
     try:
-        os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606 - the user's own command, as words
-    except FileNotFoundError:
-        missing = "not found" if "/" not in argv[0] else "no such file (or its interpreter is not there)"
-        return NOT_FOUND, f"{argv[0]}: {missing}"
-    except NotADirectoryError:
-        return NOT_FOUND, f"{argv[0]}: not found"
+        os.execve(path, list(argv), dict(env))  # noqa: S606 - the user's own command, as words
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
     except (OSError, ValueError) as error:
-        return NOT_EXECUTABLE, f"{argv[0]}: {getattr(error, 'strerror', None) or error}"
+        if getattr(error, "errno", None) == errno.ENOEXEC:
+            _as_script(path, argv, env)
+        return getattr(error, "strerror", None) or str(error)
+
+
+def _as_script(path: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """A text without a first line that names its interpreter is the shell's, as with env and nice (execvp(3))."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if b"\0" not in file.read(_TOLD_BY):
+            os.execve("/bin/sh", ["/bin/sh", path, *argv[1:]], dict(env))  # noqa: S606 - as above

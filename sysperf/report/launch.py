@@ -13,6 +13,8 @@ from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 
 MOST_FACTS = 6
+LONGEST_COMMAND = 1 << 17
+"""Shown whole; what the terminal would act on is escaped. `--print` has the very bytes."""
 
 
 def render(plan: Plan, launch: Launch, outcomes: Sequence[Outcome], *, color: bool, width: int) -> str:
@@ -30,7 +32,7 @@ def render(plan: Plan, launch: Launch, outcomes: Sequence[Outcome], *, color: bo
     _section(page, "untouched", _left(plan, outcomes))
     _section(page, "unknown", [f"{one.rule}: {gap.fact}: {gap.reason}" for one in outcomes for gap in one.unknown])
     page.line()
-    page.verbatim("command", command_line(plan), "command")
+    page.verbatim("command", neutral(command_line(plan), LONGEST_COMMAND), "command")
     return str(page)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -180,6 +181,22 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
     assert run(str(tmp_path / "data")).returncode == 126
 
 
+def test_a_script_without_a_first_line(tmp_path: Path) -> None:
+    """It is the shell's, as when env, nice or a shell starts it."""
+    (tmp_path / "script").write_text('echo "$0 $1"\n')
+    (tmp_path / "script").chmod(0o755)
+
+    assert run("script", "a b", env={"PATH": f"{tmp_path}:{BASE['PATH']}"}).stdout == f"{tmp_path}/script a b\n"
+
+
+def test_a_name_that_a_terminal_would_act_on() -> None:
+    """Escaped in what we say; one line stays one line."""
+    for options in ((), ("--dry-run",), ("--explain",)):
+        done = run("no\x1b[31m\nprogram", options=options)
+        assert "\x1b" not in done.stdout + done.stderr, options
+        assert "no\\x1b[31m\\x0aprogram" in done.stdout + done.stderr, options
+
+
 def test_ten_thousand_variables_and_more_than_fit() -> None:
     """All arrive; too many are the kernel's refusal, not a traceback."""
     many = {f"VARIABLE_{index}": "x" * 20 for index in range(10_000)}
@@ -340,6 +357,23 @@ def test_taskset_in_the_command_and_outside(torch_python: str) -> None:
     assert json.loads(outside.stdout)[1] == [CPUS[1]]
 
 
+@pytest.mark.parametrize("tool", [["taskset", "-c", "0-1:1"], ["numactl", "-C", "+0"], ["hwloc-bind", "core:0", "--"]])
+def test_cpus_that_a_tool_chooses_in_words_of_its_own(torch_python: str, tool: list[str]) -> None:
+    """How many they are is not known, so neither is how many threads: none are set, where the whole machine's would be too many."""
+    decision = json.loads(run(*tool, torch_python, "x.py", options=("--json",)).stdout)
+
+    assert (decision["launch"]["threads"], decision["launch"]["cpus"]) == (None, None)
+    assert "OMP_NUM_THREADS" not in decision["plan"]["env"]
+
+
+def test_a_variable_of_the_user_that_is_too_large(torch_python: str) -> None:
+    """It stays, and the warning says what would fit, not what it is."""
+    done = run(torch_python, "-c", "", env={"OMP_NUM_THREADS": "999"})
+
+    assert "OMP_NUM_THREADS=999 (yours)" in done.stderr
+    assert "999 would be right" not in done.stderr
+
+
 def test_nested_wraps_change_nothing(torch_python: str) -> None:
     """What a wrapped program wraps again gets what the outer wrap gave, however busy the machine became meanwhile."""
     chain = f"{SHOW}; os.execv({WRAP[0]!r}, {[*WRAP, '--', torch_python, '-c', SHOW]!r})"
@@ -394,6 +428,24 @@ def test_around_a_launcher(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["launch"]["launcher_ranks"] == 2
 
 
+def test_cpus_asked_for_around_a_launcher() -> None:
+    """They are the user's word: its ranks inherit them, with their part of the threads."""
+    done = run("torchrun", "--nproc-per-node", "2", "train.py", options=("--cpus", str(CPUS[0]), "--json"))
+    decision = json.loads(done.stdout)
+
+    assert decision["plan"]["cpus"] == str(CPUS[0]) or len(CPUS) == 1
+    assert decision["launch"]["threads"] == 1
+
+
+def test_threads_around_a_launcher_are_those_of_one_rank(tmp_path: Path) -> None:
+    """Four ranks that inherit OMP_NUM_THREADS=64 on 64 cores would start 256."""
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-63\n")
+    done = run("torchrun", "--nproc-per-node", "4", "x.py", options=("--root", str(tmp_path), "--json"))
+
+    assert json.loads(done.stdout)["launch"]["threads"] == 16
+
+
 # ---------------------------------------------------------------------- showing
 
 
@@ -429,6 +481,19 @@ def test_json_and_dry_run(torch_python: str) -> None:
     assert {change["rule"] for change in decision["plan"]["changes"]} >= {"launch.page-faults-likely"}
     assert (dry.returncode, dry.stdout) == (0, "")
     assert run("no-such-program", options=("--dry-run",)).returncode == 127
+    assert run("no-such-program", options=("--dry-run", "--nproc", "2")).returncode == 127
+
+
+def test_arguments_that_are_no_text_are_shown() -> None:
+    """Printed as the bytes they are; in JSON as what it can say of them."""
+    env = {**BASE, "PYTHONIOENCODING": "utf-8:strict"}  # as in most locales
+    words = [*map(os.fsencode, WRAP), b"--print", b"--", b"echo", b"\xff \xfe"]
+    printed = subprocess.run(words, capture_output=True, env=env, timeout=30, check=True).stdout
+    words[words.index(b"--print")] = b"--json"
+    shown = subprocess.run(words, capture_output=True, env=env, timeout=30, check=True).stdout
+
+    assert printed == b"echo '\xff \xfe'\n"
+    assert json.loads(shown)["plan"]["argv"] == ["echo", "\udcff \udcfe"]
 
 
 def test_secrets_are_not_shown() -> None:
@@ -450,6 +515,30 @@ def test_a_captured_machine_is_shown_and_never_bound_to() -> None:
 
     assert run("python", "x.py", options=("--root", root, "--print")).stdout == "env OMP_NUM_THREADS=6 python x.py\n"
     assert run("echo", "started", options=("--root", root)).returncode == 2
+
+
+def test_emulated_memory_nodes_are_neither_near_nor_far(tmp_path: Path) -> None:
+    """With numa=fake the kernel lists a CPU under several nodes: ranks divide the cores, and no node is preferred."""
+    system = tmp_path / "sys/devices/system"
+    for cpu in range(4):
+        topology = system / f"cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        for name, text in {"core_id": cpu, "physical_package_id": 0, "thread_siblings_list": cpu}.items():
+            (topology / name).write_text(f"{text}\n")
+    (system / "cpu/online").write_text("0-3\n")
+    for node in range(4):
+        (system / f"node/node{node}").mkdir(parents=True)
+        (system / f"node/node{node}/cpulist").write_text("0-3\n")
+        (system / f"node/node{node}/meminfo").write_text(
+            f"Node {node} MemTotal: {4 + node}000000 kB\nNode {node} MemFree: {4 + node}000000 kB\n"
+        )
+        (system / f"node/node{node}/distance").write_text("10 10 10 10\n")
+
+    def shown(*options: str) -> str:
+        return run("python", "x.py", options=("--root", str(tmp_path), "--print", *options)).stdout
+
+    assert shown() == "python x.py\n"
+    assert shown("--nproc", "2") == "taskset -c 0-1 python x.py\ntaskset -c 2-3 python x.py\n"
 
 
 def test_a_profile(torch_python: str, tmp_path: Path) -> None:
@@ -542,12 +631,78 @@ def test_only_the_first_reads_stdin() -> None:
     assert run("cat", options=("-q", "--nproc", "2"), stdin="once\n").stdout == "[0] once\n"
 
 
+def test_a_terminal_is_read_by_none() -> None:
+    """Whoever reads it in the background is stopped, and with it the whole job; Ctrl-C there is for all."""
+    ours, theirs = os.openpty()
+    script = f"exec {shlex.join([*WRAP, '-q', '--nproc', '2', '--', 'sh', '-c', 'read x; echo end'])} <{os.ttyname(theirs)}"
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True, env=BASE)
+    os.write(ours, b"typed\n")
+    try:
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        os.close(theirs)
+        os.close(ours)
+
+    assert sorted(out.splitlines()) == ["[0] end", "[1] end"]
+
+
+def test_more_instances_than_select_can_watch() -> None:
+    """Two pipes each: 520 of them are more than 1,024 descriptors."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1100:
+        pytest.skip("ulimit -n is too low")
+    done = run("echo", "x", options=("-q", "--nproc", "520"))
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 520)
+
+
+def test_fewer_descriptors_than_instances_need() -> None:
+    """Said in one line, and those that were started do not stay."""
+    seconds = f"300.{os.getpid()}"
+    script = f"ulimit -n 40; exec {shlex.join([*WRAP, '-q', '--nproc', '30', '--', 'sleep', seconds])}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=BASE, timeout=60, check=False)
+    time.sleep(0.2)
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if seconds.encode() in _command(path)]
+
+    assert (done.returncode, left) == (2, [])
+    assert "of 30 instances could be started: Too many open files" in done.stderr
+
+
+def _command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_reader_that_does_not_wait() -> None:
+    """A pipe that somebody made non-blocking takes what it has room for: the rest is written later, not lost."""
+    source, target = os.pipe()
+    os.set_blocking(target, False)
+    process = subprocess.Popen([*WRAP, "-q", "--nproc", "1", "--", "seq", "40000"], stdout=target, env=BASE)
+    os.close(target)
+    time.sleep(1)
+    with open(source, "rb") as file:
+        assert len(file.read().splitlines()) == 40_000
+    assert process.wait(30) == 0
+
+
 def test_print_for_instances() -> None:
     """A line for each."""
     assert len(run("python", "x.py", options=("--nproc", "3", "--print")).stdout.splitlines()) == 3
 
 
 # ---------------------------------------------------------------------- hard places
+
+
+@pytest.mark.parametrize("where", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("options", ["", "--nproc 2"])
+def test_nobody_hears_us(where: str, options: str, tmp_path: Path) -> None:
+    """What we cannot say, because stderr is closed or its disk full, keeps no program from starting."""
+    script = f"{shlex.join(WRAP)} {options} -- sh -c {shlex.quote(f'echo x >> {tmp_path}/started')} {where}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=BASE, timeout=60, check=False)
+
+    assert ((tmp_path / "started").read_text().split(), done.returncode) == (["x", "x"] if options else ["x"], 0)
 
 
 def unshare(*flags: str) -> bool:

@@ -76,6 +76,17 @@ def test_no_quota_is_known_to_be_none(machine: MakeMachine) -> None:
     assert (found.cpu_quota, found.nr_periods, found.nr_throttled, found.throttled_us) == (0.0, 0, 0, 0)
 
 
+def test_a_capture_without_the_roots_files(tmp_path: Path) -> None:
+    """The kernel makes no limits in the root of the hierarchy: that a capture has none there is no gap in it. One below is."""
+    for path, text in v2_machine({f"{GROUP}/cpu.max": "150000 100000", "/sys/fs/cgroup/system.slice/cpu.max": "max 100000"}).items():
+        (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path[1:]).write_text(str(text))
+
+    assert collect(Host(str(tmp_path))).cpu_quota == 1.5
+    (tmp_path / "sys/fs/cgroup/system.slice/cpu.max").unlink()
+    assert collect(Host(str(tmp_path))).cpu_quota is None
+
+
 def test_unreadable_level_makes_the_quota_unknown(machine: MakeMachine) -> None:
     """A level that could not be read might have the smallest quota, and the reason is kept."""
     files: Files = {f"{GROUP}/cpu.max": "200000 100000", "/sys/fs/cgroup/system.slice/cpu.max": PermissionError(13, "Permission denied")}

@@ -182,6 +182,15 @@ def test_the_cache_is_used_renewed_and_not_trusted(tmp_path: Path) -> None:
     assert load([ours], SCHEMA, cache=cache).rules[0].title == "It swaps much"
 
 
+def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """Service users have HOME=/nonexistent; root could make it. A home without .cache gets one."""
+    load([write(tmp_path, RULE)], SCHEMA, cache=tmp_path / "nonexistent/.cache/sysperf/rules.json")
+    load([write(tmp_path, RULE)], SCHEMA, cache=tmp_path / ".cache/sysperf/rules.json")
+
+    assert not (tmp_path / "nonexistent").exists()
+    assert (tmp_path / ".cache/sysperf/rules.json").exists()
+
+
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
     """A read-only home is no error."""
     blocked = tmp_path / "file"

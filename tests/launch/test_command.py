@@ -21,6 +21,7 @@ from sysperf.model.cpuset import CpuSet
         ("bash run.sh", "shell", "bash"),
         ("torchrun --nproc-per-node 4 train.py", "launcher", "torchrun"),
         ("accelerate launch train.py", "launcher", "accelerate"),
+        ("python -m accelerate.commands.launch train.py", "launcher", "python"),
         ("accelerate config", "program", "accelerate"),
         ("mpirun -np 4 python x.py", "launcher", "mpirun"),
         ("conda run -n fast python x.py", "environment", "python"),

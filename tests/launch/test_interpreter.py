@@ -52,6 +52,21 @@ def test_a_script_with_a_first_line(machine: MakeMachine) -> None:
     assert not look({**TORCH, "/bin/vllm": "#!/bin/sh\n"}, machine, "vllm serve").is_python
 
 
+@pytest.mark.parametrize(
+    "second",
+    [
+        """'''exec' /v/bin/python "$0" "$@"\n' '''""",
+        """'''exec' "/v/bin/python" "$0" "$@" #'''""",
+        """'''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"\n' '''""",
+    ],
+)
+def test_a_python_script_that_begins_as_a_shell_script(machine: MakeMachine, second: str) -> None:
+    """So pip, conda and uv write one whose interpreter has a long path, or lies beside it."""
+    found = look({**TORCH, "/v/bin/vllm": f"#!/bin/sh\n{second}\nimport sys\n"}, machine, "vllm serve")
+
+    assert (found.interpreter, found.torch is not None) == ("/v/bin/python", True)
+
+
 def test_a_shell_script_starts_the_python_of_its_environment(machine: MakeMachine) -> None:
     """Most likely: `bash train.sh` with an active environment that has torch."""
     found = look({**TORCH, "/bin/bash": ""}, machine, "bash train.sh")

@@ -104,11 +104,12 @@ def test_a_program_that_needs_both_nodes_keeps_them_and_is_told() -> None:
 
 
 def test_memory_that_only_one_node_has() -> None:
-    """--memory chooses among the nodes; more than any has leaves everything alone."""
+    """--memory chooses among the nodes; more than any has leaves everything alone, and memory is named as the reason."""
     machine = two_nodes(nodes=(MemoryNode(0, cpus("0-7,16-23"), 20 * GIB), MemoryNode(1, cpus("8-15,24-31"), 10 * GIB)))
 
     assert put(machine, threads=4, memory_bytes=15 * GIB).memory_nodes == CpuSet([0])
     assert put(machine, threads=4, memory_bytes=99 * GIB).target == ""
+    assert put(machine, threads=4, memory_bytes=99 * GIB).notes[0].startswith("no node has that much memory")
 
 
 def test_memory_only_nodes_are_never_bound_to() -> None:
@@ -127,6 +128,16 @@ def test_a_node_whose_memory_the_cpuset_forbids() -> None:
     shares = [put(two_nodes(allowed_nodes=CpuSet([0])), rank(number, 2)) for number in range(2)]
     assert [one.memory_nodes for one in shares] == [CpuSet([0]), CpuSet()]
     assert CpuSet.union(one.cpus or CpuSet() for one in shares) == CpuSet(range(32))
+
+
+def test_isolated_cpus_are_not_counted() -> None:
+    """A mask that holds isolated CPUs beside others: threads stay off them; who is on them alone, or names them, gets them."""
+    machine = two_nodes(isolated=cpus("4-15,20-31"))
+
+    assert (put(machine).threads, put(machine).cpus, put(machine).target) == (4, CpuSet(range(32)), "")
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["0-1,16-17", "2-3,18-19"]
+    assert put(two_nodes(isolated=cpus("4-15,20-31"), allowed=cpus("8-11"))).threads == 4
+    assert (put(machine, cpus=cpus("8-9")).threads, put(machine, node=1).memory_nodes) == (2, CpuSet([1]))
 
 
 def test_nothing_known() -> None:
@@ -211,6 +222,24 @@ def test_each_rank_sees_only_its_own_gpu() -> None:
     assert sum(len(one.cpus or ()) for one in found) == 32
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_several_ranks_on_one_of_many_gpus(ours: bool) -> None:
+    """`CUDA_VISIBLE_DEVICES=3` for all of them: they divide the CPUs beside that GPU, instead of all taking the part of its only rank."""
+    one = Gpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
+    found = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), one) for number in range(4)]
+
+    assert [str(share.cpus) for share in found] == ["0-1,16-17", "2-3,18-19", "4-5,20-21", "6-7,22-23"]
+
+
+def test_ranks_of_which_one_has_a_gpu_beside_no_known_node() -> None:
+    """It would take its even part of all CPUs: so all do, or two would be on the same cores."""
+    gpus = (Gpu("0000:0f:00.0"), Gpu("0000:10:00.0"), *EIGHT_GPUS[4:6])
+    found = [put(two_nodes(), rank(number, 4), Gpus(gpus, gpus)) for number in range(4)]
+
+    assert [str(one.cpus) for one in found] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
+    assert "divide all CPUs evenly" in found[3].notes[0]
+
+
 def test_two_ranks_without_gpus_take_a_node_each() -> None:
     """Nodes first."""
     found = [put(two_nodes(), rank(number, 2)) for number in range(2)]
@@ -262,10 +291,28 @@ def test_ranks_on_a_hybrid_part_share_both_kinds() -> None:
     assert put(machine, rank(0, 2)).threads == 2
 
 
+def test_more_ranks_than_performance_cores() -> None:
+    """Two P cores with two threads each (0-3) and eight E cores: four ranks share no core, since there are enough of both together."""
+    cores = (*(CpuSet([cpu, cpu + 1]) for cpu in (0, 2)), *(CpuSet([cpu]) for cpu in range(4, 12)))
+    found = [put(one_node(12, cores=cores, performance=cpus("0-3")), rank(number, 4)) for number in range(4)]
+
+    assert [str(one.cpus) for one in found] == ["0-3", "4-6", "7-8", "9-11"]
+    assert [one.threads for one in found] == [2, 3, 2, 3]
+    assert not any(one.notes for one in found)
+
+
 def test_ranks_divide_a_quota() -> None:
-    """All ranks are in one control group: five CPUs' worth for two ranks is three and two threads."""
+    """All ranks are in one control group: five CPUs' worth for two ranks is three and two threads, however their CPUs were chosen."""
     assert [put(one_node(quota=5.0), rank(number, 2)).threads for number in range(2)] == [3, 2]
     assert put(one_node(quota=0.5), rank(1, 2)).threads == 1
+    assert put(one_node(quota=5.0), rank(1, 2, own_cpus=True)).threads == 2
+    assert put(one_node(quota=5.0), rank(1, 2), cpus=cpus("0-3")).threads == 2
+
+
+def test_ranks_that_are_not_bound_still_divide_the_threads() -> None:
+    """With the rule skipped, or before a launcher starts them, each computes with its part of the cores, not with all."""
+    assert put(two_nodes(), rank(0, 4), targets=frozenset()).threads == 4
+    assert put(one_node(2), rank(0, 4), targets=frozenset()).threads == 1
 
 
 def test_cpus_that_the_launcher_divided_stay() -> None:
@@ -280,8 +327,14 @@ def test_a_launcher_that_does_not_say_how_many() -> None:
     """Dividing by an unknown number would be a guess."""
     found = put(one_node(), rank(0, None))
 
-    assert (found.cpus, found.target) == (CpuSet(range(8)), "")
+    assert (found.cpus, found.target, found.threads) == (CpuSet(range(8)), "", None)
     assert "does not say how many" in found.notes[0]
+
+
+def test_ranks_of_unknown_number_do_not_crowd_on_one_node() -> None:
+    """Each of them would find the same node the roomiest; the node of a rank's own GPU is another's only by chance."""
+    assert put(two_nodes(), rank(0, None), threads=4).target == ""
+    assert put(two_nodes(), rank(5, None), GPUS).memory_nodes == CpuSet([1])
 
 
 def test_one_rank_is_a_process_with_a_number() -> None:
@@ -296,6 +349,14 @@ def test_instances_of_ours_divide_the_gpus() -> None:
     found = [put(two_nodes(), Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True), GPUS) for number in range(2)]
 
     assert [str(one.cpus) for one in found] == ["0-7,16-23", "8-15,24-31"]
+
+
+def test_instances_of_ours_divide_the_cpus_asked_for() -> None:
+    """--nproc 2 with --cpus or --node: a part each, the quota too."""
+    ours = [Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True) for number in range(2)]
+
+    assert [str(put(two_nodes(), one, cpus=cpus("0-3,16-19")).cpus) for one in ours] == ["0-1,16-17", "2-3,18-19"]
+    assert [put(two_nodes(quota=3.0), one, node=1).threads for one in ours] == [2, 1]
 
 
 # ---------------------------------------------------------------------- wishes

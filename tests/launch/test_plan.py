@@ -51,6 +51,14 @@ def test_an_option_wins_over_all() -> None:
     assert planned(want("env", "A", "2", "profile"), env={"A": "0"}).env == {}
 
 
+def test_what_env_in_the_command_does_comes_after_us() -> None:
+    """A variable that it sets, removes or clears cannot be set around it: kept, and said, also when it was asked for."""
+    for argv in (("env", "A=0", *ARGV), ("env", "-u", "A", *ARGV), ("env", "-i", *ARGV)):
+        found = planned(want("env", "A", "1", ASKED), want("preload", "LD_PRELOAD", "/lib/libjemalloc.so.2"), argv=argv)
+        assert ("A" in found.env, [(one.name, one.because) for one in found.kept][:1]) == (False, [("A", "in the command")]), argv
+    assert "LD_PRELOAD" not in found.env
+
+
 def test_what_a_launcher_injected_may_be_replaced() -> None:
     """OMP_NUM_THREADS=1 by torchrun is nobody's choice."""
     assert planned(THREADS, env={"OMP_NUM_THREADS": "1"}, free=("OMP_NUM_THREADS",)).env == {"OMP_NUM_THREADS": "4"}
@@ -103,8 +111,21 @@ def test_the_command_to_paste() -> None:
 
 
 def test_a_program_whose_name_begins_with_a_dash() -> None:
-    """The tool in front must not take it for an option of its own."""
-    assert shlex.split(command_line(Plan(("-x", "y"), cpus=CpuSet([0])))) == ["taskset", "-c", "0", "--", "-x", "y"]
+    """The tool in front must not take it for an option of its own; taskset, behind its list, would execute the two dashes."""
+    near = Plan(("-x", "y"), memory="preferred", memory_nodes=CpuSet([0]))
+
+    assert shlex.split(command_line(near)) == ["numactl", "--preferred=0", "--", "-x", "y"]
+    assert shlex.split(command_line(Plan(("-x", "y"), cpus=CpuSet([0])))) == ["taskset", "-c", "0", "-x", "y"]
+    assert shlex.split(command_line(Plan(("-x", "y"), unset=("A",)))) == ["env", "-u", "A", "--", "-x", "y"]
+    assert shlex.split(command_line(Plan(("-x", "y"), env={"A": "1"}))) == ["env", "A=1", "-x", "y"]
+
+
+def test_a_program_whose_path_has_an_equals_sign() -> None:
+    """`runs/lr=0.1/train.sh` behind env would be a variable."""
+    script = "runs/lr=0.1/train.sh"
+
+    assert shlex.split(command_line(Plan((script, "y"), env={"A": "1"}))) == ["env", "A=1", "sh", "-c", 'exec "$@"', "sh", script, "y"]
+    assert shlex.split(command_line(Plan((script,), env={"A": "1"}, cpus=CpuSet([0])))) == ["env", "A=1", "taskset", "-c", "0", script]
 
 
 def test_the_line() -> None:

@@ -31,6 +31,11 @@ def test_a_whole_profile(tmp_path: Path) -> None:
         ("[set]\n'A B' = '1'", "no name of a variable"),
         ("schema = 9", "schema 9"),
         ("cpus = 'all'", "cpus"),
+        ("threads = -1", "threads: -1 is not between"),
+        ("threads = 0", "threads: 0 is not between"),
+        ("threads = 99999999999", "is not between"),
+        ("allocator = 'tcmaloc'", "`tcmaloc` is none of glibc, tcmalloc_minimal"),
+        ('[set]\nA = "x\\u0000y"', "A has a NUL character"),
         ("\0", "not TOML"),
     ],
 )

@@ -74,6 +74,34 @@ def test_a_shell_between_rank_and_launcher(machine: MakeMachine) -> None:
     assert read(machine(files, calls={"getppid": 40}), RANK, HALF).own_cpus
 
 
+@pytest.mark.parametrize(
+    ("rank", "launcher", "same"),
+    [
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 CUDA_VISIBLE_DEVICES=3", "CUDA_VISIBLE_DEVICES=3", True),
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=0,1", False),
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 CUDA_VISIBLE_DEVICES=0", "A=1", False),
+        ("OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 CUDA_VISIBLE_DEVICES=3", "CUDA_VISIBLE_DEVICES=3", True),
+        ("OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 CUDA_VISIBLE_DEVICES=3", "", False),
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 CUDA_VISIBLE_DEVICES=3", "", True),
+        ("SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4 SLURM_GPUS_ON_NODE=1", "A=1", True),
+        ("SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4 SLURM_GPUS_ON_NODE=4", "A=1", False),
+    ],
+)
+def test_whether_ranks_see_the_same_gpus(machine: MakeMachine, rank: str, launcher: str, same: bool) -> None:
+    """What the launcher has in its own environment all ranks have; torchrun changes nothing; Slurm says how many GPUs there are."""
+    host = machine(above(launcher), calls={"getppid": 40}) if launcher else machine({})
+
+    assert read(host, dict(word.split("=", 1) for word in rank.split()), ALL).same_gpus is same
+
+
+def test_one_mask_for_all_tasks_of_slurm_is_nobodys_own(machine: MakeMachine) -> None:
+    """Bound together, they still divide the CPUs among them."""
+    env = {"SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_CPU_BIND_TYPE": "mask_cpu:"}
+
+    assert not read(machine({}), {**env, "SLURM_CPU_BIND_LIST": "0xFF,0xFF"}, ALL).own_cpus
+    assert read(machine({}), {**env, "SLURM_CPU_BIND_LIST": "0x0F,0xF0"}, HALF).own_cpus
+
+
 @pytest.mark.parametrize(("kind", "own"), [("quiet,mask_cpu:0x0F,0xF0", True), ("none", False)])
 def test_slurm_says_whether_it_bound(machine: MakeMachine, kind: str, own: bool) -> None:
     """SLURM_CPU_BIND_TYPE decides for Slurm: a step's cpuset is narrower than slurmstepd's although all tasks share it."""
