@@ -133,7 +133,8 @@ def _run(arguments: list[str]) -> int:
 
 def _without_command() -> str:
     """What bare `sysperf` does: the dashboard where somebody sits at a terminal, the help elsewhere."""
-    return "tui" if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "--help"
+    terminal = all(one is not None and one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
+    return "tui" if terminal and os.environ.get("TERM", "dumb") != "dumb" else "--help"
 
 
 def _import_msgspec() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import queue
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         now = gathered(found)
         found.close()
     text = _json(now) if args.json else _text(now, args)
-    sys.stdout.write(text + "\n")
+    command_line.write(text, args)
     return Exit.CLEAN
 
 

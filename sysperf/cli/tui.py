@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import shlex
 import sys
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from sysperf.tui.source import Source
 
 M_ARENA_MAX = -8
+SWITCH_S = 0.0005
+"""How long a thread that samples keeps the interpreter from the one that answers keys; Python's own 5 ms, some of which a key waits for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +64,8 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if getattr(args, "serve", False):
         return _serve(args)
-    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the dashboard needs a terminal", "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
+    if "TEXTUAL_DRIVER" not in os.environ and (refusal := _no_terminal()):
+        raise UsageError(refusal, "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     _prepare()
     with contextlib.ExitStack() as stack:
         with command_line.without_ssl():
@@ -76,12 +79,23 @@ def run(args: argparse.Namespace) -> int:
         return app.return_code or Exit.CLEAN
 
 
+def _no_terminal() -> str:
+    """Why nothing can be drawn here; empty where it can. Textual draws on stderr."""
+    if not all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr)):
+        return "the dashboard needs a terminal: for stdin, stdout and stderr"
+    return "the dashboard needs a terminal whose cursor moves: TERM is dumb" if os.environ.get("TERM") == "dumb" else ""
+
+
 def _prepare() -> None:
     """A long run collects garbage, and its threads share one heap: each of their own would cost 1 to 2 MB."""
     import ctypes  # noqa: PLC0415 - for the dashboard only
     import gc  # noqa: PLC0415
 
     gc.enable()
+    sys.setswitchinterval(SWITCH_S)
+    for one in (sys.__stdout__, sys.__stderr__):
+        if isinstance(one, io.TextIOWrapper):
+            one.reconfigure(encoding="utf-8")  # what terminals read, also where LANG says that files are Latin-1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 

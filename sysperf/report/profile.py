@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from sysperf.model.profile import Frame, Phase, Split, Stacks, Thread, Trace
 from sysperf.model.text import neutral, size
-from sysperf.report.terminal import Ink, Page, clip, pad
+from sysperf.report.terminal import Ink, Page, clip, pad, tail
 
 STATE = {True: "runs", False: "waits", None: ""}
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 LONGEST_PATH = 2_000
 
 
-def stacks(found: Stacks, *, color: bool = False, width: int = 100) -> str:
-    """Every thread, the innermost call first."""
+def stacks(found: Stacks, *, color: bool = False, width: int = 100, cut: bool = False) -> str:
+    """Every thread, the innermost call first. `cut`: of a path that is too wide, only the end."""
     page = Page(Ink(color), width)
     number = len(found.threads)
     page.line(page.ink("strong", f"Process {found.pid}: {number} Python thread{'' if number == 1 else 's'}"))
     for thread in found.threads:
-        _thread(page, thread)
+        _thread(page, thread, cut=cut)
     return str(page)
 
 
-def _thread(page: Page, thread: Thread) -> None:
+def _thread(page: Page, thread: Thread, *, cut: bool) -> None:
     page.line()
     name = neutral(thread.name or "thread", 60)
     page.line(
@@ -30,7 +30,8 @@ def _thread(page: Page, thread: Thread) -> None:
     wide = min(40, max((len(neutral(frame.function)) for frame in thread.frames), default=0))
     for frame in thread.frames:
         function = pad(clip(neutral(frame.function), wide), wide)
-        page.line(f"  {function}  {page.ink('dim', place(frame))}")
+        where = tail(place(frame), max(20, page.width - wide - 4)) if cut else place(frame)
+        page.line(f"  {function}  {page.ink('dim', where)}")
     if not thread.frames:
         page.line(f"  {page.ink('dim', 'no Python code')}")
 

@@ -54,6 +54,16 @@ def clip(text: str, width: int) -> str:
     return _head(text, width - 1) + "…" if width > 0 else ""
 
 
+def tail(text: str, width: int) -> str:
+    """The end of a text in at most `width` columns, behind an ellipsis when it was cut: of a path, the end tells most."""
+    if cells(text) <= width:
+        return text
+    kept = text[max(0, len(text) - width + 1) :]
+    while kept and cells(kept) > width - 1:
+        kept = kept[1:]
+    return f"…{kept}" if width > 0 else ""
+
+
 def shorten(text: str, width: int) -> str:
     """The same for sentences: a cut in the middle of a word is avoided where a word ends near."""
     clipped = clip(text, width)

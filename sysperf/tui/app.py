@@ -27,9 +27,11 @@ from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
-from sysperf.tui.source import Facts, News
+from sysperf.tui.source import Facts, News, Problem
 from sysperf.tui.widgets import helping
 
+CHECK_S = 5.0
+BETWEEN_S = 0.1
 VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes, Topology, History, Changes, Bench)
 
 
@@ -44,6 +46,8 @@ class Dashboard(App[None]):
         Binding("s", "save_picture", "Picture", show=False),
         Binding("t", "change_theme", "Theme", show=False),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
     ]
 
     class Told(Message):
@@ -73,6 +77,7 @@ class Dashboard(App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._end_on(number)
         self.doors.source.start(self._tell)
+        self.set_interval(CHECK_S, self._check)
 
     def _end_on(self, number: signal.Signals) -> None:
         """A signal ends the dashboard as `q` does, and so leaves the terminal clean."""
@@ -105,10 +110,24 @@ class Dashboard(App[None]):
     def take(self, news: News) -> None:
         """Keep the news, and tell the screen that is shown."""
         if isinstance(news, Facts) and self.now.report is None and not self.is_headless:
-            self.call_after_refresh(gc.freeze)  # modules, rules and screens stay: to search them for garbage holds a key up for 80 ms
+            self.call_after_refresh(self._make_ready)
         self.now.take(news)
         if (view := self.view) is not None:
             view.told(news)
+
+    def _make_ready(self) -> None:
+        """Make the other screens one by one while nobody waits for them: the first key that shows one would take 50 to 90 ms."""
+        waiting = next((one.NAME for one in VIEWS if not self.get_screen(one.NAME).is_running), None)
+        if waiting is not None:
+            self._get_screen(waiting)
+            self.set_timer(BETWEEN_S, self._make_ready)
+        else:
+            gc.freeze()  # modules, rules and screens stay: to search them for garbage holds a key up for 80 ms
+
+    def _check(self) -> None:
+        """A source that falls silent sends no news of it: what is shown gets older."""
+        if self.now.quiet_s() and (view := self.view) is not None:
+            view.told(Problem(self.now.problem))
 
     @property
     def view(self) -> View | None:

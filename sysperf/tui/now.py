@@ -13,6 +13,7 @@ from sysperf.collect.gpu_device import CLOCK_EVENTS
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
+from sysperf.report.changes import duration
 from sysperf.report.machine import facts, look
 from sysperf.tui.source import Changed, Facts, Load, Meters, News, Past, Problem
 
@@ -20,6 +21,8 @@ KEPT = 240
 """Samples of each series that are kept for the small curves."""
 OLD_S = 60.0
 """A meter that was not read for so long is unknown."""
+QUIET_S, MISSED = 10.0, 3
+"""A source that told nothing for so long, and for so many of its usual intervals, is silent."""
 _BITS = {name: bit for bit, name in CLOCK_EVENTS.items()}
 
 
@@ -46,6 +49,7 @@ class Now:
         self.derived: dict[tuple[object, ...], Any] = {}
         """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
+        self._heard = self._usual_s = 0.0
         self._taken_at: float | None = None
 
     # ------------------------------------------------------------------ taking
@@ -80,6 +84,8 @@ class Now:
 
     def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
+        heard = time.monotonic()
+        self._heard, self._usual_s = heard, heard - self._heard if self._heard else 0.0
         before = self.meters
         older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < OLD_S]
         if any(name.startswith("process.") for name in older):
@@ -104,6 +110,17 @@ class Now:
         kept.append(value)
 
     # ------------------------------------------------------------------ asking
+
+    def quiet_s(self) -> float:
+        """For how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
+        quiet = time.monotonic() - self._heard
+        return quiet if self.at and quiet > max(QUIET_S, MISSED * self._usual_s) else 0.0
+
+    def notice(self) -> str:
+        """What is wrong with the source, and how old the meters are therefore; empty when all is well."""
+        quiet = self.quiet_s()
+        old = f"the meters are {duration(quiet)} old" if quiet else ""
+        return "; ".join(part for part in (self.problem, old) if part)
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from sysperf.collect.workers import Workers
 from sysperf.model.outcome import Report
 
+HERE = "sampled here"
+"""How the source is called that is this process."""
+
 
 class Facts(NamedTuple):
     """The machine was looked at."""

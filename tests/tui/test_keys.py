@@ -171,6 +171,28 @@ def test_help_lists_the_keys_of_its_screen() -> None:
     drive(started(server(), "findings"), do)
 
 
+def test_the_key_that_opens_the_help_closes_it() -> None:
+    """`?` twice is where one was."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "question_mark")
+        assert isinstance(app.screen, Reading)
+        await press(pilot, "question_mark")
+        assert isinstance(app.screen, Overview)
+
+    drive(dashboard(server()), do)
+
+
+def test_control_c_quits() -> None:
+    """As every other monitor does."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "ctrl+c")
+        assert not app.is_running or app._exit
+
+    drive(dashboard(server()), do)
+
+
 def test_resizing_draws_anew() -> None:
     """From one column to two and back, with nothing lost."""
 
@@ -490,6 +512,17 @@ def test_a_program_opens_with_the_wrap_that_would_have_been_right() -> None:
         assert not pane(app, "detail").display
 
     drive(started(box(), "processes", doors), do)
+
+
+def test_a_wrap_command_is_copied_without_opening() -> None:
+    """One key: what is not known yet is looked up for it."""
+    again = Rewrap(77, "sysperf wrap -- python train.py", ("OMP_NUM_THREADS=16",), ("omp.threads",))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "y")
+        assert app.clipboard == "sysperf wrap -- python train.py"
+
+    drive(started(box(), "processes", Doors(Still(news(box())), rule, rewrap=lambda *_: again)), do)
 
 
 def crew(at: float, *cpu_s: float) -> Workers:

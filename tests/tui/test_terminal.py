@@ -107,6 +107,37 @@ def test_this_machine_in_a_terminal(terminal: Terminal) -> None:
     is_clean(terminal, "ended 0")
 
 
+def test_the_language_of_the_files_is_not_the_terminals(terminal: Terminal) -> None:
+    """Where LANG says ASCII, bars are bars: no terminal of today reads anything but UTF-8."""
+    terminal.type("export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "Enter")
+    start(terminal, "", "memory   ")
+    assert "\\u" not in terminal.waits_for("pressure ")
+    terminal.type("q")
+    is_clean(terminal, "ended 0")
+
+
+def test_it_is_stopped_and_goes_on(terminal: Terminal) -> None:
+    """Ctrl+Z gives the shell a clean terminal; fg brings the dashboard back."""
+    terminal.type(f"{sys.executable} -m sysperf tui --no-agent", "Enter")
+    terminal.waits_for("Linux ")
+    terminal.type("C-z")
+    is_clean(terminal, "Stopped")
+    terminal.type("fg", "Enter")
+    terminal.waits_for("Linux ")
+    terminal.type("q")
+    is_clean(terminal, "$ ")
+
+
+@pytest.mark.parametrize("how", ["2>/dev/null", "</dev/null", "| cat", ""], ids=["stderr", "stdin", "stdout", "dumb"])
+def test_what_is_no_terminal_is_refused(terminal: Terminal, how: str) -> None:
+    """Textual draws on stderr: without it there would be a blank screen, and on a dumb terminal a litter of codes."""
+    before = "" if how else "TERM=dumb "
+    terminal.type(f"{before}{sys.executable} -m sysperf tui --no-agent {how}; echo so $((40 + 2))", "Enter")
+    told = terminal.waits_for("so 42")
+    assert "Overview" not in told
+    assert how == "2>/dev/null" or "the dashboard needs a terminal" in told
+
+
 @pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_a_captured_machine_ended_by_a_signal(terminal: Terminal) -> None:
     """SIGTERM leaves the terminal clean, too; the exit code says which signal it was."""

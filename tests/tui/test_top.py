@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,17 @@ def test_a_captured_machine_needs_one_sample() -> None:
     source = Still(news(laptop()))
     source.live = False
     assert top.gathered(source, wait_s=1).report is not None
+
+
+def test_once_prints_where_the_language_has_no_utf8() -> None:
+    """As every report: UTF-8, whatever LANG says."""
+    poor = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "sysperf", "top", "--once", "--no-agent"],
+        cwd=ROOT, capture_output=True, check=False, timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, **poor},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "✗ " in done.stdout.decode()
 
 
 def test_without_a_terminal_there_is_no_dashboard() -> None:

@@ -26,7 +26,7 @@ class Reading(ModalScreen[None]):
 
     DEFAULT_CSS = CSS % (("Reading",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "dismiss", "Close"),
+        Binding("escape,q,enter,question_mark", "dismiss", "Close"),
         Binding("y", "copy", "Copy", show=False),
     ]
 

@@ -17,7 +17,7 @@ from sysperf.model.outcome import Outcome
 from sysperf.report import changes, explain
 from sysperf.tui import acting
 from sysperf.tui.screens.dialogs import Question, Reading, Writing
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.view import View, counted
 from sysperf.tui.source import Facts, Problem
 from sysperf.tui.widgets import ansi, findings, trials
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
@@ -52,7 +52,7 @@ class Findings(View):
         Binding("y", "copy", "Copy", tooltip="copy the command of its fix (OSC 52)"),
         Binding("w", "waive", "Waive", tooltip="accept it with a reason, in .sysperf.toml"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only findings with these words"),
-        Binding("o", "order", "Order", show=False, tooltip="sort by cost, area or subject"),
+        Binding("o", "order", "Sort", show=False, tooltip="sort by cost, area or subject"),
         Binding("x", "unknowns", "Unknown", show=False, tooltip="also what could not be checked, and why"),
         Binding("escape", "clear", "Clear", show=False),
         Binding("r", "app.look_again", "Look again", show=False),
@@ -76,7 +76,6 @@ class Findings(View):
         self.query_one("#list", Pane).select(self._wanted)
 
     def on_screen_resume(self) -> None:
-        super().on_screen_resume()
         if self.doors.trials is not None:
             self._in_thread(self.doors.trials, self._have_trials)
 
@@ -92,11 +91,12 @@ class Findings(View):
         return findings.chosen(self.now, self._words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
-        shown, everything = len([one for one in self._chosen() if one.state == "finding"]), len(self.now.findings())
-        told = f"{shown} of {everything} findings" if self._words else f"{everything} finding{'' if everything == 1 else 's'}"
+        shown = len([one for one in self._chosen() if one.state == "finding"])
+        everything = len(self.now.findings()) if self.now.report else None
+        told = counted(shown if self._words else None, everything, "finding")
         parts = [span(told, "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self._words}”", "info")] if self._words else []
-        parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
+        parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width)]
 
     def _detail(self, width: int, _: int) -> Lines:

@@ -21,8 +21,9 @@ from sysperf.tui.widgets.pane import Pane
 SPANS = (("10 min", 600.0), ("1 h", 3_600.0), ("6 h", 21_600.0), ("24 h", 86_400.0), ("7 d", 604_800.0))
 POINTS = 400
 AGAIN_S = 5.0
+STILL = "A captured machine stands still: it has no history."
 NO_AGENT = (
-    "There is no history here: the agent keeps it, and this dashboard samples by itself or shows a captured machine. "
+    "There is no history here: the agent keeps it, and this dashboard samples by itself. "
     "`sysperf agent` in another terminal, or `sysperf service install` as a service, keeps seven days; start the dashboard again then."
 )
 
@@ -40,6 +41,8 @@ class History(View):
     History #names { width: 34; }
     History.-narrow #names { width: 26; }
     History #chart { width: 1fr; border-left: solid $panel; padding: 0 1; }
+    History.-forgets #names { display: none; }
+    History.-forgets #chart { border-left: none; }
     History #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,8 +66,8 @@ class History(View):
         yield Input(placeholder="words of the series' names", id="filter", compact=True)
 
     def on_mount(self) -> None:
+        self.set_class(not self.doors.source.remembers, "-forgets")
         self.query_one("#names", Pane).focus()
-        self.query_one("#names").display = self.doors.source.remembers
         if self.doors.source.remembers:
             self._read_names()
             self.set_interval(AGAIN_S, self._tick)
@@ -82,7 +85,7 @@ class History(View):
 
     def _chart(self, width: int, height: int) -> Lines:
         if not self.doors.source.remembers:
-            return paragraph(NO_AGENT, width)
+            return paragraph(NO_AGENT if self.doors.source.live else STILL, width)
         if self._problem:
             return paragraph(self._problem, width, "warning")
         name = str(self.query_one("#names", Pane).key or "")
@@ -127,6 +130,10 @@ class History(View):
         self.redraw()
 
     # ------------------------------------------------------------------ actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without a history there is nothing to filter or to stretch."""
+        return self.doors.source.remembers if action in ("longer", "filter") else super().check_action(action, parameters)
 
     def on_pane_moved(self, event: Pane.Moved) -> None:
         if event.pane.id == "names":

@@ -34,7 +34,6 @@ class Listing(View):
         self.query_one("#list", Pane).focus()
 
     def on_screen_resume(self) -> None:
-        super().on_screen_resume()
         self.action_read()
 
     def on_pane_moved(self, event: Pane.Moved) -> None:

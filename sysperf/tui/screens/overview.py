@@ -14,6 +14,12 @@ from sysperf.tui.widgets import overview
 from sysperf.tui.widgets.pane import Pane
 
 
+class Board(Pane):
+    """The whole overview. Its footer says what Enter does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "pick", "Open finding", tooltip="what was seen, why it matters, the fix")]
+
+
 class Overview(View):
     """Verdict, identity, meters, GPUs, findings."""
 
@@ -26,7 +32,7 @@ class Overview(View):
     ]
 
     def body(self) -> Iterable[Widget]:
-        yield Pane(lambda width, height: overview.draw(self.now, width, height))
+        yield Board(lambda width, height: overview.draw(self.now, width, height))
 
     def action_open(self) -> None:
         self.query_one(Pane).action_pick()

@@ -18,7 +18,7 @@ from sysperf.model.text import neutral
 from sysperf.report.machine import look
 from sysperf.report.words import LONGEST_COMMAND
 from sysperf.tui.screens import profiling
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.view import View, counted
 from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
@@ -35,6 +35,7 @@ class Rows(Pane):
     """The programs: keys that scroll elsewhere unfold here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "pick", "Details", tooltip="everything that is known of the program; Esc closes it"),
         Binding("space", "screen.fold(0)", "Workers", tooltip="show or hide the DataLoader workers; → or l shows, ← or h hides"),
         Binding("right,l", "screen.fold(1)", "unfold", show=False),
         Binding("left,h", "screen.fold(-1)", "fold", show=False),
@@ -61,11 +62,11 @@ class Processes(View):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Details"),
-        Binding("y", "copy", "Copy wrap", tooltip="copy the wrap command that would have been right (OSC 52)"),
+        Binding("y", "copy", "Copy", tooltip="copy the wrap command that would have been right (OSC 52)"),
         Binding("c", "stacks", "Stacks", tooltip="where each of its threads is now, by py-spy; it is not stopped for this"),
         Binding("x", "trace", "Trace", tooltip="have it write a trace of 5 steps, after a question; started by wrap --traceable"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only programs with these words"),
-        Binding("o", "order", "Order", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
+        Binding("o", "order", "Sort", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
         Binding("m", "map", "Map", show=False, tooltip="its CPUs and its memory on the map of the machine"),
         Binding("escape", "clear", "Close", show=False),
         Binding("r", "app.look_again", "Look again", show=False),
@@ -89,10 +90,12 @@ class Processes(View):
         self.set_interval(WORKERS_S, self._read_workers)
 
     def _head(self, width: int, _: int) -> Lines:
-        number = len(self.now.processes())
-        parts = [span(f"{number} PyTorch program{'' if number == 1 else 's'}", "strong"), span(f"  by {self._order}", "dim")]
+        known = self.now.fact("process", "processes")
+        number = None if known is None else len(known)
+        shown = len(programs.chosen(self.now, self._words, programs.START)) if self._words else None
+        parts = [span(counted(shown, number, "PyTorch program"), "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self._words}”", "info")] if self._words else []
-        parts += [span(f"  ! {self.now.problem}", "warning")] if self.now.problem else []
+        parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width), programs.head(self.now, self._wide, self._order)] if number else [fitted(line(*parts), width)]
 
     @property
@@ -150,7 +153,7 @@ class Processes(View):
         pane.scroll_home(animate=False, immediate=True)
 
     @work(thread=True, exit_on_error=False)
-    def _look_up(self, pid: int) -> None:
+    def _look_up(self, pid: int, *, copy: bool = False) -> None:
         """The wrap command, in a thread: it reads the machine."""
         rewrap, snapshot = self.doors.rewrap, self.now.snapshot
         found: Rewrap | str = UNKNOWN
@@ -160,20 +163,28 @@ class Processes(View):
             except SysperfError as error:
                 found = str(error)
         self.app.call_from_thread(self._looked_up, pid, found)
+        if copy:
+            self.app.call_from_thread(self._copy, found)
 
     def _looked_up(self, pid: int, found: Rewrap | str) -> None:
         self._wraps[pid] = found
         self.query_one("#detail", Pane).redraw()
 
     def action_copy(self) -> None:
-        one = self._chosen()
-        again = self._wraps.get(look(one, "pid")) if one is not None else None
+        if (one := self._chosen()) is not None:
+            pid = look(one, "pid")
+            if pid in self._wraps:
+                self._copy(self._wraps[pid])
+            else:
+                self._look_up(pid, copy=True)
+
+    def _copy(self, again: Rewrap | str) -> None:
         if isinstance(again, Rewrap):
             command = neutral(again.command, LONGEST_COMMAND)
             self.app.copy_to_clipboard(command)
             self.say(f"copied: {command}")
         else:
-            self.say("open the program first: there is no command yet" if again is None else str(again))
+            self.say(again)
 
     def action_stacks(self) -> None:
         if (one := self._chosen()) is not None:

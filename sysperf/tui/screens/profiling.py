@@ -65,7 +65,7 @@ def take_stacks(view: View, pid: int) -> None:
         title = f"Stacks of process {pid}"
         plain = profile.stacks(found)
         view.app.push_screen(
-            Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(found, color=True, width=width), width), plain)
+            Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(found, color=True, width=width, cut=True), width), plain)
         )
 
     _in_thread(view, lambda: profilers.stacks(pid), show)

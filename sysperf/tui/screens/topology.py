@@ -29,6 +29,7 @@ class Topology(View):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "mark(1)", "Mark program", tooltip="mark the next program's CPUs and memory"),
         Binding("M", "mark(-1)", "", show=False),
+        Binding("escape", "unmark", "No mark", show=False),
         Binding("r", "app.look_again", "Look again", show=False),
     ]
 
@@ -57,9 +58,12 @@ class Topology(View):
         self._pid = topology.next_marked(self.now.processes(), self._pid, step)
         self.redraw()
 
+    def action_unmark(self) -> None:
+        self._pid = None
+        self.redraw()
+
     def on_screen_resume(self) -> None:
         self.doors.source.watch_cpus(on=True)
-        super().on_screen_resume()
 
     def on_screen_suspend(self) -> None:
         self.doors.source.watch_cpus(on=False)

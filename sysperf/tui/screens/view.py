@@ -13,18 +13,19 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Footer
 from textual.worker import Worker, WorkerState
 
 from sysperf.model.text import neutral
-from sysperf.report.terminal import cells, clip
+from sysperf.report.terminal import cells, tail
 from sysperf.tui.doors import Doors
 from sysperf.tui.now import Now
+from sysperf.tui.screens.hints import Hints
 from sysperf.tui.source import News
 from sysperf.tui.widgets.ink import styles
 from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
+LONGEST_TAB = max(map(len, TABS))
 
 
 class Tabs(Widget):
@@ -46,10 +47,11 @@ class Tabs(Widget):
     def _labels(self) -> list[tuple[str, str]]:
         """(name, label): shorter ones where the terminal is narrow."""
         full = [(name, f" {number} {name.capitalize()} ") for number, name in enumerate(TABS, 1)]
-        if sum(len(label) for _, label in full) <= self.size.width:
-            return full
-        return [(name, label if name == self._shown else f" {number} {name[:4].capitalize()} ")
-                for number, (name, label) in enumerate(full, 1)]  # fmt: skip
+        for letters in (LONGEST_TAB, 4, 0):
+            labels = [(name, label if name == self._shown else f"{label[: 3 + letters].rstrip()} ") for name, label in full]
+            if sum(len(label) for _, label in labels) <= self.size.width:
+                break
+        return labels
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
         under, look, width = self.rich_style, styles(self.app), self.size.width
@@ -60,7 +62,7 @@ class Tabs(Widget):
             segments += [Segment(number, style + Style(bold=True)), Segment(rest, style)]
             used += len(label)
         room = width - used - 1
-        origin = clip(self._origin, room) if room > 8 else ""
+        origin = tail(self._origin, room) if room > 8 else ""
         segments.append(Segment(" " * max(0, width - used - cells(origin) - 1) + origin + " ", under + look["dim"]))
         return Strip(segments).adjust_cell_length(width, under)
 
@@ -71,6 +73,13 @@ class Tabs(Widget):
             if event.x < at:
                 self.post_message(self.Chosen(name))
                 return
+
+
+def counted(shown: int | None, everything: int | None, name: str) -> str:
+    """``2 of 7 findings`` with a filter, ``1 finding`` without; no number where nobody knows it."""
+    if everything is None:
+        return f"{name}s"
+    return f"{everything} {name}{'' if everything == 1 else 's'}" if shown is None else f"{shown} of {everything} {name}s"
 
 
 class View(Screen[None]):
@@ -89,7 +98,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME, self.now.origin)
         yield from self.body()
-        yield Footer(show_command_palette=False, compact=True)
+        yield Hints()
 
     def body(self) -> Iterable[Widget]:
         """What the screen shows between its tabs and its footer."""

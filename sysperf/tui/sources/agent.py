@@ -16,6 +16,7 @@ from sysperf.tui import decode
 from sysperf.tui.now import KEPT, meters_of
 from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Tell
 from sysperf.tui.sources.load import CpuLoad
+from sysperf.tui.widgets.system import PRESSURES
 
 AGAIN_S = 2.0
 REFRESH_S = 30.0
@@ -23,7 +24,7 @@ REFRESH_S = 30.0
 AT_MOST_EVERY_S = 1.0
 MARKED = ("finding", "gone", "change")
 CURVES = (
-    "cpu.busy", "memory.available_bytes", "pressure.io.some_avg10", "disk.busy", "network.received_bytes_per_s",
+    "cpu.busy", "memory.available_bytes", *PRESSURES, "disk.busy", "network.received_bytes_per_s",
     *(f"gpu.{index}.utilization" for index in range(16)),
 )  # fmt: skip
 

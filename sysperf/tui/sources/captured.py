@@ -24,7 +24,7 @@ class Captured:
     remembers = False
 
     def __init__(self, host: Host, load: Callable[[], Terms]) -> None:
-        self.name = f"captured machine {neutral(host.root, 60)}"
+        self.name = f"captured machine {neutral(host.root, 200)}"
         self._host = host
         self._load = load
 

@@ -18,7 +18,7 @@ from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import Facts, History, Meters, Problem, Tell
+from sysperf.tui.source import HERE, Facts, History, Meters, Problem, Tell
 from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
@@ -29,7 +29,7 @@ AGAIN_S = 10.0
 class Here:
     """Three threads: meters on a beat, looks at the machine, and GPUs, whose driver can hang."""
 
-    name = "sampled here"
+    name = HERE
     local = True
     live = True
     remembers = False

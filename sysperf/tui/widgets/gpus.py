@@ -38,10 +38,16 @@ def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
     out: Lines = []
     for device in devices:
         out += _wide(now, device, width) if width >= WIDE else _narrow(now, device, width)
-        out += [
-            fitted(Line((Span("      "), *one.spans), one.key), width) for one in map(subjects.named, subjects.at_gpu(found, device)[:2])
-        ]
+        for one in subjects.at_gpu(found, device)[:2]:
+            named = subjects.named(one, subject=False)
+            out.append(fitted(Line((Span("      "), *named.spans), named.key), width))
     return out
+
+
+def _name(now: Now, device: Any) -> Span:
+    """``GPU 3 ``, as wide as the longest."""
+    longest = max((len(str(look(one, "index"))) for one in now.devices()), default=1)
+    return Span(padded(f"GPU {look(device, 'index')}", 5 + longest), "strong")
 
 
 def _none(now: Now) -> Line:
@@ -63,7 +69,7 @@ def _get(now: Now, device: Any, name: str) -> float | None:
 
 
 def _narrow(now: Now, device: Any, width: int) -> Lines:
-    name = Span(padded(f"GPU {look(device, 'index')}", 6), "strong")
+    name = _name(now, device)
     if look(device, "lost"):
         return [line(name, span("lost: it fell off the bus", "error"))]
     busy = _get(now, device, "utilization")
@@ -77,7 +83,7 @@ def _narrow(now: Now, device: Any, width: int) -> Lines:
 
 def _wide(now: Now, device: Any, width: int) -> Lines:
     index = look(device, "index")
-    name = Span(padded(f"GPU {index}", 6), "strong")
+    name = _name(now, device)
     model = span(padded(str(look(device, "name") or "unknown model").removeprefix("NVIDIA "), 20))
     if look(device, "lost"):
         return [line(name, model, Span("  "), span("lost: it fell off the bus", "error"))]
@@ -141,8 +147,9 @@ def _clock(now: Now, device: Any, *, short: bool = False) -> list[Span]:
 
 
 def _held(now: Now, device: Any) -> list[Span]:
-    """What holds the clock down."""
-    return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in reasons(now, device)]
+    """What holds the clock down, the grave first: a narrow terminal cuts the rest."""
+    held = sorted(reasons(now, device), key=lambda reason: reason not in GRAVE)
+    return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in held]
 
 
 def reasons(now: Now, device: Any) -> list[str]:

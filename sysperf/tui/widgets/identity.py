@@ -8,17 +8,19 @@ from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
 from sysperf.report.machine import facts, identity, look
 from sysperf.report.terminal import wrap
+from sysperf.tui.source import HERE
 from sysperf.tui.widgets.line import Lines, Span, line, padded, span
 
 LABEL = 9
 MOST_INSTALLS = 4
 
 
-def draw(snapshot: Snapshot | None, width: int) -> Lines:
-    """Kernel, CPU, memory, GPU and the PyTorch of each environment, one line each where they fit."""
+def draw(snapshot: Snapshot | None, width: int, origin: str = "") -> Lines:
+    """Kernel, CPU, memory, GPU and the PyTorch of each environment, one line each; first, who told it, if not this process."""
     if snapshot is None:
         return [line(span("reading this machine …", "dim"))]
-    rows = [(label, told) for label, told in identity(snapshot) if label != "PyTorch"]
+    rows = [("source", origin)] if origin not in ("", HERE) else []
+    rows += [(label, told) for label, told in identity(snapshot) if label != "PyTorch"]
     rows += _installs(snapshot, dict(identity(snapshot))["PyTorch"])
     out: Lines = []
     for label, told in rows:

@@ -12,10 +12,10 @@ MOST = 12
 def draw(now: Now, width: int, height: int) -> Lines:
     """Everything in one column: it is read from the top, and scrolls where it does not fit."""
     out = [*verdict.draw(now, width)]
-    if now.problem:
-        out.append(fitted(line(span(f"! {now.problem}", "warning")), width))
+    if notice := now.notice():
+        out.append(fitted(line(span(f"! {notice}", "warning")), width))
     meters = [*system.draw(now, width), *gpus.draw(now, width)]
-    told = identity.draw(now.snapshot, width)
+    told = identity.draw(now.snapshot, width, now.origin)
     gap = [BLANK] if height > 24 else []
     out += [BLANK, *told, *gap, *meters] if height > 24 or len(out) + len(told) + len(meters) < height else [*gap, *meters, *told]
     return out + _elsewhere(now, out, width)

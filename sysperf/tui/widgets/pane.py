@@ -30,13 +30,13 @@ class Pane(ScrollView, can_focus=True):
     Pane.fixed { height: auto; scrollbar-size-vertical: 0; scrollbar-gutter: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "pick", "open", show=False),
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False),
         Binding("pagedown,ctrl+f,space", "page(1)", "page down", show=False),
         Binding("home,g", "end(-1)", "first", show=False),
         Binding("end,G", "end(1)", "last", show=False),
-        Binding("enter", "pick", "open", show=False),
     ]
 
     class Moved(Message):

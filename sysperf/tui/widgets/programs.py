@@ -11,7 +11,7 @@ from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
 from sysperf.report.machine import look
 from sysperf.report.processes import age
-from sysperf.report.terminal import clip
+from sysperf.report.terminal import cells, clip
 from sysperf.report.text import MARKS
 from sysperf.tui.now import Now, cpus
 from sysperf.tui.widgets import workers
@@ -168,19 +168,19 @@ class _Table:
     def row(self, one: Any, *, unfolded: bool = False) -> Line:
         """One program. Its width is known, so nothing but the command has to be measured."""
         fixed = self._fixed(one)
-        cells = self._cells(one, fixed, unfolded=unfolded)
+        shown = self._cells(one, fixed, unfolded=unfolded)
         parts: list[Span] = []
         plain = ""  # cells of one style are one span: the fewer there are, the less a row costs
         for name, wide in self._columns:
-            text, style = cells.get(name) or fixed.cells[name]
+            text, style = shown.get(name) or fixed.cells[name]
             if len(text) > wide:
                 text = clip(text, wide)
-            shown = text.ljust(wide) if name in LEFT else text.rjust(wide)
+            text = text.ljust(wide) if name in LEFT else text.rjust(wide)
             if style:
-                parts += [Span(plain), Span(shown, style)]
+                parts += [Span(plain), Span(text, style)]
                 plain = " "
             else:
-                plain += f"{shown} "
+                plain += f"{text} "
         severity = self._marks.get(fixed.pid)
         tail = self._clipped(fixed)
         if severity is None:
@@ -190,7 +190,8 @@ class _Table:
     def _clipped(self, fixed: _Fixed) -> str:
         known: str | None = self._now.derived.get(("command", fixed.pid, self._room))
         if known is None:
-            known = self._now.derived["command", fixed.pid, self._room] = clip(fixed.command, self._room)
+            told = fixed.command if cells(fixed.command) <= self._room else without_folder(fixed.command)
+            known = self._now.derived["command", fixed.pid, self._room] = clip(told, self._room)
         return known
 
     def _fixed(self, one: Any) -> _Fixed:
@@ -219,11 +220,12 @@ class _Table:
         cpu, main, wait, busy = get(f"{prefix}cpu"), get(f"{prefix}main_run"), get(f"{prefix}main_wait"), get(f"{prefix}gpu_utilization")
         memory, resident, threads = get(f"{prefix}gpu_memory_bytes"), get(f"{prefix}rss_bytes", fixed.rss_bytes), get(f"{prefix}threads")
         workers, used, data = get(f"{prefix}workers", fixed.workers), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
+        unknown = "-" if fixed.cells["GPU"][0] == "-" else "?"
         mark = UNFOLDED if unfolded else FOLDED if workers else " "
         return {
             "": (mark, ""),
-            "GPU %": ("" if busy is None else percent(busy), ""),
-            "GPU mem": ("" if memory is None else size(round(memory, -6)), ""),
+            "GPU %": (unknown if busy is None else percent(busy), ""),
+            "GPU mem": (unknown if memory is None else size(round(memory, -6)), ""),
             "CPUs": ("?" if cpu is None else f"{cpu:.1f}", ""),
             "main": ("?" if main is None else percent(main), ""),
             "wait": ("?" if wait is None else percent(wait), "" if wait is None or wait < 0.05 else shade(0.7 + wait)),
@@ -307,3 +309,12 @@ def program(one: Any) -> str:
     """Its command line, the interpreter without its folder."""
     first, *rest = (look(one, "command") or look(one, "name") or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
+
+
+def without_folder(command: str) -> str:
+    """The command with its script's name alone: where room is scarce, folders are what all of them share."""
+    first, *rest = command.split(" ")
+    place = next((place for place, word in enumerate(rest) if not word.startswith("-")), None)
+    if place is not None and rest[place].endswith(".py"):
+        rest[place] = rest[place].rpartition("/")[2]
+    return " ".join([first, *rest])

@@ -32,10 +32,10 @@ def at_gpu(findings: Iterable[Outcome], device: Any) -> list[Outcome]:
     return [one for one in findings if one.scope == "gpu" and one.subject.startswith(f"GPU {look(device, 'index')} ")]
 
 
-def named(one: Outcome) -> Line:
-    """A finding in one line, to be clipped."""
-    subject = f"{one.subject}: " if one.subject else ""
+def named(one: Outcome, *, subject: bool = True) -> Line:
+    """A finding in one line, to be clipped; without its subject where that stands above it."""
+    about = f"{one.subject}: " if one.subject and subject else ""
     return line(
-        span(f"{MARKS[one.severity]} ", one.severity), span(f"{one.rule}  ", "strong"), span(subject, "dim"), span(message(one)),
+        span(f"{MARKS[one.severity]} ", one.severity), span(f"{one.rule}  ", "strong"), span(about, "dim"), span(message(one)),
         key=one.fingerprint,
     )  # fmt: skip

@@ -17,6 +17,9 @@ WIDE = 100
 """From this width on a finding stands beside its meter; below, under it."""
 
 
+PRESSURES = tuple(f"pressure.{name}.some_avg10" for name in ("cpu", "memory", "io"))
+
+
 class Meter(NamedTuple):
     """One row: a name, a share for the bar, what it says in words, and the series of its curve."""
 
@@ -45,11 +48,11 @@ def meters(now: Now) -> list[Meter]:
     total = now.fact("memory", "total_bytes") or 0
     available = get("memory.available_bytes")
     used = 1 - available / total if total and available is not None else None
-    worst = max((value for name in ("cpu", "memory", "io") if (value := get(f"pressure.{name}.some_avg10")) is not None), default=None)
+    worst = max(PRESSURES, key=lambda name: get(name, -1.0))
     return [
         Meter("cpu", get("cpu.busy"), _cpu(now), "cpu.busy"),
         Meter("memory", used, _memory(now, total, available), "memory.available_bytes", float(total), heat=True, falling=True),
-        Meter("pressure", worst, _pressure(now), "pressure.io.some_avg10", heat=True),
+        Meter("pressure", get(worst), _pressure(now), worst, heat=True),
         Meter("disk", get("disk.busy"), _both(now, "disk.read_bytes_per_s", "disk.written_bytes_per_s", "read", "write"), "disk.busy"),
         Meter("network", None, _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s", "in", "out"),
               "network.received_bytes_per_s", 0.0),

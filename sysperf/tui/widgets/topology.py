@@ -11,7 +11,7 @@ from sysperf.report.machine import look
 from sysperf.report.terminal import cells
 from sysperf.tui.now import Now, cpus
 from sysperf.tui.widgets.bar import percent, shade
-from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span
+from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span, width_of
 
 LEVELS = "▁▂▃▄▅▆▇█"
 STILL, BARRED, OFF = "■", "□", "×"
@@ -39,10 +39,10 @@ def draw(now: Now, width: int, marked: Any = None) -> Lines:
             if look(node, "id") in shown:
                 continue
             shown.add(look(node, "id"))
-            out += [_node(now, node, marked, width), *map_of.rows((cpus(look(node, "cpus")) or CpuSet()) & online)]
+            out += [*_node(now, node, marked, width), *map_of.rows((cpus(look(node, "cpus")) or CpuSet()) & online)]
         if not inside:
             out += map_of.rows(package)
-    out += [_node(now, node, marked, width) for node in nodes if look(node, "id") not in shown]
+    out += [part for node in nodes if look(node, "id") not in shown for part in _node(now, node, marked, width)]
     return [*out, *_rest(now, width), BLANK, *_legend(now, mine is not None, width)]
 
 
@@ -59,8 +59,8 @@ def _socket(now: Now, index: int, package: CpuSet) -> Line:
     return line(span(f"socket {index}" if known else "CPUs", "title"), Span("  "), span(told, "dim"))
 
 
-def _node(now: Now, node: Any, marked: Any, width: int) -> Line:
-    """``node 0  125 GiB, 98 GiB free  GPU 0 1  mlx5_0  nvme0n1``."""
+def _node(now: Now, node: Any, marked: Any, width: int) -> Lines:
+    """``node 0  125 GiB, 98 GiB free  GPU 0 1  mlx5_0  nvme0n1``; devices that do not fit go on in the next line."""
     number, total, free = look(node, "id"), look(node, "mem_total_bytes"), look(node, "mem_free_bytes")
     parts = [span(f"  node {number:<3}", "strong"), Span(" ")]
     if not cpus(look(node, "cpus")):
@@ -71,8 +71,13 @@ def _node(now: Now, node: Any, marked: Any, width: int) -> Line:
     if held is not None:
         everything = sum(look(one, "bytes") for one in look(marked, "numa_pages"))
         parts.append(span(f"program {size(held)} ({percent(held / everything if everything else 0)})  ", "mark"))
-    parts += [span(f"{name}  ", "command") for name in devices_at(now, number)]
-    return fitted(line(*parts), width)
+    out: Lines = []
+    for one in (span(f"{name}  ", "command") for name in devices_at(now, number)):
+        if width_of(parts) + len(one.text.rstrip()) > width - 1 and len(parts) > 1:
+            out.append(fitted(line(*parts), width))
+            parts = [Span(" " * (LABEL + 2))]
+        parts.append(one)
+    return [*out, fitted(line(*parts), width)]
 
 
 def devices_at(now: Now, node: int | None) -> list[str]:

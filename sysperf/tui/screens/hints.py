@@ -1,0 +1,88 @@
+"""The footer: what the keys do here, in one line. Textual's own makes a widget for each key, anew whenever a screen comes to the front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.segment import Segment
+from textual import events
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+from sysperf.report.terminal import cells
+
+
+class Hint(NamedTuple):
+    """A key, and what it does."""
+
+    key: str
+    shown: str
+    told: str
+    about: str = ""
+
+    @property
+    def width(self) -> int:
+        """Its columns, with the blank behind it."""
+        return cells(self.shown) + cells(self.told) + 2
+
+
+PALETTE = Hint("ctrl+p", "^p", "Commands", "find every command by its name")
+
+
+def fitting(here: Sequence[Hint], everywhere: Sequence[Hint], width: int) -> list[Hint]:
+    """As many as fit, from the left; those that help and quit stand at the end wherever they fit."""
+    room = width + 1 - sum(one.width for one in everywhere)
+    out: list[Hint] = []
+    for one in here:
+        room -= one.width
+        if room < 0:
+            break
+        out.append(one)
+    return [*out, *everywhere]
+
+
+class Hints(Widget):
+    """The keys of the screen and of what has the focus. A click presses the key; the mouse over it tells more."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"hints--key"}
+    DEFAULT_CSS = """
+    Hints { dock: bottom; height: 1; color: $footer-foreground; background: $footer-background; }
+    Hints > .hints--key { color: $footer-key-foreground; text-style: bold; }
+    """
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._changed)
+
+    def _changed(self, _: Screen[object]) -> None:
+        self.refresh()
+
+    def _hints(self) -> list[Hint]:
+        of_screen: dict[str, Hint] = {}  # by action, which may have several keys
+        of_app: dict[str, Hint] = {}
+        for of, one, _, about in self.screen.active_bindings.values():
+            if one.show:
+                known = of_app if of is self.app else of_screen
+                known.setdefault(one.action, Hint(one.key, self.app.get_key_display(one), one.description, about))
+        return fitting([*of_screen.values(), PALETTE], [*of_app.values()], self.size.width)
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
+        under, key = self.rich_style, self.rich_style + self.get_component_rich_style("hints--key", partial=True)
+        parts = [part for one in self._hints() for part in (Segment(one.shown, key), Segment(f" {one.told} ", under))]
+        return Strip(parts).adjust_cell_length(self.size.width, under)
+
+    def _at(self, x: int) -> Hint | None:
+        for one in self._hints():
+            if x < one.width:
+                return one
+            x -= one.width
+        return None
+
+    def on_click(self, event: events.Click) -> None:
+        if (one := self._at(event.x)) is not None:
+            self.app.simulate_key(one.key)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        one = self._at(event.x)
+        self.tooltip = one.about or None if one is not None else None

@@ -1,0 +1,224 @@
+"""What is shown is true: no number where nobody knows it, no age that is hidden, nothing cut that tells things apart."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from sysperf.model.profile import Frame, Stacks, Thread
+from sysperf.report import profile
+from sysperf.report.terminal import cells, tail
+from sysperf.tui.app import Dashboard
+from sysperf.tui.doors import Doors
+from sysperf.tui.now import Now
+from sysperf.tui.screens.history import STILL
+from sysperf.tui.source import Facts, Meters, Past, Problem
+from sysperf.tui.widgets import gpus, identity, programs, system, topology
+from tests.report import reports
+from tests.tui.conftest import dashboard, screen_text, settled
+from tests.tui.machines import GIB, START, Still, box, laptop, news, process, rule, server, snapshot
+from tests.tui.test_keys import drive, press, started
+
+
+def now_of(**areas: Any) -> Now:
+    now = Now()
+    now.take(Facts(reports.report(machine=snapshot(**areas))))
+    return now
+
+
+def test_nothing_is_counted_before_it_is_known() -> None:
+    """Before the first look, and where processes could not be read, there is no ``0``."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "2")
+        assert "0 findings" not in screen_text(app)
+        await press(pilot, "3")
+        assert "0 PyTorch" not in screen_text(app)
+        app.take(Facts(reports.report(machine=snapshot(process="/proc lists no process"))))
+        await settled(pilot)
+        assert "PyTorch programs are unknown" in screen_text(app)
+        assert "0 PyTorch" not in screen_text(app)
+        app.take(Facts(laptop()))
+        await settled(pilot)
+        assert "0 PyTorch programs" in screen_text(app)
+
+    drive(dashboard(laptop(), doors=Doors(Still([]), rule)), do)
+
+
+def test_a_filter_says_how_many_of_how_many() -> None:
+    """Programs that a filter hides are still counted."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "slash", *"4244", "enter")
+        assert "1 of 4 PyTorch programs" in screen_text(app)
+
+    drive(started(server(), "processes"), do)
+
+
+@pytest.mark.parametrize(("more", "shown"), [({"gpu_bus_ids": ["0000:01:00.0"], "cuda_used": True}, "?"), ({"cuda_used": False}, "-")])
+def test_use_of_a_gpu_is_unknown_or_does_not_apply(more: dict[str, Any], shown: str) -> None:
+    """A program on a GPU that does not tell is no program without one, and neither is blank."""
+    now = now_of(gpu={"devices": [{"index": 0, "bus_id": "0000:01:00.0"}]}, process={"processes": [process(7, **more)]})
+    row = programs.draw(now, now.processes(), 200)[0].text
+    cut: list[str] = []
+    heads = programs.columns(now, 200)
+    for _, wide in heads:
+        cut, row = [*cut, row[:wide].strip()], row[wide + 1 :]
+    cells_of = dict(zip((name for name, _ in heads), cut, strict=True))
+    assert (cells_of["GPU %"], cells_of["GPU mem"]) == (shown, shown)
+
+
+def test_the_curve_of_pressure_is_that_of_its_bar() -> None:
+    """The bar shows the worst of three, so the curve is not another's."""
+    now = now_of()
+    now.take(Past({"pressure.cpu.some_avg10": [0.99] * 12, "pressure.io.some_avg10": [0.0] * 12}))
+    now.take(Meters(START, {"pressure.cpu.some_avg10": 0.99, "pressure.memory.some_avg10": 0.0, "pressure.io.some_avg10": 0.0}))
+    shown = next(one.text for one in system.draw(now, 90) if one.text.startswith("pressure"))
+    assert "█████ cpu 99 %" in shown
+
+
+def test_a_silent_source_says_how_old_its_meters_are() -> None:
+    """An agent that hangs sends no problem: the age of what is shown tells, and goes with the next sample."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        app._check()
+        assert "!" not in screen_text(app).splitlines()[3]
+        app.now._heard -= 600
+        app._check()
+        await settled(pilot)
+        assert "! the meters are 10 min old" in screen_text(app)
+        app.take(Problem("no agent answers"))
+        assert app.now.notice().startswith("no agent answers; the meters are ")
+        app.take(Meters(START + 95, {"cpu.busy": 0.5}))
+        assert app.now.notice() == "no agent answers"
+
+    drive(dashboard(laptop()), do)
+
+
+def test_a_slow_agent_and_a_capture_are_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that samples once a minute is on time for minutes; a capture stands still."""
+    now, clock = Now(), 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    now.take(Meters(0.0, {}))
+    clock += 500
+    assert not now.quiet_s()
+    for _ in range(3):
+        clock += 60
+        now.take(Meters(clock, {}))
+    clock += 100
+    assert not now.quiet_s()
+    clock += 100
+    assert now.quiet_s() == 200
+
+
+def test_the_screen_says_which_machine_it_shows() -> None:
+    """In eighty columns there is no room beside the tabs: another machine is named with the facts, this one need not be."""
+    now = now_of()
+    assert identity.draw(now.snapshot, 80, "me@gpu-7")[0].text == "source   me@gpu-7"
+    assert identity.draw(now.snapshot, 80, "sampled here")[0].text.startswith("kernel")
+
+
+def test_tabs_fit_and_the_shown_one_is_named() -> None:
+    """The narrowest ones are numbers, so that the last screen's name is still on the screen."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "7")
+        assert screen_text(app).splitlines()[0] == " 1  2  3  4  5  6  7 Bench …ded machine"
+        await pilot.click("Tabs", offset=(7, 0))
+        await settled(pilot)
+        assert screen_text(app).splitlines()[0] == " 1  2  3 Processes  4  5  6  7"
+
+    drive(dashboard(laptop()), do, (40, 15))
+
+
+def test_a_long_origin_keeps_its_end() -> None:
+    """Of a path, the file tells most."""
+    source = Still(news(laptop()))
+    source.name = "captured machine /a/folder/with/a/very/long/name/indeed/node-17.tar.zst"
+
+    async def do(app: Dashboard, _: Any) -> None:
+        assert screen_text(app).splitlines()[0].endswith("/node-17.tar.zst")
+
+    drive(dashboard(laptop(), doors=Doors(source, rule)), do, (120, 40))
+
+
+@pytest.mark.parametrize("text", ["short", "漢字" * 30, "a" * 50, "é" * 30], ids=range(4))
+def test_the_end_of_a_text_fits(text: str) -> None:
+    """At any width, and it is an end."""
+    for width in range(60):
+        shown = tail(text, width)
+        assert cells(shown) <= width
+        assert text.endswith(shown.removeprefix("…"))
+
+
+def test_ten_gpus_stand_in_one_column() -> None:
+    """The meter of GPU 10 begins where that of GPU 9 does."""
+    now = now_of(gpu={"devices": [{"index": index} for index in range(11)]})
+    rows = [one.text for one in gpus.draw(now, 80)]
+    assert {row.index("··") for row in rows} == {7}
+
+
+def test_a_finding_under_its_gpu_does_not_name_it_again() -> None:
+    """What was seen has the room instead."""
+    now = Now()
+    now.take(Facts(server()))
+    assert any(one.text.strip() == "✗ gpu.link-narrow  The link runs with 4 of 16 lanes." for one in gpus.draw(now, 80))
+
+
+def test_all_devices_of_a_node_are_on_the_map() -> None:
+    """What does not fit beside a node goes on below it."""
+    rdma = [{"name": f"mlx5_{number}", "numa_node": 0} for number in range(24)]
+    now = now_of(
+        numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-3", "mem_total_bytes": GIB}]},
+        cpu={"online": "0-3", "allowed": "0-3"},
+        network={"rdma": rdma, "interfaces": []},
+        gpu={"devices": []},
+    )
+    lines = topology.draw(now, 60)
+    shown = " ".join(one.text for one in lines).split()
+    assert [name for name in shown if name.startswith("mlx5_")] == [str(one["name"]) for one in rdma]
+    assert all(cells(one.text) <= 60 for one in lines)
+
+
+def test_programs_are_told_apart_where_room_is_scarce() -> None:
+    """Their folders are cut before their names."""
+    commands = ("/opt/venv/bin/python /home/somebody/projects/llm/train.py --lr 1", "python /home/somebody/projects/llm/data.py")
+    now = now_of(gpu={"devices": []}, process={"processes": [process(7 + number, command=told) for number, told in enumerate(commands)]})
+    narrow = [one.text for one in programs.draw(now, now.processes(), 84)]
+    assert ("train.py" in narrow[0], "data.py" in narrow[1]) == (True, True)
+    assert "/home/somebody/projects/llm/train.py --lr 1" in programs.draw(now, now.processes(), 240)[0].text
+
+
+def test_stacks_keep_the_file_in_a_narrow_window() -> None:
+    """A path that is too wide loses its beginning; whole ones are for pipes and the clipboard."""
+    found = Stacks(7, (Thread(7, "main", True, (Frame("f" * 30, "/a/very/long/folder/" * 5 + "connection.py", 395),)),))
+    lines = profile.stacks(found, width=70, cut=True).splitlines()
+    assert max(map(cells, lines)) <= 70
+    assert lines[-1].endswith("/connection.py:395")
+    assert "/a/very/long/folder/" * 5 in profile.stacks(found, width=70)
+
+
+def test_a_capture_has_no_history_to_wait_for() -> None:
+    """An agent would be no help for a machine that stands still."""
+    source = Still(news(laptop()))
+    source.live = False
+
+    async def do(app: Dashboard, _: Any) -> None:
+        assert STILL in screen_text(app)
+        assert "sysperf agent" not in screen_text(app)
+
+    drive(started(laptop(), "history", Doors(source, rule)), do)
+
+
+def test_the_mark_of_a_program_is_taken_off() -> None:
+    """Esc does at once what m does after the last program."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "m")
+        assert "marked: 77" in screen_text(app)
+        await press(pilot, "escape")
+        assert "marked" not in screen_text(app)
+
+    drive(started(box(), "topology"), do)
