@@ -77,6 +77,8 @@ def setting(text: str) -> Setting:
     """``vm.swappiness=10`` or ``block.read_ahead_kb@nvme0n1=128`` as a wish. Raises UsageError."""
     name, found, value = text.partition("=")
     knob, _, item = name.strip().partition("@")
+    if not found and knob in KNOBS:
+        raise UsageError(f"--set {text}: to what? {knob} takes {KNOBS[knob].range()}", f"--set {text}=VALUE")
     if not found or knob not in KNOBS:
         raise UsageError(
             f"--set {text}: `{knob}` is no setting that sysperf may change{suggest(knob, KNOBS)}",
@@ -84,7 +86,7 @@ def setting(text: str) -> Setting:
         )
     if not KNOBS[knob].takes_item(item):
         of = KNOBS[knob].item
-        raise UsageError(f"--set {text}: it takes {f'a {of}: {knob}@…={value}' if of else 'no item'}")
+        raise UsageError(f"--set {text}: it takes {f'a {of}: {knob}@…={value}' if of else f'no item: {knob}={value}'}")
     if not KNOBS[knob].accepts(value.strip()):
         raise UsageError(f"--set {text}: {knob} takes {KNOBS[knob].range()}")
     return Setting(knob, value.strip(), item)

@@ -66,7 +66,7 @@ def _program(host: Host, pid: int) -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     found = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
     if found is None:
-        raise UsageError("call stacks need py-spy, which is not installed", "pip install 'sysperf[profilers]'")
+        raise UsageError("call stacks need py-spy, which is not installed", f"{sys.executable} -m pip install py-spy")
     return os.path.abspath(found)
 
 

@@ -57,7 +57,12 @@ def _folder(host: Host, pid: int) -> str:
     """The folder of its sockets, out of its environment."""
     text = host.text(f"/proc/{pid}/environ", 4 << 20)
     if text is None:
-        raise SysperfError(f"the environment of process {pid} cannot be read", f"sudo sysperf trace {pid}")
+        hint = (
+            f"sudo sysperf trace {pid}"
+            if os.geteuid()
+            else "it ended, or a container's limits keep root from it: `sysperf ps` lists the programs"
+        )
+        raise SysperfError(f"the environment of process {pid} cannot be read", hint)
     variables = dict(one.partition("=")[::2] for one in reversed(text.split("\0")))
     if variables.get("KINETO_USE_DAEMON", "0") in ("", "0"):
         raise SysperfError(f"process {pid} does not ask for traces: /proc/{pid}/environ has no KINETO_USE_DAEMON=1", _WRAP)

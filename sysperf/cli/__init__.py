@@ -35,7 +35,7 @@ COMMANDS = {
     "rules": "list, show, check and test rules",
     "agent": "watch this machine all the time: sample, judge, remember, answer on a socket",
     "service": "install the agent, a daily audit and the helper as systemd services",
-    "completion": "print a completion script for bash, zsh or tcsh",
+    "completion": "print a completion script for bash, zsh, fish or tcsh",
 }
 
 HELP = """\
@@ -50,7 +50,7 @@ commands:
 start with:
   sysperf                          the dashboard, on a terminal
   sysperf audit                    what is wrong with this machine
-  sudo sysperf audit               the same, with what only root can read
+  sudo sysperf audit --deep        the same, with all that only root can read
   sysperf plan                     what `sysperf apply` would change
   sysperf wrap -- python train.py  start a program in the right place
   sysperf explain numa.gpu-remote  why a finding matters and how to fix it

@@ -13,7 +13,7 @@ exit codes:
 
 examples:
   sudo sysperf apply                                       every safe fix, after a question
-  sudo sysperf apply --yes memory.swappiness-high          one, without a question
+  sudo sysperf apply --yes mem.swappiness-high             one, without a question
   sudo sysperf apply --set vm.swappiness=10 --lease 10m    it goes back by itself in ten minutes
   sudo sysperf apply --persist                             also set it at every start (sysctl.d, tmpfiles.d)
   sysperf plan                                             only show what would be done
@@ -57,7 +57,7 @@ def add_wishes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KNOB=VALUE",
-        help="change this setting instead of fixing findings (KNOB@DEVICE=VALUE)",
+        help="change this setting instead of fixing findings (KNOB@ITEM=VALUE for one of a disk, a process or a GPU)",
     )
     parser.add_argument("--caution", action="store_true", help="also fixes that can affect other programs")
     parser.add_argument("--force", action="store_true", help="also what another daemon or an administrator's file sets")
@@ -143,8 +143,14 @@ def knobs(args: argparse.Namespace) -> str:
     """The allow-list."""
     if args.format == "json":
         return as_json.dump([*KNOBS.values()])
-    rows = [[knob.name + ("@…" if knob.item else ""), knob.range(), knob.source] for knob in KNOBS.values()]
-    return "\n".join(table(("setting", "takes", "documented at"), rows, Ink(command_line.wants_color(args)), command_line.width())) + "\n"
+    ink = Ink(command_line.wants_color(args))
+    rows = [[knob.name + (f"@{_ITEMS[knob.item]}" if knob.item else ""), knob.range()] for knob in KNOBS.values()]
+    head, *lines = table(("setting", "takes"), rows, ink, command_line.width())
+    told = (f"{line}\n    {ink('dim', knob.source)}" for line, knob in zip(lines, KNOBS.values(), strict=True))
+    return "\n".join([head, *told]) + "\n"
+
+
+_ITEMS = {"block device": "DISK", "process": "PID", "PCI address of a GPU": "GPU"}
 
 
 def span(text: str) -> float:

@@ -36,7 +36,7 @@ from sysperf.model.rule import SEVERITIES
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_machine(parser)
     command_line.add_rules(parser)
-    command_line.add_output(parser)
+    command_line.add_output(parser, verbose="all of each finding, and all that could not be read")
     command_line.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")

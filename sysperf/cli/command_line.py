@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from sysperf.cli import COMMANDS
 from sysperf.host import Host
@@ -19,9 +22,20 @@ Run = Callable[[argparse.Namespace], int]
 def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
     """The parser of one command and the function that runs it."""
     module = importlib.import_module(f"sysperf.cli.{command}")
-    built = argparse.ArgumentParser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=_formatter)
+    built = _Parser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=_formatter)
     module.add_arguments(built)
     return built, module.run
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains as everything else here does: what is wrong in a line, the next step in another."""
+
+    def error(self, message: str) -> NoReturn:
+        from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
+
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
+        close = suggest(unknown.partition("=")[0], self._option_string_actions) if unknown.startswith("-") else ""
+        raise UsageError(f"{message}{close}", f"`{self.prog} --help` tells what it takes")
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -54,17 +68,25 @@ def host(args: argparse.Namespace, *, record: bool = False) -> Host:
     if args.deep and sys.stderr.isatty():
         sys.stderr.write("sysperf: reading deeply, this takes some seconds …\n")
     pythons = tuple(os.path.abspath(path) for path in args.python)
+    if missing := next((path for path in args.python if args.root == "/" and not os.path.exists(path)), None):
+        raise UsageError(f"--python {missing}: no such file or folder", "name an interpreter, or the folder of its environment")
     return Host(args.root, deep=args.deep, pythons=pythons, record=record)
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Options that say which rules judge."""
-    group = parser.add_argument_group("rules")
-    group.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    group = add_rule_files(parser)
     group.add_argument(
         "--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)"
     )
     group.add_argument("--ignore", action="append", default=[], metavar="ID", help="not these rules")
+
+
+def add_rule_files(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The option that adds rules, for commands that are told which one they are about."""
+    group = parser.add_argument_group("rules")
+    group.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
+    return group
 
 
 def listed(values: list[str]) -> list[str]:
@@ -72,12 +94,13 @@ def listed(values: list[str]) -> list[str]:
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Options that say how the report looks and where it goes."""
+def add_output(parser: argparse.ArgumentParser, *, verbose: str = "") -> None:
+    """Options that say how the report looks and where it goes; `verbose` says what --verbose adds."""
     group = parser.add_argument_group("output")
     group.add_argument("--output", metavar="FILE", help="write the report to a file instead of stdout")
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    group.add_argument("-v", "--verbose", action="store_true", help="say more about each finding")
+    if verbose:
+        group.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
@@ -118,14 +141,16 @@ def write(text: str, args: argparse.Namespace) -> None:
 def replace(path: str, content: bytes) -> None:
     """Write a file in one step, so that nobody sees half of it. What is no plain file (/dev/null, a pipe) is written to as it is.
 
-    Raises OSError and leaves nothing behind.
+    A file of ours keeps its mode. Raises OSError and leaves nothing behind.
     """
-    target = os.path.realpath(path)  # a link stays a link
-    plain = os.path.isfile(target) or not os.path.exists(target)
-    folder, name = os.path.split(target)
-    written = f"{folder}/.{name}.{os.getpid()}" if plain else target
+    target = _led_to(path)
+    before = os.lstat(target) if os.path.lexists(target) else None
+    plain = before is None or stat.S_ISREG(before.st_mode)
+    written = f"{os.path.dirname(target)}/.sysperf-{os.urandom(8).hex()}" if plain else target
+    flags = os.O_CREAT | (os.O_EXCL if plain else os.O_NOFOLLOW)  # O_CREAT has the kernel refuse another user's pipe in /tmp
+    mode = stat.S_IMODE(before.st_mode) if plain and before and before.st_uid == os.geteuid() else 0o666
     try:
-        with open(written, "wb") as file:
+        with open(os.open(written, os.O_WRONLY | os.O_CLOEXEC | flags, mode), "wb") as file:
             file.write(content)
         if plain:
             os.replace(written, target)
@@ -134,6 +159,17 @@ def replace(path: str, content: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(written)
         raise
+
+
+def _led_to(path: str) -> str:
+    """What a link leads to: it stays a link. Another user's is not followed, or `sudo` would write where he likes."""
+    folder, name = os.path.split(os.path.abspath(path))
+    place = f"{os.path.realpath(folder)}/{name}"
+    if not os.path.islink(place):
+        return place
+    if os.lstat(place).st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EACCES, "a link that another user made is not followed")
+    return os.path.realpath(place)
 
 
 @contextlib.contextmanager

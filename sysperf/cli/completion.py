@@ -1,19 +1,30 @@
 """Print a completion script for a shell.
 
+It completes commands, options, files, rule ids, areas of facts and settings; the rules are those in force when it is printed.
+
 examples:
-  sysperf completion bash | sudo tee /etc/bash_completion.d/sysperf
+  eval "$(sysperf completion bash)"                                   in this shell
+  sysperf completion bash | sudo tee /etc/bash_completion.d/sysperf   for everybody
   sysperf completion zsh > ~/.zfunc/_sysperf
+  sysperf completion fish > ~/.config/fish/completions/sysperf.fish
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import shtab
 
+from sysperf import collect, engine
 from sysperf.cli import command_line
 from sysperf.model.errors import Exit
+from sysperf.model.knob import KNOBS
+
+_FILES = frozenset(("CAPTURE", "FILE", "PATH", "REPORT", "MACHINE", "OUT.tar.zst", "-- COMMAND [ARGUMENT …]"))
+_FOLDERS = frozenset(("DIR", "FOLDER"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,5 +32,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    sys.stdout.write(shtab.complete(command_line.whole_parser(), shell=args.shell))
+    whole = command_line.whole_parser()
+    _complete(whole, _words())
+    sys.stdout.write(shtab.complete(whole, shell=args.shell))
     return Exit.CLEAN
+
+
+def _words() -> dict[str, Any]:
+    """What completes an argument, by its name in the help."""
+    ids = [rule.id for rule in engine.rules().rules]
+    words = {"ID": ids, "AREA": collect.AREAS, "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()]}
+    found = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}
+    return found | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
+
+
+def _of(name: str, words: Iterable[str]) -> dict[str, Any]:
+    """How bash, zsh and fish complete one of some words. Other shells are left without."""
+    listed = " ".join(words)
+    function = f"_sysperf_{name}"
+    return {
+        "bash": function,
+        "zsh": function,
+        "preamble": {
+            "bash": f'{function}() {{ compgen -W "{listed}" -- "$1"; }}',
+            "zsh": f"{function}() {{ compadd -S '' -- {listed} }}",
+        },
+    }
+
+
+def _complete(parser: argparse.ArgumentParser, words: dict[str, Any]) -> None:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other list, and shtab reads this one
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for choice in action.choices.values():
+                _complete(choice, words)
+        elif isinstance(action.metavar, str) and action.metavar in words:
+            action.complete = words[action.metavar]  # type: ignore[attr-defined]  # where shtab looks

@@ -60,12 +60,26 @@ def _read(path: StrPath) -> dict[str, object]:
         data = tomli.loads(_bytes(path).decode())
         convert(data, Config)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
+        raise ConfigError(f"{path}: {error.strerror or error}", "name a TOML file that you can read") from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}", "a waiver has rule, reason and perhaps expires = 2027-01-31; docs/configuration.md") from None
+        raise ConfigError(f"{path}: {error}", _hint(str(error))) from None
     return data
+
+
+def _hint(problem: str) -> str:
+    if "$.waive" in problem:
+        return "a waiver has rule, reason, and perhaps expires = 2027-01-31 and subject"
+    if "$.override" in problem:
+        return "an override has rule, and severity, params or disabled"
+    if "$.fail_on" in problem:
+        return "fail_on is error, warning, info, hint or never"
+    table, record = ("[agent]", Settings) if "$.agent" in problem else ("it", Config)
+    return f"{table} may have {', '.join(field.name for field in msgspec.structs.fields(record))}; docs/{_PAGES[record]} says more"
+
+
+_PAGES: dict[type[Record], str] = {Settings: "agent.md", Config: "configuration.md"}
 
 
 def _bytes(path: StrPath) -> bytes:

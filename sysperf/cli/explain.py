@@ -17,7 +17,7 @@ from sysperf.report import explain
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="a rule's id, as findings show it")
-    command_line.add_rules(parser)
+    command_line.add_rule_files(parser)
     command_line.add_output(parser)
 
 

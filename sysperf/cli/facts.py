@@ -13,6 +13,7 @@ import argparse
 
 from sysperf import collect, engine
 from sysperf.cli import command_line
+from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import Exit, UsageError
 from sysperf.report import as_json, describe, facts
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_format(parser)
     parser.add_argument("--describe", action="store_true", help="describe the facts instead of reading them")
     command_line.add_machine(parser)
-    command_line.add_output(parser)
+    command_line.add_output(parser, verbose="also the files that are not there, and all that could not be read")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     known = tuple(engine.records()) if args.describe else collect.AREAS
     for area in areas:
         if area not in known:
-            raise UsageError(f"no area `{area}`", f"areas are {', '.join(known)}")
+            raise UsageError(f"no area `{area}`{suggest(area.partition('.')[0], known)}", f"areas are {', '.join(known)}")
     command_line.write(_describe(args, areas) if args.describe else _read(args, areas), args)
     return Exit.CLEAN
 

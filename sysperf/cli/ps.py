@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_format(parser)
     command_line.add_machine(parser)
     command_line.add_rules(parser)
-    command_line.add_output(parser)
+    command_line.add_output(parser, verbose="how each was started, and the fixes")
 
 
 def run(args: argparse.Namespace) -> int:

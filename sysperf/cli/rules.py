@@ -1,11 +1,11 @@
 """List, show, check and test rules: ours and those of this site.
 
 examples:
-  sysperf rules list                 every rule in force
-  sysperf rules list --seed S0.7c    the rules that cover a statement
-  sysperf rules show numa.gpu-remote one rule as it is written
-  sysperf rules check my.toml        is this file right? names, types, fixes, messages
-  sysperf rules test my.toml         run the tests inside this file
+  sysperf rules list                  every rule in force
+  sysperf rules list --seed S0.7c     the rules that cover a statement
+  sysperf rules show numa.gpu-remote  one rule, as JSON
+  sysperf rules check my.toml         is this file right? names, types, fixes, messages
+  sysperf rules test my.toml          run the tests inside this file
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command_line.add_rules(listing)
     listing.add_argument("--seed", metavar="STATEMENT", help="only rules that cover this statement of the two articles (S0.7c)")
     command_line.add_format(listing)
-    show = actions.add_parser("show", help="one rule as it is written, as JSON")
-    show.add_argument("id")
-    command_line.add_rules(show)
+    show = actions.add_parser("show", help="one rule, as JSON")
+    show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
+    command_line.add_rule_files(show)
     for name, text in (("check", "check rule files completely"), ("test", "run the tests inside rule files")):
         action = actions.add_parser(name, help=text)
         action.add_argument("files", nargs="*", metavar="FILE", help="default: all rules in force")
@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace) -> int:
 def _files(args: argparse.Namespace) -> list[str]:
     for path in args.files:
         if not os.path.exists(path):
-            raise UsageError(f"{path}: no such file")
+            raise UsageError(f"{path}: no such file", "name a rule file, or a folder of them")
     return site_files((), args.files) if args.files else [*engine.rule_files(), *engine.site_rule_files()]
 
 

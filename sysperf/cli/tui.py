@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--theme", default=os.environ.get("SYSPERF_THEME", ""), metavar="NAME", help="colours, such as nord or textual-light"
     )
-    web = parser.add_argument_group("in a browser (needs `pip install sysperf[web]`)")
+    web = parser.add_argument_group("in a browser (needs `pip install textual-serve`)")
     web.add_argument("--serve", action="store_true", help="serve the dashboard on this machine's loopback address, read-only")
     web.add_argument("--port", type=int, default=8000, help="default: 8000")
 
@@ -120,14 +120,22 @@ def _serve(args: argparse.Namespace) -> int:
     try:
         from textual_serve.server import Server  # noqa: PLC0415 - an extra
     except ImportError:
-        raise UsageError("--serve needs textual-serve", "pip install 'sysperf[web]'") from None
+        raise UsageError("--serve needs textual-serve", f"{sys.executable} -m pip install textual-serve") from None
     if not 1 <= args.port <= 65_535:
         raise UsageError(f"--port {args.port}: not between 1 and 65535")
-    command = [sys.executable, "-m", "sysperf", "tui", "--read-only"]
+    command = [sys.executable, "-c", _program(), "tui", "--read-only"]
     command += [f"--{name}={value}" for name in ("connect", "root", "theme", "config") if (value := getattr(args, name))]
     command += [f"--rules={path}" for path in args.rules] + (["--no-agent"] if args.no_agent else [])
     Server(shlex.join(command), host="127.0.0.1", port=args.port, title="sysperf").serve()
     return Exit.CLEAN
+
+
+def _program() -> str:
+    """What `-m sysperf` runs, without the current folder on Python's path: what lies there may be anybody's."""
+    import sysperf  # noqa: PLC0415 - where a browser is served
+
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(sysperf.__file__)))
+    return f"import sys; del sys.path[0]; sys.path.append({ours!r}); from sysperf.cli import entry; entry()"
 
 
 @contextlib.contextmanager

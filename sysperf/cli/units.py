@@ -16,6 +16,7 @@ from typing import Literal
 
 import sysperf
 from sysperf import __version__
+from sysperf.host.commands import others_write
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
 
@@ -133,8 +134,8 @@ def this_program() -> str:
         if problem:
             raise UsageError(
                 problem,
-                "install it where only root writes: sudo python3 -m venv /opt/sysperf && sudo /opt/sysperf/bin/pip install sysperf"
-                " && sudo /opt/sysperf/bin/sysperf service install",
+                "install it where only root writes: sudo python3 -m venv /opt/sysperf"
+                " && sudo /opt/sysperf/bin/pip install PATH-TO-ITS-SOURCE && sudo /opt/sysperf/bin/sysperf service install",
             )
     return f"{python} -I -m sysperf"
 
@@ -160,20 +161,9 @@ def _writable_by_others(path: str) -> str:
         return f"{path}: {error.strerror}"
     if found.st_uid != 0:
         return f"{path} belongs to user {found.st_uid}: who owns it could change what runs as root"
-    by_others = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in _groups_of_root())
-    if by_others and not found.st_mode & stat.S_ISVTX:
+    if others_write(found):
         return f"{path} can be written by users other than root: they could change what runs as root"
     return ""
-
-
-def _groups_of_root() -> set[int]:
-    """Root's own, and Debian's staff, which may install into /usr/local and so already is as good as root."""
-    import grp  # noqa: PLC0415 - only where services are installed
-
-    groups = {0}
-    with contextlib.suppress(KeyError):
-        groups.add(grp.getgrnam("staff").gr_gid)
-    return groups
 
 
 def _file(path: str, text: str) -> File:

@@ -264,13 +264,13 @@ def _trace_folder(args: Any) -> str:
         folder = f"{base}/sysperf/kineto"
     if args.print or args.explain or args.json or args.root != "/":
         return folder
+    hint = "set XDG_RUNTIME_DIR to a folder of your own"
     try:
+        os.makedirs(base, mode=0o700, exist_ok=True)
+        link, status = os.lstat(base), os.stat(base)
+        if {link.st_uid, status.st_uid} != {os.getuid()} or status.st_mode & 0o022:  # whoever made a link can lead it elsewhere later
+            raise UsageError(f"--traceable: {base} belongs to somebody else, or others may write it", hint)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        status = os.stat(base)
     except OSError as error:
-        raise UsageError(f"--traceable: {folder}: {error.strerror}", "set XDG_RUNTIME_DIR to a folder of your own") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise UsageError(
-            f"--traceable: {base} belongs to somebody else, or others may write it", "set XDG_RUNTIME_DIR to a folder of your own"
-        )
+        raise UsageError(f"--traceable: {folder}: {error.strerror}", hint) from None
     return folder

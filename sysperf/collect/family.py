@@ -5,7 +5,9 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from sysperf.collect.counts import whole
 from sysperf.collect.maps import Mapped, torch_mapped
@@ -16,20 +18,37 @@ SMALLEST_BYTES = 300 << 20
 """A process with less address space cannot have libtorch mapped: the CPU build alone needs 700 MiB (2.13)."""
 MAX_MAPS_BYTES = 16 << 20
 MAX_FAMILIES = 512
+MAX_S = 20.0
+"""Looking at hundreds of programs takes a second or two; what a user makes large on purpose takes a second each."""
 MAX_GENERATIONS = 8
 TICKS_PER_S = 100  # USER_HZ, which is 100 on every architecture that PyTorch runs on
 WORKER = "pt_data_worker"
 COMPILER = "torch/_inductor/compile_worker"
 GONE = ("No such file or directory", "No such process")
-_FEWEST_FIELDS, _POLICY = 20, 38
+_FEWEST_FIELDS, _STACK, _POLICY = 20, 25, 38
 _THREADS_OF_A_HELPER = 2
 _RANKS = ("pt_nccl", "pt_gloo", "pt_autograd", "cuda-")
+
+T = TypeVar("T")
 
 
 class Stat:
     """The fields of /proc/[pid]/stat that we use. Raises ValueError on a text that is none."""
 
-    __slots__ = ("comm", "cpu_ticks", "major_faults", "minor_faults", "nice", "pid", "policy", "ppid", "start_ticks", "state", "threads")
+    __slots__ = (
+        "comm",
+        "cpu_ticks",
+        "major_faults",
+        "minor_faults",
+        "nice",
+        "pid",
+        "policy",
+        "ppid",
+        "stack",
+        "start_ticks",
+        "state",
+        "threads",
+    )
 
     def __init__(self, text: str) -> None:
         head, found, tail = text.rpartition(")")
@@ -42,6 +61,7 @@ class Stat:
         self.minor_faults, self.major_faults = int(rest[7]), int(rest[9])
         self.cpu_ticks = int(rest[11]) + int(rest[12])
         self.nice, self.threads, self.start_ticks = int(rest[16]), int(rest[17]), int(rest[19])
+        self.stack = int(rest[_STACK]) if len(rest) > _STACK else 0  # 0 for who may not look closer
         self.policy = int(rest[_POLICY]) if len(rest) > _POLICY else -1
 
 
@@ -87,7 +107,7 @@ def find(host: Host) -> Found:
         if stat is not None:
             stats[int(pid)] = stat
     helpers: list[Stat] = []
-    for stat in sorted(stats.values(), key=lambda stat: (stat.start_ticks, stat.pid)):
+    for stat in in_time(host, sorted(stats.values(), key=lambda stat: (stat.start_ticks, stat.pid))):
         if stat.comm == WORKER:
             helpers.append(stat)
         else:
@@ -95,6 +115,16 @@ def find(host: Host) -> Found:
     for stat in helpers:
         _adopt(host, stat, found, stats)
     return found
+
+
+def in_time(host: Host, oldest_first: Iterable[T]) -> Iterator[T]:
+    """These one by one, as far as the time goes."""
+    end = time.monotonic() + MAX_S
+    for one in oldest_first:
+        if time.monotonic() > end:
+            host.refuse("/proc", f"looking at the processes took {MAX_S:.0f} s: the youngest are not shown")
+            return
+        yield one
 
 
 def forget_if_gone(host: Host, pid: int | str, mark: int) -> bool:
@@ -158,7 +188,7 @@ def _consider(host: Host, stat: Stat, found: Found) -> None:
             owner.compilers.append(stat)
         return
     parent = found.families.get(stat.ppid)
-    if parent is not None and argv and argv == parent.argv and not _is_rank(host, stat):
+    if parent is not None and argv and argv == parent.argv and not _is_started_anew(stat, parent.stat) and not _is_rank(host, stat):
         parent.forks.append(stat)
         return
     raw = host.data(f"/proc/{stat.pid}/maps", MAX_MAPS_BYTES)
@@ -171,6 +201,11 @@ def _consider(host: Host, stat: Stat, found: Found) -> None:
         found.families[stat.pid] = Family(stat, argv, mapped)
     else:
         host.refuse("/proc", f"more than {MAX_FAMILIES} PyTorch processes: the youngest are not shown")
+
+
+def _is_started_anew(stat: Stat, parent: Stat) -> bool:
+    """Whether a child with the same command line was executed, not forked: then its stack begins elsewhere."""
+    return bool(stat.stack and parent.stack) and stat.stack != parent.stack
 
 
 def _is_rank(host: Host, stat: Stat) -> bool:

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 
 from sysperf.collect.maps import Mapped
 from sysperf.host import Host
+from sysperf.host.tree import opened
 from sysperf.model.pattern import lazy
 
 PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_")
 MAX_BYTES = 6 << 30
 MAX_S = 30.0
+MAX_FOLDERS = 20_000
 CHUNK_BYTES = 8 << 20
+TOO_MUCH = f"more than {MAX_BYTES >> 30} GiB, {MAX_FOLDERS} folders or {MAX_S:.0f} s of files to look through"
 _LONGEST = 128
 _OTHERS = lazy(
     # set by images and plugins for themselves
@@ -45,7 +48,7 @@ def _mentioned(names: list[str], files: Iterator[str]) -> set[str]:
         for chunk in _chunks(path):
             read += len(chunk)
             if read > MAX_BYTES or time.monotonic() > end:
-                raise OSError(f"more than {MAX_BYTES >> 30} GiB or {MAX_S:.0f} s of files to look through")
+                raise OSError(TOO_MUCH)
             for name in [name for name in left if name in chunk]:
                 del left[name]
             if not left:
@@ -56,15 +59,18 @@ def _mentioned(names: list[str], files: Iterator[str]) -> set[str]:
 def _chunks(path: str) -> Iterator[bytes]:
     """The content in overlapping pieces, so that a name across two of them is in one."""
     tail = b""
-    with open(path, "rb", buffering=0) as file:
+    with open(opened(path), "rb", buffering=0) as file:
         while part := file.read(CHUNK_BYTES):
             yield tail + part
             tail = part[-_LONGEST:]
+        yield b""  # many empty files take their time, too
 
 
 def _files(folder: str, libraries: list[str]) -> Iterator[str]:
     """Small files first: most names are found in Python modules."""
-    for parent, folders, names in os.walk(folder):
+    for count, (parent, folders, names) in enumerate(os.walk(folder)):
+        if count >= MAX_FOLDERS:
+            raise OSError(TOO_MUCH)
         folders[:] = [name for name in folders if name not in ("include", "share", "test", "testing", "__pycache__")]
         yield from (f"{parent}/{name}" for name in names if name.endswith(".py"))
     with os.scandir(f"{folder}/lib") as entries:

@@ -66,8 +66,8 @@ def _set_knob(fix: SetKnob, fill: Filler, _scope: Scope) -> Parts:
 
 
 _OF_KNOB = {
-    "process.nice": "sudo renice -n {value} -p {item}",
-    "process.io_class": "sudo ionice -c {value} -p {item}",
+    "process.nice": "sudo renice -n {value} -p $(ls /proc/{item}/task)",  # to the kernel the number is that of one thread
+    "process.io_class": "sudo ionice -c {value} -p $(ls /proc/{item}/task)",
     "shm.size_bytes": "sudo mount -o remount,size={value} /dev/shm",
     "cpu.dma_latency_us": "sudo sysperf apply --set cpu.dma_latency_us={value} --lease 8h",
 }

@@ -192,21 +192,23 @@ class Ruleset:
     def get(self, rule_id: str) -> Rule:
         """A rule by its id. Raises RuleError with a suggestion."""
         if rule_id not in self._rules:
-            raise RuleError(f"no rule `{rule_id}`{suggest(rule_id, self._rules)}", "`sysperf rules list` shows all")
+            some = any(_is_of(rule, rule_id) for rule in self._rules.values())
+            which = f"`sysperf rules list --select {rule_id}` shows those of this area" if some else "`sysperf rules list` shows all"
+            raise RuleError(f"no rule `{rule_id}`{'' if some else suggest(rule_id, self._rules)}", which)
         return self._rules[rule_id]
 
     def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
         """Keep the rules whose id matches a pattern of `select` (all when empty) and none of `ignore`."""
         from fnmatch import fnmatchcase  # noqa: PLC0415 - costs nothing, but only selections need it
 
-        def wanted(rule_id: str, patterns: Sequence[str]) -> bool:
-            return any(fnmatchcase(rule_id, pattern) or rule_id.startswith(f"{pattern}.") for pattern in patterns)
+        def wanted(rule: Rule, patterns: Sequence[str]) -> bool:
+            return any(fnmatchcase(rule.id, pattern) or _is_of(rule, pattern) for pattern in patterns)
 
         for pattern in (*select, *ignore):
-            if not any(wanted(rule_id, [pattern]) for rule_id in self._rules):
+            if not any(wanted(rule, [pattern]) for rule in self._rules.values()):
                 raise RuleError(f"no rule matches `{pattern}`{suggest(pattern, self._rules)}", "`sysperf rules list` shows all")
         self._rules = {
-            name: rule for name, rule in self._rules.items() if (not select or wanted(name, select)) and not wanted(name, ignore)
+            name: rule for name, rule in self._rules.items() if (not select or wanted(rule, select)) and not wanted(rule, ignore)
         }
         self.__dict__.pop("rules", None)
 
@@ -228,6 +230,11 @@ class Ruleset:
 
 
 # ---------------------------------------------------------------------- reading
+
+
+def _is_of(rule: Rule, area: str) -> bool:
+    """Whether the area is the first part of the rule's id, or the file it stands in."""
+    return rule.id.startswith(f"{area}.") or rule.file == f"{area}.toml"
 
 
 def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]] | None = None) -> Schema:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sysperf.host import redact
-from sysperf.host.tree import TOO_LARGE, Live, Tree, open_tree
+from sysperf.host.tree import HINT, KERNEL_FOLDERS, TOO_LARGE, Live, Tree, open_tree
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 65_536
+MAX_DEPTH = 32
 MAX_WORD = 4_096
 MAX_LIST = 65_536
 """The longest CPU list: 8,192 CPUs, every second one."""
@@ -82,6 +83,8 @@ class Host:
         self.recording = record
         self._tree = tree if tree is not None else open_tree(self.root)
         self._manifest = None if self._tree.live or answers is not None else _manifest(self._tree, self.root)
+        if root != "/" and tree is None and not self._tree.live and not _is_root(self._tree):
+            raise CaptureError(f"{self.root}: holds nothing of a machine: neither proc nor sys", HINT)
         self.answers = answers or self._manifest or (Answers() if record else None)
         self._nvml = nvml
 
@@ -340,6 +343,14 @@ def failures(sources: Iterable[Source], limit: int = 200) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
+def _is_root(tree: Tree) -> bool:
+    """Whether it has any folder that audits read. One that is too full to be listed is not judged."""
+    try:
+        return not KERNEL_FOLDERS.isdisjoint(tree.names("/", MAX_ENTRIES))
+    except OSError:
+        return True
+
+
 def _manifest(tree: Tree, root: str) -> Manifest | None:
     """What a capture of ours says was asked; None in a root that others made."""
     try:
@@ -370,14 +381,16 @@ def _not_captured() -> Any:
     raise OSError(NOT_CAPTURED)
 
 
-def _harmless(answer: Any) -> Any:
-    """Plain data whose texts are escaped."""
+def _harmless(answer: Any, depth: int = 0) -> Any:
+    """Plain data whose texts are escaped. Raises ValueError when it is nested deeper than anything that we ask for."""
     if isinstance(answer, str):
         return escaped(answer)
+    if isinstance(answer, list | tuple | dict) and depth >= MAX_DEPTH:
+        raise ValueError("nested too deeply")
     if isinstance(answer, list | tuple):
-        return type(answer)(map(_harmless, answer))
+        return type(answer)(_harmless(one, depth + 1) for one in answer)
     if isinstance(answer, dict):
-        return {_harmless(key): _harmless(value) for key, value in answer.items()}
+        return {_harmless(key): _harmless(value, depth + 1) for key, value in answer.items()}
     return answer
 
 

@@ -54,6 +54,8 @@ class Archive(Captured):
             self._members = _unwrapped(_by_name(members(self._raw)))
             self._children = _children(self._members)
         except (OSError, EOFError, ValueError, ImportError, MemoryError, zlib.error, lzma.LZMAError) as error:
+            if getattr(self, "_raw", b"")[:1] == b"{":
+                raise CaptureError(f"{path}: a report, and no capture", f"sysperf audit --from {path}") from None
             raise CaptureError(f"{path}: not a readable capture ({error or 'too large for memory'})", HINT) from None
 
     def _target(self, path: str) -> str | None:
@@ -180,7 +182,10 @@ def _check(block: bytes, stored: bytes) -> None:
 def _number(text: bytes) -> int:
     if text[0] & 0x80:
         return int.from_bytes(text, "big") & ~(0x80 << 8 * (len(text) - 1))
-    return int(text.partition(b"\0")[0].strip() or b"0", 8)
+    try:
+        return int(text.partition(b"\0")[0].strip() or b"0", 8)
+    except ValueError:
+        raise ValueError("no tar, or damaged") from None
 
 
 def _text(raw: bytes) -> str:

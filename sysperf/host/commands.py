@@ -8,10 +8,15 @@ import os
 import pwd
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 SECONDS = 10.0
@@ -44,12 +49,15 @@ def probe(python: str, script: str, *, trusted: bool = False) -> bytes:
     """The standard output of `script` in the user's own interpreter, isolated from the current folder.
 
     The packages of an environment run code when its interpreter starts. So root runs it as the user to whom it belongs,
-    and others run nobody else's unless it was named on the command line (`trusted`).
+    and others run nobody else's unless it was named on the command line (`trusted`); nor does root run its own that others
+    can write.
     """
     me = os.geteuid()
     owners = _owners(python) - {0, me}
     if len(owners) > 1 or (owners and me != 0 and not trusted):
         raise OSError(errno.EPERM, f"belongs to another user (uid {min(owners)}): name it with --python if you trust it")
+    if me == 0 and not owners and not trusted and (shared := _shared(python)):
+        raise OSError(errno.EPERM, f"{shared} can be written by users other than root: name it with --python if you trust them")
     return output((python, "-E", "-c", script), "the probe", PROBE_SECONDS, owners.pop() if owners and me == 0 else me)
 
 
@@ -116,12 +124,43 @@ def _found(program: str) -> str:
 
 def _owners(python: str) -> set[int]:
     """Whose files an interpreter runs: its own, its environment's and its packages'."""
+    return {file.lstat().st_uid for file in _files(python)}
+
+
+def _files(python: str) -> list[Path]:
     from pathlib import Path  # noqa: PLC0415 - other interpreters are asked under --deep only
 
     program = Path(python)
     prefix = program.parent.parent
-    files = (program, program.resolve(), program.parent, prefix, *prefix.glob("lib/python3*/*-packages"))
-    return {file.lstat().st_uid for file in files}
+    return [program, program.resolve(), program.parent, prefix, *prefix.glob("lib/python3*/*-packages")]
+
+
+def _shared(python: str) -> Path | None:
+    """The first of these files, or of the folders in which they lie, that is not root's alone."""
+    for file in _files(python):
+        for place in (file, *file.parents):
+            found = place.lstat()
+            if found.st_uid != 0 or others_write(found):
+                return place
+    return None
+
+
+def others_write(found: os.stat_result) -> bool:
+    """Whether users other than root can write a file, or replace what is in a folder."""
+    if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+        return False
+    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in _groups_of_root()
+    return bool(found.st_mode & stat.S_IWOTH or by_group)
+
+
+def _groups_of_root() -> set[int]:
+    """Root's own, and Debian's staff, which may install into /usr/local and so already is as good as root."""
+    import grp  # noqa: PLC0415 - only where a file's group may write it
+
+    groups = {0}
+    with contextlib.suppress(KeyError):
+        groups.add(grp.getgrnam("staff").gr_gid)
+    return groups
 
 
 def _account(uid: int) -> tuple[int, str]:

@@ -88,6 +88,8 @@ _TURN = lazy(r"(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[0-9]|(?<=[0-9])[A-Za-z]")
 _GUESSABLE, _UNBROKEN = 20, 36
 _LONGEST = 32_768
 """A longer command line or variable is cut: the rest explains nothing, and hostile ones would cost us time."""
+_MOST = 65_536
+"""So much of all variables of a process together."""
 
 
 def clean(path: str, raw: bytes) -> bytes:
@@ -99,9 +101,10 @@ def clean(path: str, raw: bytes) -> bytes:
 def environment(raw: bytes) -> bytes:
     """The performance variables of a NUL-separated environment block; all else, secrets included, is dropped."""
     kept = []
+    left = _MOST
     for entry in raw.split(b"\0"):
         name, equals, value = entry.partition(b"=")
-        if equals and len(value) <= _LONGEST and keeps(name.decode("utf-8", "replace")):
+        if equals and len(value) <= _LONGEST and keeps(name.decode("utf-8", "replace")) and (left := left - len(entry)) >= 0:
             kept.append(name + b"=" + text(value.decode("utf-8", "replace")).encode())
     return b"\0".join(kept)
 

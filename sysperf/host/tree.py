@@ -23,8 +23,11 @@ NOT_PLAIN = "not a plain file"
 KERNEL_FOLDERS = frozenset(("proc", "sys", "etc", "usr", "sysperf"))
 """What a root holds; a single folder of another name is taken for a wrapper around the root, as hwloc packs it."""
 
+ASTRAY = "a link that another user made leads there, who may not read it"
+
 # Below these the kernel itself answers. The links of a process (root, cwd, fd) can lead to any file of its user.
 _OF_KERNEL = lazy(r"/(?:sys|proc)/(?!.*/(?:root|cwd|fd|map_files)/)")
+_OF_CONTAINER = lazy(r"/proc/[0-9]+/root(/.*)")
 _FOLDERS_KEPT = 100_000
 
 
@@ -54,10 +57,17 @@ class Live:
         self._root = root.rstrip("/")
 
     def read(self, path: str, limit: int) -> bytes:
-        return _read(self._root + path, limit) if _OF_KERNEL.match(path) else _read_plain(self._root + path, limit)
+        full = self._root + path
+        return _read(_open(full) if _OF_KERNEL.match(path) else opened(full), path, limit)
 
     def names(self, path: str, limit: int) -> list[str]:
-        return _names(self._root + path, limit)
+        if _OF_KERNEL.match(path):
+            return _names(self._root + path, limit)
+        peek = _found(self._root + path, os.O_DIRECTORY)  # with which autofs mounts what is to be there
+        try:
+            return _names(f"/proc/self/fd/{peek}", limit)
+        finally:
+            os.close(peek)
 
     def link(self, path: str) -> str:
         return os.readlink(self._root + path)
@@ -179,6 +189,21 @@ class Captured:
         return here
 
 
+class _Links(Captured):
+    """This machine's links, followed one by one, and whose they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: set[int] = set()
+
+    def _target(self, path: str) -> str | None:
+        found = os.lstat(f"/{path}")
+        if not stat.S_ISLNK(found.st_mode):
+            return None
+        self.owners.add(found.st_uid)
+        return os.readlink(f"/{path}")
+
+
 class Folder(Captured):
     """An unpacked capture."""
 
@@ -201,7 +226,8 @@ class Folder(Captured):
             raise
 
     def read(self, path: str, limit: int) -> bytes:
-        return _read_plain(self._full(self.resolve(path)), limit, os.O_NOFOLLOW)
+        peek = os.open(self._full(self.resolve(path)), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return _read(_opened(peek, path), path, limit)
 
     def names(self, path: str, limit: int) -> list[str]:
         return _names(self._full(self.resolve(path)), limit)
@@ -254,8 +280,29 @@ def _unwrapped(root: StrPath) -> str:
     return wrapper.path if wrapper.is_dir(follow_symlinks=False) and wrapper.name not in KERNEL_FOLDERS else os.fspath(root)
 
 
-def _read(path: str, limit: int) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+def opened(path: str) -> int:
+    """A plain file of this machine, open for reading. Raises OSError."""
+    return _opened(_found(path), path)
+
+
+def _opened(peek: int, path: str) -> int:
+    # Looked at before it is opened: to open a device can act (a watchdog starts, a tape winds), a FIFO can block.
+    try:
+        mode = os.fstat(peek).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, NOT_PLAIN, path)
+        return _open(f"/proc/self/fd/{peek}")
+    finally:
+        os.close(peek)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _read(handle: int, path: str, limit: int) -> bytes:
     try:
         parts: list[bytes] = []
         while part := os.read(handle, 65_536):  # files of /proc come in pages: only an empty read is the end
@@ -268,18 +315,36 @@ def _read(path: str, limit: int) -> bytes:
         os.close(handle)
 
 
-def _read_plain(path: str, limit: int, flags: int = 0) -> bytes:
-    # Looked at before it is opened: to open a device can act (a watchdog starts, a tape winds), a FIFO can block.
+def _found(path: str, flags: int = 0) -> int:
+    """What lies there, not opened yet. Raises OSError."""
     peek = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
     try:
-        mode = os.fstat(peek).st_mode
-        if stat.S_ISDIR(mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, NOT_PLAIN, path)
-        return _read(f"/proc/self/fd/{peek}", limit)
-    finally:
+        _refuse_astray(path, peek)
+    except BaseException:
         os.close(peek)
+        raise
+    return peek
+
+
+def _refuse_astray(path: str, peek: int) -> None:
+    """Whoever made links on the way may read what these led to: nobody's link makes root read what he may not."""
+    real = os.readlink(f"/proc/self/fd/{peek}")
+    if real == path:
+        return
+    if inside := _OF_CONTAINER.fullmatch(path):
+        honest = real == inside[1]  # its absolute links would be followed outside of it
+    else:
+        links, status = _Links(), os.fstat(peek)
+        unchanged = f"/{links.resolve(path)}" == real
+        honest = unchanged and (links.owners <= {0, os.geteuid(), status.st_uid} or _is_public(real, status))
+    if not honest:
+        raise OSError(errno.EACCES, ASTRAY, path)
+
+
+def _is_public(real: str, status: os.stat_result) -> bool:
+    parents = real.split("/")[:-1]
+    folders = ("/".join(parents[:count]) or "/" for count in range(1, len(parents) + 1))
+    return bool(status.st_mode & stat.S_IROTH) and all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
 def _names(path: str, limit: int) -> list[str]:

@@ -93,10 +93,10 @@ def install(name: str, spec: Mapping[str, Any], folder: str) -> str:
     path = f"{folder}/{name}/kernel.json"
     if os.path.exists(path) and not _read(path).get("metadata", {}).get(MARK):
         raise UsageError(f"{path} is another kernel", "choose another name")
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{os.urandom(8).hex()}"
     try:
         os.makedirs(f"{folder}/{name}", exist_ok=True)
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8") as file:  # never through a link
             json.dump(spec, file, indent=1)
             file.write("\n")
         os.replace(temporary, path)

@@ -23,8 +23,8 @@ _CLASS_64 = 2
 _INTERPRETER = 3
 _MOST_HEADERS = 64
 _MOST_SAID = 1 << 18
-_GLIBC_LOADER = lazy(r"/ld(?:64|-linux[\w-]*)\.so\.\d$")
-"""Only this loader lists what it would load; another would start the program."""
+_GLIBC_LOADER = lazy(r"(?:/usr)?/lib(?:64|32|x32)?/(?:[\w-]+/)?ld(?:64|-linux[\w-]*)\.so\.\d")
+"""Only the system's own lists what it would load; another, whatever its name, would be started with the program."""
 
 
 def candidates(library: str, folders: Iterable[str], known: Mapping[str, str]) -> list[str]:
@@ -54,7 +54,7 @@ def _mismatch(library: str, program: str) -> str:
         return f"{library} is built for another machine than {program}"
     if not theirs[2]:
         return f"{program} is linked statically, and nothing can be preloaded into it"
-    return _trial(library, program) if _GLIBC_LOADER.search(theirs[2]) else ""
+    return _trial(library, program) if _GLIBC_LOADER.fullmatch(theirs[2]) else ""
 
 
 def _trial(library: str, program: str) -> str:

@@ -12,7 +12,7 @@ from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
-from sysperf.report.machine import identity
+from sysperf.report.machine import described
 
 NAMES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
@@ -61,7 +61,7 @@ def _head(report: Report) -> Iterator[str]:
     yield '<nav aria-label="severities">'
     yield from (f'<label for="show-{name}" class="{name}">{NAMES[name]} <b>{len(group)}</b></label>' for name, group in groups.items())
     yield "</nav><dl>"
-    yield from (f"<dt>{_text(label)}</dt><dd>{_text(which)}</dd>" for label, which in identity(report.snapshot))
+    yield from (f"<dt>{_text(label)}</dt><dd>{_text(which)}</dd>" for label, which in described(report.snapshot))
     yield "</dl></header>"
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
-from sysperf.model.rule import AnyFix, Rule, SetKnob, Sysctl, Sysfs
+from sysperf.model.rule import AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import LONGEST_TEXT, NEEDS, SAFETY, command, paragraphs
 
 _TITLES = {
     "env": "start the program with other environment variables",
-    "preload": "preload an allocator",
     "bind": "start the program bound to the right CPUs",
     "nvml": "change a GPU setting",
     "affinity": "let the process use more CPUs",
@@ -63,15 +62,16 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
             f"{rule.impact.metric}, {rule.impact.basis.replace('-', ' ')}{claim}{cite}; unmeasured on this machine until you measure it",
         )
     if rule.measure:
-        least = f"below {rule.measure.min_effect:.0%} it is called no gain"
-        yield "measure", f"can be tested by the experiment {rule.measure.experiment}; {least}"
+        least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
+        yield "measure", f"the experiment {rule.measure.experiment}, which no command of this version runs; {least}"
 
 
 def _fix(page: Page, fix: AnyFix) -> None:
     parts = (SAFETY[fix.safety], NEEDS.get(fix.needs, ""), "results may change" if fix.numerics else "")
-    title = fix.title or getattr(fix, "text", "") or _what(fix)
-    page.labelled("fix", f"{neutral(title, LONGEST_TEXT)} ({', '.join(part for part in parts if part)})")
-    for label, text in (("", getattr(fix, "command", "")), ("undo", getattr(fix, "undo", ""))):
+    text = getattr(fix, "text", "")
+    page.labelled("fix", f"{neutral(fix.title or text or _what(fix), LONGEST_TEXT)} ({', '.join(part for part in parts if part)})")
+    page.labelled("", neutral(text if fix.title else "", LONGEST_TEXT))
+    for label, text in (("", _command(fix)), ("undo", getattr(fix, "undo", ""))):
         for number, line in enumerate(command(text)):
             page.verbatim("" if number else label, line, "command")
     source = _source(fix)
@@ -80,7 +80,17 @@ def _fix(page: Page, fix: AnyFix) -> None:
     page.labelled("note", neutral(fix.note, LONGEST_TEXT))
 
 
+def _command(fix: AnyFix) -> str:
+    """What a person would type; what depends on the machine stands in braces."""
+    if isinstance(fix, Env):
+        changed = (*(f"-u {name}" for name in fix.unset), *(f"{name}={value}" for name, value in fix.set.items()))
+        return f"env {' '.join(changed)} python …"
+    return str(getattr(fix, "command", ""))
+
+
 def _what(fix: AnyFix) -> str:
+    if isinstance(fix, Preload):
+        return f"preload {fix.library}"
     if isinstance(fix, Sysctl):
         return f"set {fix.key} to {fix.value}"
     if isinstance(fix, Sysfs):

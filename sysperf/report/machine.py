@@ -34,6 +34,13 @@ def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
     ]
 
 
+def described(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The same with the programs that nobody could look at: to have seen none is not to know that there is none."""
+    unseen = look(facts(snapshot, "process"), "unreadable")
+    told = f"{count(unseen, 'large one')} of other users could not be examined; root can" if isinstance(unseen, int) and unseen else ""
+    return identity(snapshot) + ([("programs", told)] if told else [])
+
+
 def _unknown(snapshot: Snapshot, area: str) -> str:
     problem = look(snapshot.areas.get(area), "problem")
     return f"unknown: {neutral(problem, 120)}" if problem else "unknown"

@@ -11,7 +11,7 @@ from sysperf.model.pattern import lazy
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
-from sysperf.report.machine import identity
+from sysperf.report.machine import described
 
 MARKS: dict[Severity, str] = {"error": "❌", "warning": "⚠️", "info": "📌", "hint": "💡"}
 _ACTIVE = lazy(r"[\\`*_{}\[\]<>|~&$#^]|:(?=\S)|(?<=www)\.", re.IGNORECASE)
@@ -63,7 +63,7 @@ def _foot(report: Report) -> str:
 
 
 def _machine(report: Report) -> Iterator[str]:
-    rows = (f"| {escape(label)} | {escape(which)} |" for label, which in identity(report.snapshot))
+    rows = (f"| {escape(label)} | {escape(which)} |" for label, which in described(report.snapshot))
     yield "\n".join(["| Machine | |", "|---|---|", *rows])
 
 

@@ -114,7 +114,7 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
     doubts = []
     for one in outcomes:
         if one.state == "unknown":
-            doubts += [neutral(gap.fact) for gap in one.unknown]
+            doubts.append(one)
         if one.state != "finding":
             continue
         mark = page.ink(one.severity, MARKS[one.severity])
@@ -123,8 +123,18 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
         for fix in one.fixes if verbose else ():
             fix_lines(page, "fix", fix)
     if doubts:
-        told = f"cannot tell without {words.some(dict.fromkeys(doubts), len(doubts) if verbose else 3)}"
+        told = _doubt(doubts, verbose=verbose)
         page.line(f"      {page.ink('unknown', '?')} {told if verbose else clip(told, page.width - 8)}")
+
+
+def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
+    """Which checks could not be made, for want of what, and why."""
+    gaps = [gap for one in outcomes for gap in one.unknown]
+    who = words.some([neutral(one.rule) for one in outcomes], len(outcomes)) if verbose else words.count(len(outcomes), "check")
+    lacking = dict.fromkeys(neutral(gap.fact) for gap in gaps)
+    why = dict.fromkeys(neutral(gap.reason) for gap in gaps)
+    need = "needs" if len(outcomes) == 1 else "need"
+    return f"{who} {need} {words.some(lacking, len(lacking) if verbose else 3)}: {words.some(why, len(why) if verbose else 1)}"
 
 
 def _rewrap(page: Page, again: Rewrap, verbose: bool) -> None:

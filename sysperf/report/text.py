@@ -6,7 +6,7 @@ from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
-from sysperf.report.machine import identity
+from sysperf.report.machine import described
 from sysperf.report.terminal import Ink, Page, cells, clip, pad, shorten, wrap
 
 HEADS: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
@@ -53,7 +53,7 @@ def _head(page: Page, report: Report) -> None:
         page.paragraph(name, "strong")
         page.paragraph(when, "dim")
     page.line()
-    for label, which in identity(report.snapshot):
+    for label, which in described(report.snapshot):
         page.labelled(label, which)
     page.line()
     page.paragraph(words.verdict(report), words.mood(report))

@@ -28,8 +28,9 @@ def write(outcome: Outcome, reason: str, path: Path = FILE) -> str:
         before = path.read_text() if path.exists() else ""
         after = before + ("" if before.endswith("\n") or not before else "\n") + ("\n" if before else "") + entry(outcome, reason)
         tomli.loads(after)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_text(after)
+        temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+        with temporary.open("x") as file:  # never through a link
+            file.write(after)
         temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", "write the waiver by hand: docs/configuration.md") from None

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sysperf import __version__
-from sysperf.cli import COMMANDS
+from sysperf.cli import COMMANDS, command_line, tui
+from sysperf.model.knob import KNOBS
 
 HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo")
 
@@ -72,6 +73,17 @@ def test_each_command_explains_itself(command: str) -> None:
         (["diff", "."], "two machines"),
         (["rules", "check", "/nonexistent.toml"], "no such file"),
         (["audit", "--format", "xml"], "invalid choice"),
+        (["audit", "--jsn"], "did you mean `--json`?"),
+        (["audit", "--fial-on", "error"], "did you mean `--fail-on`?"),
+        (["explain"], "hint: `sysperf explain --help` tells what it takes"),
+        (["explain", "numa"], "hint: `sysperf rules list --select numa`"),
+        (["explain", "memory"], "hint: `sysperf rules list --select memory`"),
+        (["facts", "cpu.online"], "did you mean `cpu`?"),
+        (["audit", "--python", "/nonexistent/python"], "name an interpreter"),
+        (["plan", "--set", "vm.swappiness"], "vm.swappiness takes 0…200"),
+        (["plan", "--set", "vm.swappiness@sda=1"], "vm.swappiness=1"),
+        (["rules", "lst"], "hint: `sysperf rules --help`"),
+        (["undo", "latest"], "hint: `sysperf undo --help`"),
     ],
 )
 def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: str) -> None:
@@ -82,6 +94,59 @@ def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: 
     assert says in done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('fail_on = "loud"', "fail_on is error, warning, info, hint or never"),
+        ('failon = "error"', "it may have waive, override, rules"),
+        ('[[waive]]\nrule = "mem.*"', "a waiver has rule, reason"),
+        ('[[override]]\nrule = "mem.psi"\nsevere = true', "an override has rule"),
+        ('[agent]\ninterval_s = "1s"', "[agent] may have mode"),
+        ("fail_on = \n", "line 1"),
+    ],
+)
+def test_a_wrong_configuration_is_told_what_belongs_there(tmp_path: Path, content: str, says: str) -> None:
+    """The hint is about the table that is wrong."""
+    (tmp_path / "config.toml").write_text(content)
+
+    done = sysperf("audit", "--config", str(tmp_path / "config.toml"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
+    """A folder of anything, a script, a saved report: none is audited, and no reason is Python's."""
+    for name, content, says in (("notes.txt", "n" * 700, "no tar"), ("report.json", '{"a": ' + "1" * 700, "sysperf audit --from")):
+        (tmp_path / name).write_text(content)
+        done = sysperf("audit", "--root", str(tmp_path / name))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert says in done.stderr
+        assert "literal" not in done.stderr
+
+    done = sysperf("audit", "--root", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "neither proc nor sys" in done.stderr
+
+
+def test_an_area_selects_its_rules() -> None:
+    """The name of the facts' area, and the first word of the ids, where the two differ."""
+    listed = sysperf("rules", "list", "--select", "memory").stdout
+
+    assert "mem.oom-kill" in listed
+    assert "shm.too-small" in listed
+    assert "numa." not in listed
+    assert "mem.oom-kill" in sysperf("rules", "list", "--select", "mem").stdout
+
+
+def test_the_list_of_settings_names_where_they_are_documented_whole() -> None:
+    """An address that is cut off leads nowhere."""
+    listed = sysperf("plan", "--list", COLUMNS="60").stdout
+
+    assert all(f"    {knob.source}\n" in listed for knob in KNOBS.values())
 
 
 def test_the_audit_imports_nothing_heavy() -> None:
@@ -173,6 +238,48 @@ def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert "cpu.online" in target.read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's link")
+def test_output_follows_no_link_of_another_user(tmp_path: Path) -> None:
+    """In /tmp somebody may have put a link where root will write; root's file stays as it is."""
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("precious")
+    link.symlink_to(target)
+    os.chown(link, 65_533, 65_533, follow_symlinks=False)
+
+    done = sysperf("facts", "cpu", "--output", str(link))
+    assert (done.returncode, target.read_text()) == (2, "precious")
+    assert "another user" in done.stderr
+
+
+def test_a_served_dashboard_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    """Which may be another user's, where root has gone to look."""
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('taken')")
+    command = [sys.executable, "-c", tui._program(), "facts", "cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cpu.online" in done.stdout
+
+
+def test_output_keeps_what_is_private_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And writes to a name that nobody can know before: a link in its place would be followed."""
+    written: list[str] = []
+    replace = os.replace
+
+    def noted(source: str, target: str) -> None:
+        written.append(source)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", noted)
+    for _ in range(2):
+        (tmp_path / "file").touch(mode=0o600)
+        command_line.replace(str(tmp_path / "file"), b"new")
+
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+    assert len(set(written)) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"{", b"\xff\xff", b'{"snapshot": 5}', b"null", b"[" * 100_000])
@@ -302,6 +409,31 @@ def test_completion_scripts_name_the_commands(shell: str) -> None:
     assert "baseline" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("sysperf au", "audit"),
+        ("sysperf audit --fail", "--fail-on"),
+        ("sysperf audit --root mach", "machine.tar.zst"),
+        ("sysperf diff mach", "machine.tar.zst"),
+        ("sysperf explain numa.bal", "numa.balancing-on"),
+        ("sysperf audit --select numa.bal", "numa.balancing-on"),
+        ("sysperf facts nu", "numa"),
+        ("sysperf plan --set vm.swap", "vm.swappiness="),
+    ],
+)
+def test_bash_completes(tmp_path: Path, line: str, offers: str) -> None:
+    """What a person gets who presses Tab: commands, options, files, rules, areas, settings."""
+    (tmp_path / "machine.tar.zst").touch()
+    (tmp_path / "completion").write_text(sysperf("completion", "bash").stdout)
+    words = " ".join(line.split())
+    last = len(line.split()) - 1
+    press = f"source ./completion; COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_sysperf; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", press], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    assert done.stdout.split() == [offers]
 
 
 @pytest.mark.parametrize("words", ["audit", "facts cpu", "ps", "plan", "apply --list", "changes", "undo --all", "rules list", "diff . ."])

@@ -566,6 +566,21 @@ def test_traceable(torch_python: str, tmp_path: Path) -> None:
     assert env["KINETO_IPC_SOCKET_DIR"] == f"/tmp/sysperf-{os.getuid()}/sysperf/kineto"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's link")
+def test_a_link_of_somebody_else_is_no_folder_for_traces(torch_python: str) -> None:
+    """It leads to a folder of ours today and to one of theirs tomorrow: nothing is made in either."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as short:
+        ours, link = Path(short, "ours"), Path(short, "link")
+        ours.mkdir()
+        link.symlink_to("ours")
+        os.lchown(link, 12345, 12345)
+        done = run(torch_python, "-c", SHOW, options=("--traceable",), env={"XDG_RUNTIME_DIR": str(link)})
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "belongs to somebody else" in done.stderr
+        assert list(ours.iterdir()) == []
+
+
 # ---------------------------------------------------------------------- several instances
 
 

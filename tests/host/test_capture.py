@@ -154,6 +154,18 @@ def test_a_question_never_asked_is_unknown(tmp_path: Path) -> None:
     assert again.exists("/sys/a/b") is True, "it was read"
 
 
+def test_an_answer_nested_to_no_end_is_unknown(tmp_path: Path) -> None:
+    """What a user's interpreter answers may be made to break what packs it."""
+    nested: Any = []
+    for _ in range(600):
+        nested = [nested]
+    host = Host("/", record=True)
+
+    assert host.call("probe:torch:/x", lambda: nested) is None
+    assert host.sources[-1].error == "nested too deeply"
+    assert write_capture(host, tmp_path / "c.tar").unknowns == 1
+
+
 def test_while_recording_each_question_has_one_answer() -> None:
     """A counter that changes between two reads must not tell the recording and its replay apart."""
     host = Host(record=True)

@@ -120,6 +120,7 @@ def test_the_owners_of_an_environment(tmp_path: Path) -> None:
 def test_who_runs_whose_environment(monkeypatch: pytest.MonkeyPatch, me: int, owners: set[int], trusted: bool, runs_as: int | None) -> None:
     """Root as its owner, others their own and root's, and what they named; nobody what belongs to two others."""
     monkeypatch.setattr(commands, "_owners", lambda _: owners)
+    monkeypatch.setattr(commands, "_shared", lambda _: None)
     monkeypatch.setattr(commands, "output", lambda *given: str(given[-1]).encode())
     monkeypatch.setattr(os, "geteuid", lambda: me)
     if runs_as is None:
@@ -127,6 +128,31 @@ def test_who_runs_whose_environment(monkeypatch: pytest.MonkeyPatch, me: int, ow
             probe(PYTHON, "", trusted=trusted)
     else:
         assert probe(PYTHON, "", trusted=trusted) == str(runs_as).encode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose environment it is")
+@pytest.mark.parametrize("shared", ["bin/python", "lib/python3.11/site-packages", ".", "..", "its group's"])
+def test_root_runs_nothing_that_others_can_write(tmp_path: Path, shared: str) -> None:
+    """The folder around an environment counts, too: who can write it puts another one in its place. Named, it is trusted."""
+    tmp_path.chmod(0o755)
+    place = tmp_path / "env"
+    (place / "bin").mkdir(parents=True)
+    (place / "lib/python3.11/site-packages").mkdir(parents=True)
+    python = place / "bin/python"
+    python.write_text("#!/bin/sh\necho ran")
+    python.chmod(0o755)
+    assert probe(str(python), "") == b"ran\n"
+    if shared == "its group's":
+        os.chown(place, 0, 65_533)
+        place.chmod(0o775)
+    elif shared == "..":
+        os.chown(tmp_path, 65_533, 65_533)
+    else:
+        (place / shared).chmod(0o777)
+
+    with pytest.raises(PermissionError, match="users other than root"):
+        probe(str(python), "")
+    assert probe(str(python), "", trusted=True) == b"ran\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

@@ -300,6 +300,17 @@ def test_no_text_takes_long(piece: str, start: str) -> None:
     assert time.process_time() - began < 1.2
 
 
+def test_no_environment_takes_long() -> None:
+    """Neither many long variables nor very many short ones; the first ones are kept."""
+    for raw in (b"\0".join(b"NCCL_%d=%s" % (place, b"a:b@" * 8_000) for place in range(64)), b"NCCL_A=a token=x@\0" * 110_000):
+        began = time.process_time()
+        shown = redact.environment(raw)
+
+        assert time.process_time() - began < 0.8
+        assert shown.startswith(raw[:6])
+        assert len(shown) < 100_000
+
+
 def test_a_long_command_line_is_cut_between_arguments() -> None:
     """No piece of a key is left where a line is cut."""
     key = KEYS["hugging face"]

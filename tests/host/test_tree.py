@@ -180,6 +180,55 @@ def test_the_live_machine_opens_no_devices_of_users(tmp_path: Path) -> None:
     assert Live().read("/proc/self/comm", LIMIT)
 
 
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder of another user in which links lead to a secret of ours, to a file of theirs, and to what everybody may read."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make another user's links")
+    (tmp_path / "closed").mkdir(mode=0o700)
+    for name, mode in {"secret": 0o600, "own": 0o600, "closed/readable": 0o644}.items():
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(mode)
+    os.chown(tmp_path / "own", 65_533, 65_533)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    for name, target in {"secret": "../secret", "own": "../own", "within": "../closed", "public": "/etc/passwd", "here": "."}.items():
+        (folder / name).symlink_to(target)
+        os.chown(folder / name, 65_533, 65_533, follow_symlinks=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["secret", "within/readable", "here/secret"])
+def test_nobodys_link_has_root_read_what_he_may_not(theirs: Path, name: str) -> None:
+    """Neither by its last name nor on the way; not its folders either."""
+    with pytest.raises(PermissionError, match="another user"):
+        Live().read(f"{theirs}/{name}", LIMIT)
+    with pytest.raises(PermissionError, match="another user"):
+        Live().names(f"{theirs}/within", LIMIT)
+
+
+def test_honest_links_are_followed(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To files of the same user, to what everybody may read, and all of root's."""
+    assert Live().read(f"{theirs}/own", LIMIT) == b"own"
+    assert Live().read(f"{theirs}/here/public", LIMIT) == Path("/etc/passwd").read_bytes()
+    os.chown(theirs / "secret", 0, 0, follow_symlinks=False)
+    assert Live().read(f"{theirs}/secret", LIMIT) == b"secret"
+    monkeypatch.setattr(tree._Links, "resolve", lambda *_: str(theirs / "own").lstrip("/"))
+    with pytest.raises(PermissionError):  # it was another link when it was looked at
+        Live().read(f"{theirs}/secret", LIMIT)
+
+
+def test_a_containers_links_are_not_followed(tmp_path: Path) -> None:
+    """What is absolute in a container would be a file of its host."""
+    (tmp_path / "file").write_text("yes")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    inside = f"/proc/{os.getpid()}/root{tmp_path.resolve()}"
+
+    assert Live().read(f"{inside}/file", LIMIT) == b"yes"
+    with pytest.raises(PermissionError):
+        Live().read(f"{inside}/link", LIMIT)
+
+
 def test_gigantic_files_are_refused_quickly(tmp_path: Path) -> None:
     """A sparse file of a terabyte costs no more than the limit."""
     folder = unpack(tmp_path, ("proc/big", b""), ("sys", None))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.launch.preload import candidates, refusal
+from sysperf.launch.preload import _elf, candidates, refusal
 
 LIBRARY = os.path.realpath(next(iter(Path("/lib").glob("*/libc.so.6")), Path("/lib/libc.so.6")))
 PROGRAM = os.path.realpath(sys.executable)
@@ -63,6 +63,26 @@ def test_a_library_that_the_loader_refuses(tmp_path: Path) -> None:
 
     said = refusal(str(damaged), PROGRAM)
     assert "cannot be preloaded" in said or "does not take" in said
+
+
+@pytest.mark.skipif(not os.path.exists(LIBRARY), reason="no libc.so.6 below /lib")
+def test_a_loader_of_the_programs_own_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its name: only the system's lists what it would load, and nothing is to run before the user's command does."""
+    raw = Path(PROGRAM).read_bytes()
+    systems = _elf(PROGRAM)
+    assert systems
+    folder, name = os.path.split(systems[2])
+    own = tmp_path / ("e" * (len(folder) - 2)) / name
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    program = tmp_path / "program"
+    program.write_bytes(raw.replace(systems[2].encode(), f"./{own.parent.name}/{name}".encode(), 1))
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.posix_spawn", lambda *_, **__: pytest.fail("it was started"))
+
+    assert refusal(LIBRARY, str(program)) == ""
 
 
 def test_what_is_no_library(tmp_path: Path) -> None:

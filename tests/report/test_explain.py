@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sysperf.model.rule import Advice, Experiment, Guard, Impact, Rule, Sysctl
+import msgspec
+
+from sysperf.model.rule import Advice, AnyFix, Env, Experiment, Guard, Impact, Preload, Rule, Sysctl
 from sysperf.report import explain
 from sysperf.report.terminal import cells
 from tests.report import reports
@@ -36,3 +38,17 @@ def test_a_rule_is_told_whole(golden: Golden) -> None:
 
     golden("explain.txt", shown)
     assert all(cells(line) <= 80 or "https://" in line for line in shown.splitlines())
+
+
+def test_a_fix_is_told_with_all_that_a_person_needs() -> None:
+    """The variables that are meant, the allocator, and what must be done before the command is typed."""
+    fixes: tuple[AnyFix, ...] = (
+        Env(set={"OMP_NUM_THREADS": "{cpu.cores}"}, unset=("OMP_PLACES",)),
+        Preload(library="tcmalloc_minimal"),
+        Advice(by="package", title="install another", text="Write down the version first.", command="pip install x"),
+    )
+    shown = explain.render(msgspec.structs.replace(RULE, fix=fixes), color=False, width=100)
+
+    assert "env -u OMP_PLACES OMP_NUM_THREADS={cpu.cores} python …" in shown
+    assert "preload tcmalloc_minimal" in shown
+    assert "Write down the version first." in shown

@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
-from sysperf.report.machine import identity
+from sysperf.report.machine import described, identity
 from tests.report import reports
 
 
@@ -66,6 +66,19 @@ def test_gpus_are_counted_or_said_to_be_unknown(gpu: Any, pcie: Any, shown: str)
 def test_installations_say_what_they_were_built_for(torch: Any, shown: str) -> None:
     """CUDA, ROCm or CPU only; many are cut."""
     assert line("PyTorch", torch=torch) == shown
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "shown"),
+    [
+        (0, None),
+        (1, "1 large one of other users could not be examined; root can"),
+        (3, "3 large ones of other users could not be examined; root can"),
+    ],
+)
+def test_programs_that_nobody_could_look_at_are_told(unreadable: int, shown: str | None) -> None:
+    """Without root, nothing found in others' programs is not the same as nothing there."""
+    assert dict(described(reports.snapshot(process={"processes": [], "unreadable": unreadable}))).get("programs") == shown
 
 
 def test_limits_smaller_than_the_machine_are_shown() -> None:

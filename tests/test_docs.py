@@ -1,0 +1,100 @@
+"""What README and docs say of commands, rules, files and settings is so."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sysperf import engine
+from sysperf.cli import COMMANDS, command_line
+from sysperf.cli.config import read_config
+from sysperf.evaluate.ruleset import read_file
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+LATER = frozenset(("ddp.accum-no-sync",))
+"""Rules that docs/seeds.md says are still to come."""
+BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"(?<![\w./-])[a-z]+\.[a-z0-9]+(?:-[a-z0-9]+)+(?![\w./-])")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_rule_exists(page: Path) -> None:
+    """A reader looks it up with `sysperf explain`."""
+    known = {rule.id for path in engine.rule_files() for rule in read_file(path).rule} | LATER
+    written = re.sub(r"```toml.*?```", "", page.read_text(), flags=re.DOTALL) if page.name == "rules.md" else page.read_text()
+    named = set(RULE.findall(written.replace("project.entry-points", "")))
+
+    assert named <= known, named - known
+
+
+def test_each_rule_in_the_help_exists() -> None:
+    """Examples in the help can be typed."""
+    known = {rule.id for path in engine.rule_files() for rule in read_file(path).rule}
+    for command in COMMANDS:
+        parser, _ = command_line.parser(command)
+        named = set(RULE.findall(parser.format_help()))
+        assert named <= known, (command, named - known)
+
+
+def options(command: str) -> set[str]:
+    """All options of a command, its subcommands' included."""
+
+    def of(parser: argparse.ArgumentParser) -> set[str]:
+        found = set(parser._option_string_actions)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found |= {option for choice in action.choices.values() for option in of(choice)}
+        return found
+
+    return of(command_line.parser(command)[0]) | {"--debug"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_command_and_option_exists(page: Path) -> None:
+    """Every line of a code block, and every command between backticks, that starts with sysperf."""
+    blocks = [line for _, block in BLOCK.findall(page.read_text()) for line in block.replace("\\\n", " ").splitlines()]
+    prose = re.findall(r"`((?:sudo )?sysperf [^`]+)`", BLOCK.sub("", page.read_text()))
+    for line in (*blocks, *prose):
+        for called in re.findall(r"(?:^|[\s/(=])sysperf(?: ([a-z]+))( [^#|&;)]*)?", line.partition("  #")[0]):
+            command, rest = called
+            if command not in COMMANDS:
+                assert f"`sysperf {command}`" in LATER_COMMANDS, line
+                continue
+            typed = set(OPTION.findall(rest.partition(" -- ")[0]))
+            assert typed <= options(command), (line, typed - options(command))
+
+
+LATER_COMMANDS = frozenset(("`sysperf verify`", "`sysperf tune`", "`sysperf bench`"))
+"""Those of which docs/dashboard.md says that they come later."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_files_of_the_source_exist(page: Path) -> None:
+    """Relative links, and paths that begin with a folder of this repository."""
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), link
+    for path in re.findall(r"(?<![\w./~$-])((?:docs|benchmarks|tests|rules|plugins|systemd)/[\w./-]*\w)", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    """The page's own block, and the agent's."""
+    for name in ("configuration.md", "agent.md"):
+        block = next(block for kind, block in BLOCK.findall((ROOT / "docs" / name).read_text()) if kind == "toml")
+        (tmp_path / name).write_text(block)
+        assert msgspec.to_builtins(read_config(tmp_path / name))
+
+
+def test_nobody_is_told_to_install_another_project() -> None:
+    """The name is taken on PyPI, by somebody else's program."""
+    told = [*PAGES, *(ROOT / "sysperf").glob("**/*.py"), *(ROOT / "plugins").glob("**/*.py"), *(ROOT / "systemd").glob("*")]
+    for path in told:
+        if path.is_file():
+            assert not re.search(r"pip3? install (?:-\S+ )*'?sysperf", path.read_text()), path
