@@ -513,6 +513,8 @@ class _Running(_Wrapper):
         self.looked = 0
         self.process = process
         self.areas = {name: area for name, area in snapshot.areas.items() if area.facts is not None}
+        if process.cgroup is not None:  # its limits, not those of whoever asks
+            self.areas["cgroup"] = Area(process.cgroup)
 
     def _allowed(self, cpu: Any) -> CpuSet | None:
         """What it was allowed before anything bound its threads."""

@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from sysperf import engine, wrapping
+from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import Process
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Rewrap
 from sysperf.model.snapshot import Area, Snapshot
 from tests.collect.programs import running
-from tests.conftest import captured, fixture_folder
+from tests.conftest import MakeMachine, captured, fixture_folder
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 COMPUTES = "import torch, time; torch.ones(4) + 1; print('ready', flush=True); time.sleep(120)"
@@ -48,6 +49,17 @@ def test_a_rank_on_two_sockets_gets_its_part() -> None:
     assert CpuSet.parse(cpus) == CpuSet.parse("32-63")
     assert "OMP_NUM_THREADS=16" in found.changes, "half of the physical cores: torchrun's 1 was nobody's choice"
     assert all(rule for rule in found.rules)
+
+
+def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine) -> None:
+    """Who asks may be outside of the group that stops it."""
+    host = machine({"/sys/devices/system/cpu/online": "0-7\n", "/proc/self/status": "Cpus_allowed_list:\t0-7\n"})
+    process = msgspec.structs.replace(PROCESS, allowed=CpuSet.parse("0-7"), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
+    found = Snapshot(taken_at="", areas=engine.snapshot(host, ("cpu", "numa", "cgroup")).areas)
+
+    decision = wrapping._Running(host, wrapping.rules(), process, ("python", "train.py"), found).decide()
+
+    assert decision.placement.budget == 1
 
 
 @pytest.mark.parametrize(

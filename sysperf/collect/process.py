@@ -19,7 +19,7 @@ import msgspec
 from sysperf.collect import knobs, ranks, software
 from sysperf.collect.cgroup import Cgroup, Groups
 from sysperf.collect.counts import whole
-from sysperf.collect.family import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, read_argv
+from sysperf.collect.family import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, in_time, read_argv
 from sysperf.collect.maps import MAPS, OPENMP, Library, holds_data
 from sysperf.collect.mounts import mount_of
 from sysperf.collect.threads import all_allowed, allowed_in, cpus_of, read_threads
@@ -128,6 +128,9 @@ class Process(Record, kw_only=True):
     ] = ""
     worker_cpus: Annotated[CpuSet | None, fact("CPUs that any worker may use", STATUS)] = None
     worker_threads: Annotated[int | None, fact("most threads in one worker", STAT)] = None
+    worker_busy_share: Annotated[
+        float | None, fact("share of their lives that the workers computed, all together", STAT, "/proc/uptime")
+    ] = None
     worker_rss_bytes: Annotated[int | None, fact("resident memory of the workers, pages they share counted once a worker", STATUS)] = None
     forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
     compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
@@ -149,6 +152,14 @@ class Process(Record, kw_only=True):
         fact("CPUs before OpenMP bound threads: those of all its threads, and of its parent when variables ask for binding", STATUS),
     ] = None
     cpu_s: Annotated[float, fact("CPU seconds used", STAT)] = 0.0
+    demand: Annotated[
+        float | None,
+        fact(
+            "share of its life in which its main thread ran or was ready to, or of its CPUs' time that it used: the larger one",
+            "/proc/[0-9]*/schedstat",
+            "/proc/uptime",
+        ),
+    ] = None
     minor_faults: Annotated[int, fact("page faults without I/O since its start", STAT)] = 0
     major_faults: Annotated[int, fact("page faults with I/O since its start", STAT)] = 0
     refault_share: Annotated[
@@ -186,7 +197,7 @@ def collect(host: Host) -> Processes:
     """Find the programs and describe each. Raises Missing when no process is listed."""
     found = find(host)
     machine = _Machine(host, found)
-    described = [one for family in found.families.values() if (one := _describe(machine, family)) is not None]
+    described = [one for family in in_time(host, found.families.values()) if (one := _describe(machine, family)) is not None]
     return Processes(
         processes=_with_leaders(described),
         scanned=found.scanned,
@@ -231,6 +242,9 @@ class _Subject:
         self.threads = read_threads(host, self.pid)
         self.root = software.root_of(host, self.pid)
         self.version = machine.software.version(self.mapped.torch, self.root)
+        uptime_s = machine.uptime_s
+        self.age_s = None if uptime_s is None else round(max(0.0, uptime_s - self.stat.start_ticks / TICKS_PER_S), 1)
+        self.allowed = cpus_of(host, self.status_path, self.status)
         self.workers = family.workers
         if self.is_older("2.5") and not self.workers:
             self.workers, family.forks = family.forks, []  # before 2.5 workers have no name of their own
@@ -259,14 +273,14 @@ def _describe(machine: _Machine, family: Family) -> Process | None:
 
 
 def _identity(subject: _Subject) -> dict[str, Any]:
-    stat, argv, uptime_s = subject.stat, subject.family.argv, subject.machine.uptime_s
+    stat, argv = subject.stat, subject.family.argv
     return {
         "pid": stat.pid,
         "ppid": stat.ppid,
         "name": neutral(stat.comm, 40),
         "user": whole(subject.status.get("Uid", "").partition("\t")[0]),
         "command": None if argv is None else neutral(_command(argv), MOST_COMMAND),
-        "age_s": None if uptime_s is None else round(max(0.0, uptime_s - stat.start_ticks / TICKS_PER_S), 1),
+        "age_s": subject.age_s,
     }
 
 
@@ -326,10 +340,19 @@ def _helpers(subject: _Subject) -> dict[str, Any]:
         "worker_start": _start_method(subject.host, family, workers),
         "worker_cpus": CpuSet.union(masks) if masks or not workers else None,
         "worker_threads": max((stat.threads for stat in workers), default=0),
+        "worker_busy_share": _busy_share(workers, subject.machine.uptime_s),
         "worker_rss_bytes": sum(sizes) if sizes or not workers else None,
         "forks": len(family.forks),
-        "compile_workers": len(family.compilers),
+        "compile_workers": len(family.compilers) - len({stat.ppid for stat in family.compilers} & {stat.pid for stat in family.compilers}),
     }
+
+
+def _busy_share(workers: list[Stat], uptime_s: float | None) -> float | None:
+    """The CPU time of the workers by their age; what was started just now says nothing yet."""
+    if not workers:
+        return 0.0
+    lived_s = 0.0 if uptime_s is None else sum(max(0.0, uptime_s - stat.start_ticks / TICKS_PER_S) for stat in workers)
+    return None if lived_s < 1.0 else round(min(1.0, sum(stat.cpu_ticks for stat in workers) / TICKS_PER_S / lived_s), 3)
 
 
 def _worker_status(host: Host, pid: int) -> dict[str, str]:
@@ -354,8 +377,7 @@ def _threads(subject: _Subject) -> dict[str, Any]:
 
 
 def _cpus(subject: _Subject) -> dict[str, Any]:
-    now = cpus_of(subject.host, subject.status_path, subject.status)
-    return {"allowed": now, "allowed_at_start": _allowed_at_start(subject, now)}
+    return {"allowed": subject.allowed, "allowed_at_start": _allowed_at_start(subject, subject.allowed)}
 
 
 def _allowed_at_start(subject: _Subject, now: CpuSet | None) -> CpuSet | None:
@@ -372,6 +394,7 @@ def _usage(subject: _Subject) -> dict[str, Any]:
     schedstat = (subject.host.word(f"/proc/{subject.pid}/schedstat") or "").split()
     return {
         "cpu_s": stat.cpu_ticks / TICKS_PER_S,
+        "demand": _demand(subject, _nanoseconds(schedstat, 0), _nanoseconds(schedstat, 1)),
         "minor_faults": stat.minor_faults,
         "major_faults": stat.major_faults,
         "refault_share": _refault_share(stat, _bytes(subject.status, "VmHWM")),
@@ -381,6 +404,14 @@ def _usage(subject: _Subject) -> dict[str, Any]:
         "main_wait_s": _nanoseconds(schedstat, 1),
         "cgroup": subject.machine.groups.of(subject.pid),
     }
+
+
+def _demand(subject: _Subject, main_run_s: float | None, main_wait_s: float | None) -> float | None:
+    """How much it wanted CPUs since it started: 0 for a server without work, 1 for a loop that computes, also if it gets no CPU."""
+    if not subject.age_s or not subject.allowed or main_run_s is None or main_wait_s is None:
+        return None
+    used = subject.stat.cpu_ticks / TICKS_PER_S / len(subject.allowed)
+    return round(min(1.0, max(main_run_s + main_wait_s, used) / subject.age_s), 3)
 
 
 def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:

@@ -25,11 +25,20 @@ def maps(*paths: str) -> str:
 
 
 def stat(
-    pid: int, comm: str = "python", *, ppid: int = 1, ticks: int = 1000, faults: int = 0, threads: int = 1, start: int = 0, nice: int = 0
+    pid: int,
+    comm: str = "python",
+    *,
+    ppid: int = 1,
+    ticks: int = 1000,
+    faults: int = 0,
+    threads: int = 1,
+    start: int = 0,
+    nice: int = 0,
+    stack: int = 0,
 ) -> str:
     """The line of /proc/[pid]/stat."""
     head = f"{pid} ({comm}) S {ppid} {pid} {pid} 0 -1 4194304 {faults} 0 7 0 {ticks} 0 0 0 20 {nice} {threads} 0 {start or pid * 100} 0 0"
-    return head + " 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n"
+    return head + f" 18446744073709551615 0 0 {stack} 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n"
 
 
 def status(allowed: str = "0-3", *, hwm_kb: int = 400_000, rss_kb: int = 300_000) -> str:
@@ -49,12 +58,13 @@ def process(
     pages: int = HUGE,
     ticks: int = 1000,
     faults: int = 0,
+    stack: int = 0,
 ) -> Files:
     """The files of one process. `threads` are the names of those beside the main one."""
     folder = f"/proc/{pid}"
     files: Files = {
         f"{folder}/statm": f"{pages} 300 200 1 0 400 0\n",
-        f"{folder}/stat": stat(pid, comm, ppid=ppid, ticks=ticks, faults=faults, threads=1 + len(threads)),
+        f"{folder}/stat": stat(pid, comm, ppid=ppid, ticks=ticks, faults=faults, threads=1 + len(threads), stack=stack),
         f"{folder}/status": status(allowed),
         f"{folder}/cmdline": argv.replace(" ", "\0") + "\0",
         f"{folder}/environ": env.replace(" ", "\0") + "\0",

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf import engine
+from sysperf.collect import knobs
 from sysperf.collect.family import Stat
 from sysperf.collect.maps import Mapped, torch_mapped
 from sysperf.collect.process import Process, Processes, collect, numa_pages
@@ -184,6 +186,44 @@ def test_forked_pools_are_folded_but_forked_ranks_are_not(machine: MakeMachine) 
     assert (main.forks, computing.pid, computing.gloo_group) == (2, 83, True)
 
 
+def test_a_child_that_was_started_anew_is_a_program_of_its_own(machine: MakeMachine) -> None:
+    """Lightning starts its ranks with its own command line; a fork has its parent's stack, what was executed has another."""
+    forked, executed = process(81, ppid=70, stack=1000), process(82, ppid=70, stack=2000)
+
+    main, other = collect(machine(files(process(70, stack=1000), forked, executed))).processes
+
+    assert (main.forks, other.pid, other.job) == (1, 82, 70)
+
+
+def test_who_may_not_see_stacks_takes_equal_command_lines_for_forks(machine: MakeMachine) -> None:
+    """The kernel answers 0 to those who may not trace the process."""
+    assert only(collect(machine(files(process(70, stack=1000), process(81, ppid=70))))).forks == 1
+
+
+COPIES = """
+import os, subprocess, sys, time
+copy = subprocess.Popen([sys.executable, "-c", "import time; print('', flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+copy.stdout.readline()
+forked = os.fork()
+if forked:
+    print("ready", flush=True)
+    try: time.sleep(60)
+    finally: os.kill(forked, 9), copy.kill()
+time.sleep(9)
+"""
+
+
+def test_the_kernel_tells_a_fork_from_what_was_executed() -> None:
+    """A fork has its parent's address space; a started copy has a new one, at addresses of its own."""
+    with running(PYTHON, COPIES) as pid:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        own, copy, forked = (Stat(Path(f"/proc/{one}/stat").read_text()) for one in (pid, *children))
+        for child in children:
+            os.kill(int(child), 9)
+
+    assert own.stack == forked.stack != copy.stack
+
+
 def test_workers_of_torch_before_2_5_have_no_name(machine: MakeMachine) -> None:
     """There the forked copies are taken for the loader's workers."""
     old: Files = {f"{SITE}/torch/version.py": "__version__ = '2.4.1'\n"}
@@ -193,11 +233,13 @@ def test_workers_of_torch_before_2_5_have_no_name(machine: MakeMachine) -> None:
 
 
 def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
-    """torch.compile starts a pool whose command line names it, and the pool forks."""
+    """torch.compile starts a pool whose command line names it, and the pool forks its workers when they are needed."""
     pool = f"python {SITE}/torch/_inductor/compile_worker/__main__.py --workers=2"
-    one = only(collect(machine(files(process(70), process(80, ppid=70, argv=pool), process(81, ppid=80, argv=pool)))))
+    head, workers = process(80, ppid=70, argv=pool), [process(pid, ppid=80, argv=pool) for pid in (81, 82)]
+    one, waiting = (only(collect(machine(files(process(70), head, *made)))) for made in (workers, []))
 
     assert (one.compile_workers, one.workers, one.forks) == (2, 0, 0)
+    assert waiting.compile_workers == 1
 
 
 # ---------------------------------------------------------------------- affinity, threads, time
@@ -254,6 +296,36 @@ def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> 
     one = only(collect(machine(files(process(70), {"/proc/70/schedstat": "8000000000 2000000000 99\n"}))))
 
     assert (one.main_run_s, one.main_wait_s) == (8.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("schedstat", "ticks", "demand"),
+    [
+        ("8000000000 2000000000 99", 1000, 0.011),  # a server: 10 of 930.5 s
+        ("460000000000 470000000000 99", 46_000, 1.0),  # ran for half of its life, and was ready for the other half
+        ("1000000000 0 99", 186_100, 0.5),  # other threads used half of its four CPUs
+        ("", 1000, None),
+    ],
+)
+def test_demand_is_what_a_program_wanted_of_its_cpus(machine: MakeMachine, schedstat: str, ticks: int, demand: float | None) -> None:
+    """Waiting for a CPU is wanting one, too."""
+    one = only(collect(machine(files(process(70, ticks=ticks), {"/proc/70/schedstat": schedstat}))))
+
+    assert one.demand == demand
+
+
+def test_workers_are_as_busy_as_their_cpu_time_in_their_lives(machine: MakeMachine) -> None:
+    """Two workers of 920 s each, one of which computed in half of them; those of a second ago say nothing yet."""
+
+    def loader(*workers: Files) -> Files:
+        return files(process(70), *workers)
+
+    lazy, busy = (process(pid, "pt_data_worker", ppid=70, ticks=ticks) for pid, ticks in ((80, 0), (81, 46_000)))
+    fresh: Files = {**process(82, "pt_data_worker", ppid=70), "/proc/82/stat": stat(82, "pt_data_worker", ppid=70, start=100_000)}
+
+    assert only(collect(machine(loader(lazy, busy)))).worker_busy_share == pytest.approx(0.25, abs=0.001)
+    assert only(collect(machine(loader(fresh)))).worker_busy_share is None
+    assert only(collect(machine(loader()))).worker_busy_share == 0.0
 
 
 # ---------------------------------------------------------------------- software
@@ -529,6 +601,42 @@ def test_variables_that_nothing_reads_are_found_by_deep_only(tmp_path: Path) -> 
 
     assert (deep.variables_searched, deep.unread_variables) == (True, ("NCCL_P2P_DISABEL",))
     assert (plain.variables_searched, plain.unread_variables) == (False, None)
+
+
+def test_a_pipe_among_the_modules_of_a_program_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """`--deep` looks through folders of users: what is no plain file there is an unknown with its reason."""
+    library = torch_library(tmp_path)
+    os.mkfifo(library.parent.parent / "a.py")
+    with running(PYTHON, FAKE, env={"LIBRARY": str(library), "NCCL_P2P_DISABEL": "1"}) as pid:
+        host = Host("/", deep=True)
+        one = next(one for one in collect(host).processes if one.pid == pid)
+
+    assert (one.variables_searched, one.unread_variables) == (True, None)
+    assert "not a plain file" in {source.error for source in host.sources}
+
+
+def test_looking_at_processes_has_an_end(machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes all of his slow to read does not stop an audit: it says that it left the youngest out."""
+    clock = iter(range(0, 1_000, 9))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    host = machine(files(process(70), process(71), process(72)))
+
+    assert [one.pid for one in collect(host).processes] == [70, 71]
+    assert ("/proc", "looking at the processes took 20 s: the youngest are not shown") in [(one.path, one.error) for one in host.sources]
+
+
+def test_looking_for_variables_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also among empty files and in too many folders."""
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "lib").mkdir()
+    assert knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), [])) == set()
+    monkeypatch.setattr(knobs, "MAX_FOLDERS", 1)
+    with pytest.raises(OSError, match="folders"):
+        knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), []))
+    monkeypatch.setattr(knobs, "MAX_FOLDERS", 9)
+    monkeypatch.setattr(knobs, "MAX_S", -1.0)
+    with pytest.raises(OSError, match="30 s"):
+        knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), []))
 
 
 # ---------------------------------------------------------------------- real PyTorch
