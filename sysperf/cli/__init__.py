@@ -68,20 +68,20 @@ def entry() -> None:
     Tearing the interpreter down would cost another 5 ms, and wait for a thread that hangs in a GPU driver.
     """
     code = main()
-    with contextlib.suppress(OSError, AttributeError):  # its disk is full, or it was closed
+    with contextlib.suppress(OSError):  # its disk is full
         sys.stderr.flush()
     os._exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_what_is_closed()
     gc.disable()  # one run, one report: collecting garbage on the way costs milliseconds and frees nothing
     arguments = sys.argv[1:] if argv is None else argv
     debug, arguments = _without_debug(arguments)
     try:
         code = _run(arguments)
-        if sys.stdout:  # None where it was closed
-            sys.stdout.flush()
+        sys.stdout.flush()
     except SysperfError as error:
         return _fail(str(error), error.hint, error.code)
     except KeyboardInterrupt:
@@ -96,6 +96,13 @@ def main(argv: list[str] | None = None) -> int:
             raise
         return _fail(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report what it prints", Exit.USAGE)
     return code
+
+
+def _open_what_is_closed() -> None:
+    """What is said to a stream that was closed (`>&-`) goes nowhere. A program that we become finds it closed, as it was."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as we run
 
 
 def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
@@ -133,7 +140,7 @@ def _run(arguments: list[str]) -> int:
 
 def _without_command() -> str:
     """What bare `sysperf` does: the dashboard where somebody sits at a terminal, the help elsewhere."""
-    terminal = all(one is not None and one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
+    terminal = all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
     return "tui" if terminal and os.environ.get("TERM", "dumb") != "dumb" else "--help"
 
 

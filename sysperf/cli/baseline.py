@@ -19,6 +19,7 @@ from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import BASELINE, read_baseline, read_config
 from sysperf.evaluate.waivers import shrink
+from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
 from sysperf.model.record import to_json
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     result = engine.audit(command_line.host(args), rules(args, config), engine.Terms(config.waive))
     baseline, fresh = shrink(earlier, result.outcomes, engine.now())
     try:
-        command_line.replace(args.file, to_json(baseline, indent=2) + b"\n")
+        files.replace(args.file, to_json(baseline, indent=2) + b"\n")
     except OSError as error:
         raise ConfigError(f"{args.file}: {error.strerror or error}", "choose a file that can be written with --file") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0

@@ -173,8 +173,8 @@ def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def say(text: str) -> None:
-    """One line on stderr. Where that is closed, or its disk full, nobody hears it, and the program starts all the same."""
-    with contextlib.suppress(OSError, AttributeError):
+    """One line on stderr. Where its disk is full, nobody hears it, and the program starts all the same."""
+    with contextlib.suppress(OSError):
         sys.stderr.write(f"sysperf wrap: {text}\n")
         sys.stderr.flush()
 

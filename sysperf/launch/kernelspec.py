@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sysperf.host import files
 from sysperf.model.errors import UsageError
 from sysperf.model.pattern import lazy
 
@@ -93,13 +94,9 @@ def install(name: str, spec: Mapping[str, Any], folder: str) -> str:
     path = f"{folder}/{name}/kernel.json"
     if os.path.exists(path) and not _read(path).get("metadata", {}).get(MARK):
         raise UsageError(f"{path} is another kernel", "choose another name")
-    temporary = f"{path}.{os.urandom(8).hex()}"
     try:
         os.makedirs(f"{folder}/{name}", exist_ok=True)
-        with open(temporary, "x", encoding="utf-8") as file:  # never through a link
-            json.dump(spec, file, indent=1)
-            file.write("\n")
-        os.replace(temporary, path)
+        files.replace(path, f"{json.dumps(spec, indent=1)}\n".encode())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "name a folder that can be written with --prefix") from None
     return path

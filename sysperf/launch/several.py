@@ -7,7 +7,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Sequence
 
@@ -144,8 +143,9 @@ class _Group:
             os.setpgid(0, 0)  # so that its own children can be ended with it
             for (_, theirs), ours in zip(pipes, (1, 2), strict=True):
                 os.dup2(theirs, ours)
-            if instance.number > 0 or not sys.stdin or os.isatty(0):
+            if instance.number > 0 or os.isatty(0) or not os.get_inheritable(0):
                 # One reader is enough; none from a terminal, which stops whoever reads in the background, and Ctrl-C is for all.
+                # What is not inherited stands in for a stdin that was closed.
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for problem in start.apply(instance.plan):
                 os.write(2, f"sysperf wrap: {problem}\n".encode())

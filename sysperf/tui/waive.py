@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
+from sysperf.host import files
 from sysperf.model.errors import ConfigError
 from sysperf.model.outcome import Outcome
 
@@ -28,10 +28,7 @@ def write(outcome: Outcome, reason: str, path: Path = FILE) -> str:
         before = path.read_text() if path.exists() else ""
         after = before + ("" if before.endswith("\n") or not before else "\n") + ("\n" if before else "") + entry(outcome, reason)
         tomli.loads(after)
-        temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
-        with temporary.open("x") as file:  # never through a link
-            file.write(after)
-        temporary.replace(path)
+        files.replace(str(path), after.encode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", "write the waiver by hand: docs/configuration.md") from None
     except (tomli.TOMLDecodeError, UnicodeError) as error:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sysperf import __version__
-from sysperf.cli import COMMANDS, command_line, tui
+from sysperf.cli import COMMANDS, tui
+from sysperf.host import files
 from sysperf.model.knob import KNOBS
 
 HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo")
@@ -275,7 +276,7 @@ def test_output_keeps_what_is_private_private(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "replace", noted)
     for _ in range(2):
         (tmp_path / "file").touch(mode=0o600)
-        command_line.replace(str(tmp_path / "file"), b"new")
+        files.replace(str(tmp_path / "file"), b"new")
 
     assert (tmp_path / "file").read_bytes() == b"new"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
@@ -367,6 +368,17 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["", "tui", "facts cpu", "audit --fail-on never", "apply", "--help", "nosuch"])
+def test_a_closed_stream_is_no_fault_of_ours(words: str, closed: str) -> None:
+    """What is said there goes nowhere; the rest is as ever."""
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m sysperf {words} {closed}"], capture_output=True, text=True, check=False)
+
+    assert "internal error" not in done.stderr
+    codes = {"tui": {2}, "nosuch": {2}, "apply": {0, 2, 3}}  # what there is to apply is this machine's own
+    assert done.returncode in codes.get(words, {0})
 
 
 def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:

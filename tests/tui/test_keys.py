@@ -472,6 +472,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
     """w asks for a reason, writes the waiver behind what is there, and the finding is gone from the list."""
     file = tmp_path / ".sysperf.toml"
     file.write_text('fail_on = "error"')
+    file.chmod(0o640)
     report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
     doors = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
 
@@ -490,6 +491,8 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
 
     drive(started(report, "findings", doors), do)
     assert tomli.loads(file.read_text()) == {"fail_on": "error", "waive": [{"rule": "mem.swappiness-high", "reason": 'it is "shared"\\'}]}
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
 
 
 # ---------------------------------------------------------------------- other screens
