@@ -293,12 +293,9 @@ class _Placer:
             # Those ranks divide all CPUs: a rank that took its own node's would be on theirs.
             self.notes.append("another rank's GPU is beside no known node, or none of whose CPUs may be used: ranks divide all CPUs evenly")
             return None
-        nodes = [self._node_of(gpus[0]) for gpus in places]
-        mine = nodes[rank]
-        if mine is None:
-            return None
-        sharing = [index for index, node in enumerate(nodes) if node and node.id == mine.id]
-        return mine, sharing.index(rank), len(sharing)
+        nodes = [node for gpus in places if (node := self._node_of(gpus[0]))]
+        sharing = [index for index, node in enumerate(nodes) if node.id == nodes[rank].id]
+        return nodes[rank], sharing.index(rank), len(sharing)
 
     def _spread(self) -> Placement:
         """Ranks without GPUs: whole nodes, or even parts of one, where that comes out even; else even parts of all cores.
