@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 SAMPLES = 2
 """Rates need two; an agent has them."""
+NO_AGENT = "`sysperf agent` starts one; without --connect this machine is sampled here"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
     """What a source tells until there are facts and rates. Raises UsageError when it tells nothing."""
     from sysperf.tui.now import Now  # noqa: PLC0415 - with the dashboard's other parts
+    from sysperf.tui.source import Problem  # noqa: PLC0415
 
     news: queue.SimpleQueue[News] = queue.SimpleQueue()
     now, samples, end = Now(), 0, time.monotonic() + wait_s
@@ -61,8 +63,8 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
         except queue.Empty:
             raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
         samples += now.take(one) and (now.report is not None or needed == 1)
-        if now.problem and now.report is None:
-            raise UsageError(now.problem)
+        if isinstance(one, Problem) and one.text and now.report is None:
+            raise UsageError(one.text, NO_AGENT if one.again else "")
     return now
 
 

@@ -69,7 +69,7 @@ class Now:
         elif isinstance(news, Changed):
             self.changes = tuple(news.changes)
         elif isinstance(news, Problem):
-            self.problem = news.text
+            self.problem = f"{news.text}; trying again" if news.again else news.text
         return isinstance(news, Meters)
 
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:

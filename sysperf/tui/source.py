@@ -51,6 +51,8 @@ class Problem(NamedTuple):
     """The source cannot say anything right now, and why; an empty text: it can again."""
 
     text: str
+    again: bool = False
+    """Whether it goes on asking: who can wait is told so."""
 
 
 News = Facts | Meters | Load | Past | Changed | Problem

@@ -65,10 +65,10 @@ def test_an_agent_that_ends_is_missed_and_found_again(tmp_path: Path) -> None:
         source = Agent(running.path)
         source.start(ear)
         assert eventually(lambda: ear.now.report is not None)
-    assert eventually(lambda: "trying again" in ear.now.problem)
+    assert eventually(lambda: "trying again" in ear.now.problem, 30)  # a question asked just then is given up after 10 s
     assert ear.now.findings()
     with serving(tmp_path):
-        assert eventually(lambda: not ear.now.problem)
+        assert eventually(lambda: not ear.now.problem, 30)
         source.close()
 
 

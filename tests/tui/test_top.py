@@ -52,6 +52,16 @@ def test_once_as_json_asks_the_agent(tmp_path: Path) -> None:
     assert [one["rule"] for one in data["findings"]] == ["numa.balancing-on"]
 
 
+def test_no_agent_is_said_with_what_to_do(tmp_path: Path) -> None:
+    """Once is once: nobody tries again."""
+    done = run("top", "--once", "--connect", str(tmp_path / "none"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no agent answers" in done.stderr
+    assert "trying again" not in done.stderr
+    assert "`sysperf agent` starts one" in done.stderr
+
+
 def test_a_source_that_says_nothing_is_an_error() -> None:
     """Not an empty report, and not a wait without end."""
     with pytest.raises(UsageError, match="nothing came"):

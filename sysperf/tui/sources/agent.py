@@ -93,7 +93,8 @@ class Agent:
                 tell(Problem(""))
                 self._events(tell)
             except SysperfError as error:
-                tell(Problem(self._ended() or _told(error)))
+                ended = self._ended()
+                tell(Problem(ended) if ended else _problem(error))
             except (KeyError, TypeError, ValueError, AttributeError):
                 tell(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
             self._stop.wait(AGAIN_S)
@@ -133,7 +134,7 @@ class Agent:
         tell(Past({name: [float(point[1]) for point in points] for name, points in raw.items() if points}))
 
 
-def _told(error: SysperfError) -> str:
+def _problem(error: SysperfError) -> Problem:
     if isinstance(error, NoAgent):
-        return f"{error}; trying again"
-    return f"{error}" + (f". {error.hint}" if error.hint else "")
+        return Problem(str(error), again=True)
+    return Problem(f"{error}" + (f". {error.hint}" if error.hint else ""))
