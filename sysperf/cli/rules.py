@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     ruleset = engine.rules(args.rules)
+    if args.seed and not any(args.seed in rule.seeds for rule in ruleset.rules):
+        raise UsageError(f"--seed {args.seed}: no rule covers such a statement", "docs/seeds.md lists the statements: S0.1, S0.7c, …")
     select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
     if select or ignore:
         ruleset.select(select, ignore)

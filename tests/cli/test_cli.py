@@ -67,6 +67,7 @@ def test_each_command_explains_itself(command: str) -> None:
         (["audit", "--from", "/nonexistent"], "No such file"),
         (["audit", "--rules", "/nonexistent.toml"], "No such file"),
         (["audit", "--select", "nothing.such"], "no rule matches"),
+        (["rules", "list", "--seed", "S9"], "docs/seeds.md lists"),
         (["audit", "--config", "/nonexistent.toml"], "No such file"),
         (["audit", "--baseline", "/nonexistent.json"], "sysperf baseline"),
         (["audit", "--from", "x", "--root", "/tmp"], "both name a machine"),
