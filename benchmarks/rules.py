@@ -18,7 +18,7 @@ import time
 
 import msgspec
 
-from sysperf import engine
+from sysperf.engine import audit as engine
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Compiled, Ruleset, read_file

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf import engine
 from sysperf.cli import COMMANDS, command_line
 from sysperf.cli.config import read_config
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import read_file
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf import engine, wrapping
 from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import Process
+from sysperf.engine import audit as engine
+from sysperf.engine import wrap as wrapping
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Rewrap

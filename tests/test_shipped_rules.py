@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf import engine
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import Ruleset, read_file
 from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host

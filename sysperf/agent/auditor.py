@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from sysperf import engine
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.scan import Change, Scanner
 from sysperf.collect import AREAS, collect
+from sysperf.engine import audit as engine
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names, subject_name
 from sysperf.evaluate.ruleset import Ruleset

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from sysperf.changing import Changer, check, request, user
+from sysperf.engine.change import Changer, check, request, user
 from sysperf.fix import journal, process, remote, transaction
 from sysperf.fix.remote import Answer, Holding
 from sysperf.host import Host

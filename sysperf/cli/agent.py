@@ -106,7 +106,7 @@ def _fixer() -> Fixer | None:
 
 def _wishes(outcome: Outcome) -> tuple[Setting, ...]:
     """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
-    from sysperf import changing  # noqa: PLC0415 - as above
+    from sysperf.engine import change as changing  # noqa: PLC0415 - as above
 
     return changing.wishes([outcome], [outcome.rule]).settings
 
@@ -169,10 +169,10 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 def _setup(args: argparse.Namespace) -> Setup:
     """Rules and configuration as they are now. Raises SysperfError."""
-    from sysperf import engine  # noqa: PLC0415 - as above
     from sysperf.agent.auditor import Terms  # noqa: PLC0415
     from sysperf.agent.loop import Setup  # noqa: PLC0415
     from sysperf.cli.config import read_config  # noqa: PLC0415
+    from sysperf.engine import audit as engine  # noqa: PLC0415 - as above
 
     config = read_config(args.config)
     ruleset = engine.rules([*config.rules, *args.rules])

@@ -26,11 +26,12 @@ import signal
 import sys
 from typing import Any
 
-from sysperf import changing, engine
-from sysperf.changing import Changer, Wishes
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import read_config
+from sysperf.engine import audit as engine
+from sysperf.engine import change as changing
+from sysperf.engine.change import Changer, Wishes
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import transaction
 from sysperf.host import Host

@@ -22,9 +22,10 @@ import argparse
 
 import msgspec
 
-from sysperf import engine, report
+from sysperf import report
 from sysperf.cli import command_line
 from sysperf.cli.config import Config, read_baseline, read_config
+from sysperf.engine import audit as engine
 from sysperf.evaluate.judge import at_least
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
@@ -80,7 +81,7 @@ def with_rewraps(host: Host, result: Report) -> Report:
     """The report with how running programs would have been started by wrap."""
     if not getattr(result.snapshot.areas["process"].facts, "processes", None):
         return result
-    from sysperf import wrapping  # noqa: PLC0415 - only machines with a running program pay
+    from sysperf.engine import wrap as wrapping  # noqa: PLC0415 - only machines with a running program pay
 
     problems: list[str] = []
     found = wrapping.rewraps(host, result.snapshot, lambda: wrapping.rules(problems=problems))

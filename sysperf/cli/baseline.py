@@ -14,10 +14,10 @@ import argparse
 import os
 import sys
 
-from sysperf import engine
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
 from sysperf.cli.config import BASELINE, read_baseline, read_config
+from sysperf.engine import audit as engine
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit

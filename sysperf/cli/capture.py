@@ -16,8 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sysperf import engine
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Exit
 from sysperf.model.text import size

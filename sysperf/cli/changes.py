@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf import changing
-from sysperf.changing import Changer
 from sysperf.cli import command_line
+from sysperf.engine import change as changing
+from sysperf.engine.change import Changer
 from sysperf.fix import journal
 from sysperf.fix.transaction import Standing
 from sysperf.model.change import Transaction

@@ -18,8 +18,9 @@ from typing import Any
 
 import shtab
 
-from sysperf import collect, engine
+from sysperf import collect
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.model.errors import Exit
 from sysperf.model.knob import KNOBS
 

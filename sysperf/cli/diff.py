@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf import engine
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.snapshot import Snapshot

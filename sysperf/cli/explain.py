@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf import engine
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.model.errors import Exit
 from sysperf.report import explain
 

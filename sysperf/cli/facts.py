@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf import collect, engine
+from sysperf import collect
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import Exit, UsageError
 from sysperf.report import as_json, describe, facts

@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sysperf.changing import Changer
 from sysperf.cli import apply, command_line
+from sysperf.engine.change import Changer
 from sysperf.model.errors import Exit
 from sysperf.report.terminal import wrap
 

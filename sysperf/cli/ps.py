@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf import engine
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules, with_rewraps
 from sysperf.cli.config import read_config
+from sysperf.engine import audit as engine
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, processes
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from sysperf import engine
 from sysperf.cli import command_line
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError

@@ -186,9 +186,9 @@ def _answering() -> str:
 
 def terms(args: argparse.Namespace) -> Terms:
     """Rules and waivers as they are now. Raises SysperfError."""
-    from sysperf import engine  # noqa: PLC0415 - in the thread that judges
     from sysperf.agent.auditor import Terms  # noqa: PLC0415
     from sysperf.cli.config import read_config  # noqa: PLC0415
+    from sysperf.engine import audit as engine  # noqa: PLC0415 - in the thread that judges
 
     config = read_config(args.config)
     ruleset = engine.rules([*config.rules, *args.rules])
@@ -205,7 +205,7 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
 
     if not found.local:
         return Doors(found, lambda name: _rule(args, name))
-    from sysperf.changing import Changer  # noqa: PLC0415
+    from sysperf.engine.change import Changer  # noqa: PLC0415
     from sysperf.fix.journal import ROOT_FOLDER, default_folder  # noqa: PLC0415
     from sysperf.verify import trials  # noqa: PLC0415
 
@@ -229,7 +229,8 @@ def _rule(args: argparse.Namespace, name: str) -> Rule:
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
-    from sysperf import engine, wrapping  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import audit as engine  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import wrap as wrapping  # noqa: PLC0415 - when a process is opened
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host()

@@ -20,8 +20,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from sysperf.changing import Changer
 from sysperf.cli import command_line
+from sysperf.engine.change import Changer
 from sysperf.fix.journal import ROOT_FOLDER
 from sysperf.model.change import Undone
 from sysperf.model.errors import Exit, SysperfError, UsageError

@@ -33,8 +33,8 @@ from sysperf.model.errors import Exit, SysperfError, UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from sysperf.engine.wrap import Decision, Request
     from sysperf.model.cpuset import CpuSet
-    from sysperf.wrapping import Decision, Request
 
 MOST_INSTANCES = 1024
 _DEFAULTS: dict[str, Any] = {
@@ -149,7 +149,7 @@ def start(args: Any, request: Request) -> int:
 def decide(args: Any, request: Request, env: Mapping[str, str], said: list[str], *, rank: int | None = None) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `said`."""
 
-    from sysperf import wrapping  # noqa: PLC0415
+    from sysperf.engine import wrap as wrapping  # noqa: PLC0415
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host(args.root)
@@ -197,8 +197,8 @@ def missing(program: str, env: Mapping[str, str]) -> int:
 
 def _request(args: Any) -> Request:
     """The options as a request. Raises UsageError."""
+    from sysperf.engine.wrap import Request  # noqa: PLC0415
     from sysperf.launch import profile  # noqa: PLC0415 - as above
-    from sysperf.wrapping import Request  # noqa: PLC0415
 
     if args.nproc is not None and not 1 <= args.nproc <= MOST_INSTANCES:
         raise UsageError(f"--nproc {args.nproc}: between 1 and {MOST_INSTANCES}")

@@ -14,7 +14,7 @@ from sysperf.model.errors import Exit
 from sysperf.model.record import plain, to_json
 
 if TYPE_CHECKING:
-    from sysperf.wrapping import Decision, Request
+    from sysperf.engine.wrap import Decision, Request
 
 
 def run(args: Any, request: Request) -> int:

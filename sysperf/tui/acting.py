@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf import changing
-from sysperf.changing import Changer
+from sysperf.engine import change as changing
+from sysperf.engine.change import Changer
 from sysperf.fix import journal
 from sysperf.fix.transaction import Standing
 from sysperf.model.change import Plan, Transaction, Undone

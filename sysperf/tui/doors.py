@@ -14,7 +14,7 @@ from sysperf.tui.source import Source
 from sysperf.verify.trials import Trials
 
 if TYPE_CHECKING:
-    from sysperf.changing import Changer
+    from sysperf.engine.change import Changer
 
 
 ELSEWHERE = "This is another machine: copy the command with y and run it there."

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from sysperf import engine
 from sysperf.agent import loop, notify
 from sysperf.agent.auditor import Auditor, Terms, looks_at
 from sysperf.agent.board import Held
@@ -28,6 +27,7 @@ from sysperf.agent.scan import Scanner
 from sysperf.agent.settings import Mode, Settings
 from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.fix.journal import Closed, Intended, Journal, Told
 from sysperf.host import Host

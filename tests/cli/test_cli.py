@@ -160,7 +160,7 @@ def test_the_audit_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
 
-    assert "sysperf.engine" in loaded
+    assert "sysperf.engine.audit" in loaded
     heavy = HEAVY if not Path("/proc/driver/nvidia").exists() else tuple(set(HEAVY) - {"pynvml"})
     assert loaded.isdisjoint(heavy)
 
@@ -170,7 +170,7 @@ def test_version_and_help_import_almost_nothing() -> None:
     for option in ("--version", "--help"):
         code = f"import sys; from sysperf.cli import main; main(['{option}']); sys.stderr.write(' '.join(sys.modules))"
         loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split())
-        assert loaded.isdisjoint({"argparse", "msgspec", "sysperf.engine", "sysperf.host"})
+        assert loaded.isdisjoint({"argparse", "msgspec", "sysperf.engine.audit", "sysperf.host"})
 
 
 def test_audit_of_this_machine_ends_with_an_answer() -> None:
@@ -385,7 +385,7 @@ def test_a_closed_stream_is_no_fault_of_ours(words: str, closed: str) -> None:
 def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C ends a capture with 130 and without a half-written file."""
     code = (
-        "import signal, sys, time, sysperf.engine as engine; from sysperf.cli import main;"
+        "import signal, sys, time, sysperf.engine.audit as engine; from sysperf.cli import main;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs are started with it ignored
         "engine.snapshot = lambda *a: (print('reading', flush=True), time.sleep(30)); sys.exit(main(sys.argv[1:]))"
     )
@@ -403,7 +403,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_internal_errors_are_one_line_unless_debugged() -> None:
     """A bug in sysperf shows a line and a hint; --debug shows the traceback."""
-    code = "import sys, sysperf.engine as e; e.now = None; from sysperf.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys, sysperf.engine.audit as e; e.now = None; from sysperf.cli import main; sys.exit(main(sys.argv[1:]))"
 
     plain = subprocess.run([sys.executable, "-c", code, "facts", "cpu"], capture_output=True, text=True, check=False)
     debug = subprocess.run([sys.executable, "-c", code, "facts", "cpu", "--debug"], capture_output=True, text=True, check=False)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf import engine
 from sysperf.collect import knobs
 from sysperf.collect.family import Stat
 from sysperf.collect.maps import Mapped, torch_mapped
 from sysperf.collect.process import Process, Processes, collect, numa_pages
+from sysperf.engine import audit as engine
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf import engine
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override

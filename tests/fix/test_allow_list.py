@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.changing import setting
+from sysperf.engine.change import setting
 from sysperf.fix import plan, targets, transaction
 from sysperf.host import CAPTURED, Host
 from sysperf.model.change import Change, Plan, Setting

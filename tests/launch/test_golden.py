@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf import wrapping
+from sysperf.engine import wrap as wrapping
 from sysperf.launch.shown import command_line
 from sysperf.model.cpuset import CpuSet
 from tests.collect.machines import every_machine

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sysperf import changing
 from sysperf.cli import apply, audit, changes, main, undo
+from sysperf.engine import change as changing
 from sysperf.fix import plan, process, targets, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.targets import Target

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf import engine
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import load
 from sysperf.model.outcome import Outcome, Report
 from tests.collect.environments import cu130_in, python_at, site_of

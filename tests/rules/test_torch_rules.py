@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sysperf import engine
 from sysperf.collect import AREAS
+from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import load
 from sysperf.host import Host
 from sysperf.model.outcome import Outcome

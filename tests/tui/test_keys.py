@@ -14,8 +14,8 @@ import pytest
 import tomli
 from textual.widgets import Input
 
-from sysperf.changing import Changer
 from sysperf.collect.workers import Worker, Workers
+from sysperf.engine.change import Changer
 from sysperf.fix.transaction import alive
 from sysperf.host import Host
 from sysperf.model.change import Setting
@@ -312,7 +312,7 @@ def value(made: Machine) -> str:
 def test_undo_from_the_list_of_changes(made: Machine) -> None:
     """The changes screen undoes the selected transaction."""
     changer = Changer(made.host, str(made.folder / "state"))
-    from sysperf import changing
+    from sysperf.engine import change as changing
 
     changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "mem.swappiness-high")]), changing.request("test"))
     source = Still(news(laptop()))
@@ -726,8 +726,8 @@ def test_only_lines_that_changed_are_drawn() -> None:
 
 def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
     """A folder that holds nothing is shown, too: everything is unknown, and nothing is an error."""
-    from sysperf import engine
     from sysperf.agent.auditor import Terms
+    from sysperf.engine import audit as engine
     from sysperf.tui.sources.captured import Captured
 
     (tmp_path / "proc").mkdir()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sysperf import engine
 from sysperf.agent.auditor import Terms
+from sysperf.engine import audit as engine
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain
 from sysperf.tui import decode

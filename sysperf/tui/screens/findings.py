@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
 
-from sysperf import changing
+from sysperf.engine import change as changing
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.report import changes, explain

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from sysperf import engine
 from sysperf.agent.auditor import Terms
 from sysperf.collect import workers
 from sysperf.collect.workers import Workers
+from sysperf.engine import audit as engine
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral

@@ -103,7 +103,7 @@ def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> R
     """The launch rules in force. A site's file that is wrong is left out and named in `problems`; one that was asked for raises."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    package = os.path.dirname(__file__)
+    package = os.path.dirname(os.path.dirname(__file__))
     shipped = [f"{folder}/rules/{RULES}" for folder in (package, os.path.dirname(package))]
     ours = next((path for path in shipped if os.path.exists(path)), shipped[0])
     cache = f"{caches}/sysperf/wrap.json"

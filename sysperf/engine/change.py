@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sysperf import engine
+from sysperf.engine import audit as engine
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import journal, keeper, plan, remote, transaction
 from sysperf.fix.journal import Journal

@@ -46,7 +46,7 @@ def _launch() -> type:
 
 def rule_files() -> list[str]:
     """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it. Raises RuleError without them."""
-    package = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inside = f"{package}/rules"
     folder = inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules"
     found = toml_files(folder)
