@@ -5,12 +5,10 @@ Only this package prints. stdout is the report; everything else goes to stderr.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import sys
 
-from sysperf import __version__
+from sysperf import __version__, startup
 from sysperf.model.errors import Exit, SysperfError
 
 COMMANDS = {
@@ -63,20 +61,14 @@ options:
 
 
 def entry() -> None:
-    """The command: `main`, then out at once.
-
-    Tearing the interpreter down would cost another 5 ms, and wait for a thread that hangs in a GPU driver.
-    """
-    code = main()
-    with contextlib.suppress(OSError):  # its disk is full
-        sys.stderr.flush()
-    os._exit(code)
+    """The command: `main`, then out at once."""
+    startup.leave(main())
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_what_is_closed()
-    gc.disable()  # one run, one report: collecting garbage on the way costs milliseconds and frees nothing
+    startup.without_garbage()
     arguments = sys.argv[1:] if argv is None else argv
     debug, arguments = _without_debug(arguments)
     try:
@@ -127,7 +119,7 @@ def _run(arguments: list[str]) -> int:
         return _fail(
             f"no command `{command}`", f"did you mean `sysperf {close[0]}`?" if close else "`sysperf --help` lists the commands", Exit.USAGE
         )
-    _import_msgspec()
+    startup.import_msgspec()
     if command == "wrap":
         from sysperf.cli import wrap  # noqa: PLC0415 - as all commands
 
@@ -142,16 +134,6 @@ def _without_command() -> str:
     """What bare `sysperf` does: the dashboard where somebody sits at a terminal, the help elsewhere."""
     terminal = all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
     return "tui" if terminal and os.environ.get("TERM", "dumb") != "dumb" else "--help"
-
-
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions, which most environments with torch have: 8 ms, and typing has all it needs."""
-    if "msgspec" not in sys.modules and "typing_extensions" not in sys.modules:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how importlib spells "not there"
-        try:
-            import msgspec  # noqa: F401, PLC0415 - see above
-        finally:
-            del sys.modules["typing_extensions"]
 
 
 def _fail(message: str, hint: str, code: int) -> int:

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sysperf import startup
 from sysperf.agent.places import default_socket, find_socket
 from sysperf.agent.settings import MODES, Settings
-from sysperf.cli import command_line
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
@@ -87,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _imported() -> Any:
     """The agent's modules."""
-    with command_line.without_ssl():
+    with startup.without_ssl():
         from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
     return loop, log
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn
 
 from sysperf.cli import COMMANDS
@@ -134,16 +133,3 @@ def write(text: str, args: argparse.Namespace) -> None:
         files.replace(args.output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UsageError(f"{args.output}: {error.strerror or error}", "choose a file that can be written with --output") from None
-
-
-@contextlib.contextmanager
-def without_ssl() -> Iterator[None]:
-    """asyncio and http import ssl where it is there, and 5 MB of OpenSSL with it."""
-    absent = "ssl" not in sys.modules
-    if absent:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # how importlib spells "not there"
-    try:
-        yield
-    finally:
-        if absent:
-            del sys.modules["ssl"]

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sysperf.cli import command_line
+from sysperf import startup
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sysperf.tui.doors import Doors
     from sysperf.tui.source import Source
 
-M_ARENA_MAX = -8
 SWITCH_S = 0.0005
 """How long a thread that samples keeps the interpreter from the one that answers keys; Python's own 5 ms, some of which a key waits for."""
 
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(refusal, "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     _prepare()
     with contextlib.ExitStack() as stack:
-        with command_line.without_ssl():
+        with startup.without_ssl():
             found = stack.enter_context(source(args))
             make = _imported()
         app = make(doors(args, found), theme=args.theme)
@@ -88,16 +87,14 @@ def _no_terminal() -> str:
 
 def _prepare() -> None:
     """A long run collects garbage, and its threads share one heap: each of their own would cost 1 to 2 MB."""
-    import ctypes  # noqa: PLC0415 - for the dashboard only
-    import gc  # noqa: PLC0415
+    import gc  # noqa: PLC0415 - for the dashboard only
 
     gc.enable()
     sys.setswitchinterval(SWITCH_S)
     for one in (sys.__stdout__, sys.__stderr__):
         if isinstance(one, io.TextIOWrapper):
             one.reconfigure(encoding="utf-8")  # what terminals read, also where LANG says that files are Latin-1
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+    startup.share_one_heap()
 
 
 def _settled() -> None:

@@ -20,7 +20,6 @@ examples:
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import re
 import sys
@@ -76,7 +75,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run `sysperf wrap`. Without options, argparse is not loaded: it costs as much as reading the machine."""
     options, command = _split(arguments)
     args: Any
-    gc.disable()  # we are gone before there is garbage worth collecting
     if set(options) - {"-q", "--quiet"}:
         from sysperf.cli import command_line  # noqa: PLC0415 - see above
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from sysperf.collect.mounts import Mount, mount_of, mounts
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
 STATUS = "/proc/self/status"

@@ -1,6 +1,6 @@
 """Whole numbers as the kernel writes them: digits only, and no more of them than 64 bits hold."""
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _WHOLE = lazy(r"[0-9]{1,19}")
 

@@ -21,9 +21,9 @@ from sysperf.collect.topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders, 
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.startup import lazy
 
 PRESENT = f"{SYSTEM}/present"
 ISOLATED = f"{SYSTEM}/isolated"

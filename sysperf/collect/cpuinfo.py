@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Source
+from sysperf.startup import lazy
 
 CPUINFO = "/proc/cpuinfo"
 MAX_BYTES = 32 << 20

@@ -5,9 +5,9 @@ Format  https://www.dmtf.org/standards/smbios (Memory Device, type 17)
 
 from typing import Annotated
 
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.startup import lazy
 
 DMIDECODE = "run:dmidecode-memory"
 MOST_SLOTS = 1_024

@@ -11,9 +11,9 @@ from typing import Annotated
 import msgspec
 
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MODULE = "/sys/module/nvidia"
 MODULE_VERSION = f"{MODULE}/version"

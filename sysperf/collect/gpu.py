@@ -13,9 +13,9 @@ from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu_device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from sysperf.collect.driver import NVML
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 PCI = "/sys/bus/pci/devices"
 INFORMATION = "/proc/driver/nvidia/gpus/*/information"

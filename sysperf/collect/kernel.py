@@ -13,9 +13,9 @@ from sysperf.collect.cpuinfo import cpuinfo
 from sysperf.collect.hypervisor import AVAILABLE, DEVICE_TREE, DMI, HYPERVISOR, hypervisor
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 RELEASE = "/proc/sys/kernel/osrelease"
 ARCH = "/proc/sys/kernel/arch"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sysperf.collect.maps import Mapped
 from sysperf.host import Host
 from sysperf.host.tree import opened
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_")
 MAX_BYTES = 6 << 30

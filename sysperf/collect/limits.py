@@ -16,9 +16,9 @@ from sysperf.collect.counts import whole
 from sysperf.collect.mounts import mount_of
 from sysperf.collect.storage import LOCAL
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 LIMITS = "/proc/self/limits"
 STATUS = "/proc/self/status"

@@ -7,9 +7,9 @@ Kernel  https://docs.kernel.org/filesystems/proc.html (3.1, /proc/PID/maps)
 from collections.abc import Iterable
 from typing import Annotated
 
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MAPS = "/proc/[0-9]*/maps"
 MAX_FILES = 20_000

@@ -17,9 +17,9 @@ from sysperf.collect.dimms import DMIDECODE, Dimm, parse_dimms
 from sysperf.collect.mounts import mount_of
 from sysperf.collect.pressure import waited
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.startup import lazy
 
 MEMINFO = "/proc/meminfo"
 VMSTAT = "/proc/vmstat"

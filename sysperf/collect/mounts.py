@@ -7,9 +7,9 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-informa
 from weakref import WeakKeyDictionary
 
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Source
+from sysperf.startup import lazy
 
 MOUNTINFO = "/proc/self/mountinfo"
 MOUNTS = "/proc/mounts"

@@ -14,9 +14,9 @@ from typing import Annotated
 from sysperf.collect.pcie import PCI, address_in, locality
 from sysperf.collect.storage import home_of
 from sysperf.host import Host, redact
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 NET = "/sys/class/net"
 EACH = f"{NET}/*"

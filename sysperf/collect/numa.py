@@ -14,9 +14,9 @@ from sysperf.collect.topology import ONLINE, online_cpus
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.errors import Missing
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import parse_size
+from sysperf.startup import lazy
 
 FOLDER = "/sys/devices/system/node"
 NODES = f"{FOLDER}/node[0-9]*"

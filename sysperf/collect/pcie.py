@@ -18,9 +18,9 @@ from sysperf.collect.numa import NODES
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 PCI = "/sys/bus/pci/devices"
 EACH = f"{PCI}/*"

@@ -18,9 +18,9 @@ from typing import Annotated, Any
 from sysperf.collect.topology import SYSTEM, online_cpus, packages
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 CPUFREQ = f"{SYSTEM}/cpufreq"
 POLICIES = f"{CPUFREQ}/policy*"

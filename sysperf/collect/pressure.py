@@ -4,7 +4,7 @@ Kernel  https://docs.kernel.org/accounting/psi.html
 """
 
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _PERCENT = lazy(r" avg60=(\d{1,3}\.\d{1,4})(?= |$)")
 

@@ -25,10 +25,10 @@ from sysperf.collect.mounts import mount_of
 from sysperf.collect.threads import all_allowed, allowed_in, cpus_of, read_threads
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
 from sysperf.model.version import Version
+from sysperf.startup import lazy
 
 STAT = "/proc/[0-9]*/stat"
 STATUS = "/proc/[0-9]*/status"

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 from sysperf.collect.storage import home_of
 from sysperf.host import Host
 from sysperf.model.errors import Missing
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Source
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
 MAX_ENVIRONMENTS = 32

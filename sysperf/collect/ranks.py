@@ -10,7 +10,7 @@ from sysperf.collect.counts import whole
 from sysperf.collect.family import read_stat
 from sysperf.collect.threads import Threads
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _PROGRAM = lazy(r"(?:.*/)?(torchrun|accelerate|deepspeed)")
 _MODULE = lazy(r"(torch)\.distributed\.(?:run|launch)|(accelerate)\.commands\.(?:launch|accelerate_cli)|(deepspeed)\.launcher\.\w+")

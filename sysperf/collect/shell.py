@@ -7,8 +7,8 @@ import os
 
 from sysperf.collect.counts import whole
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
 MAX_VARIABLES = 512

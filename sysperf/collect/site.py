@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.requirement import Requirement, canonical, holds, parse_requirement
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MAX_REQUIREMENTS = 500
 OPENMP = ("libgomp", "libiomp5", "libomp")

@@ -8,8 +8,8 @@ import re
 
 from sysperf.collect.maps import Mapped
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 _VERSION = lazy(r"^__version__\s{0,8}=\s{0,8}['\"]([^'\"\n]{1,80})['\"]", re.MULTILINE)
 _PREFIX = lazy(r"(/.{0,2000}?)/(?:local/)?lib(?:64)?/python3(?:\.\d{1,3}t?)?/(?:site|dist)-packages/")

@@ -19,9 +19,9 @@ from sysperf.collect.mounts import MOUNTINFO, MOUNTS
 from sysperf.collect.pcie import PCI, address_in, locality
 from sysperf.collect.pressure import waited
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 PRESSURE = "/proc/pressure/io"
 BLOCK = "/sys/block"

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from sysperf.collect.cpuinfo import processors
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 SYSTEM = "/sys/devices/system/cpu"
 ONLINE = f"{SYSTEM}/online"

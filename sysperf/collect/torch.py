@@ -17,10 +17,10 @@ from sysperf.collect.python import CXX_COMPILERS, Environment, Shell, active_pre
 from sysperf.collect.site import Site, conda_blas, openmp_runtimes
 from sysperf.collect.wheels import capabilities, gpu_code
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, fact
 from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MAX_PROBED = 3
 MAX_SOURCE = 1 << 16

@@ -4,8 +4,8 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-sup
         (read at releases 2.9 to 2.14, as of 2026-11-20; older rows from the lists that those builds print)
 """
 
-from sysperf.model.pattern import lazy
 from sysperf.model.version import Version
+from sysperf.startup import lazy
 
 _X86, _ARM = "x86_64", "aarch64"
 _TO_HOPPER = "5.0 6.0 7.0 7.5 8.0 8.6 9.0"

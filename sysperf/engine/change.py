@@ -17,7 +17,7 @@ from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
 from sysperf.model.errors import UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome, Remedy
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}

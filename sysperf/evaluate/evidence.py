@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 from sysperf.model.outcome import Evidence, Gap
-from sysperf.model.pattern import lazy
 from sysperf.model.record import plain
 from sysperf.model.snapshot import Snapshot, Source
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MAX_EVIDENCE = 8
 MAX_ITEMS = 16

@@ -19,7 +19,7 @@ from sysperf.evaluate import functions
 from sysperf.evaluate.functions import Unknown, unknown_of
 from sysperf.evaluate.schema import Schema, element, is_record, kind, suggest
 from sysperf.model.errors import RuleError
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 MAX_LENGTH = 2_000
 MAX_STEPS = 100_000

@@ -10,8 +10,8 @@ from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.schema import Schema
 from sysperf.model.errors import RuleError
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral, size
+from sysperf.startup import lazy
 
 MAX_FILLED = 2_000
 _BLANK = lazy(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")

@@ -10,7 +10,7 @@ import os
 
 from sysperf.host import Host
 from sysperf.model.knob import Knob
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _CHOSEN = lazy(r"\[([^\[\]\s]+)\]")
 _VALUE = lazy(r"[A-Za-z0-9_+.-]{1,64}")

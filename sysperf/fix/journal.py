@@ -23,8 +23,8 @@ import msgspec
 from sysperf.host.tree import sync_folder
 from sysperf.model.change import Change, Keeper, Lease, Spliced, Step, StepState, Transaction, TransactionState
 from sysperf.model.errors import SysperfError
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, from_json, to_json
+from sysperf.startup import lazy
 
 VERSION = 1
 ROOT_FOLDER = "/var/lib/sysperf"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from sysperf.host import Host
 from sysperf.model.change import Change
 from sysperf.model.knob import KNOBS, PERSISTED, SYSCTLS, SYSFS, Knob
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _TMPFILES = lazy(r"w (\S+) - - - - (\S+)")
 _COMMENT = lazy(r"# [ -~]*")

@@ -15,7 +15,7 @@ from collections import Counter
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.knob import Knob
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 MAX_THREADS = 20_000
 _PASSES = 8

@@ -19,10 +19,10 @@ from sysperf.host.tree import HINT, KERNEL_FOLDERS, TOO_LARGE, Live, Tree, open_
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, convert, from_json
 from sysperf.model.snapshot import Source
 from sysperf.model.text import escaped, natural
+from sysperf.startup import lazy
 
 T = TypeVar("T")
 

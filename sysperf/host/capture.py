@@ -25,8 +25,8 @@ from sysperf.host import MANIFEST, Host, Manifest
 from sysperf.host.archive import zstd
 from sysperf.host.tree import MAX_PATH
 from sysperf.model.errors import CaptureError
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, to_json
+from sysperf.startup import lazy
 
 _MEMBER = lazy(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 HIDDEN = "<hidden>"
 

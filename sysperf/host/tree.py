@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 MAX_LINKS = 40
 MAX_PATH = 4_096

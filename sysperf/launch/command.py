@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
+from sysperf.startup import lazy
 
 PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "ash"))

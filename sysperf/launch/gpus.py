@@ -10,8 +10,8 @@ from typing import Any
 
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
+from sysperf.startup import lazy
 
 GPUS = "/proc/driver/nvidia/gpus"
 NVIDIA = "10de"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sysperf.host import Host
 from sysperf.launch.command import PYTHON, Command
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHEBANG = lazy(rb"#![ \t]{0,4}([^\s\0]{1,500})(?:[ \t]+(?:-S[ \t]+)?([^\s\0]{1,500}))?")

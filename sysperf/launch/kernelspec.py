@@ -13,7 +13,7 @@ from typing import Any
 
 from sysperf.host import files
 from sysperf.model.errors import UsageError
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 NAME = lazy(r"[A-Za-z0-9._-]{1,60}")
 SYSTEM = ("/usr/local/share/jupyter", "/usr/share/jupyter")

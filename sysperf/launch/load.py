@@ -7,8 +7,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 import re
 
 from sysperf.host import Host
-from sysperf.model.pattern import lazy
 from sysperf.model.text import parse_size
+from sysperf.startup import lazy
 
 LOADAVG = "/proc/loadavg"
 PRESSURE = "/proc/pressure/cpu"

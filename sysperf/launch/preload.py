@@ -12,7 +12,7 @@ import stat
 import struct
 from collections.abc import Iterable, Mapping
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 FILES = {
     "tcmalloc_minimal": ("libtcmalloc_minimal.so.4", "libtcmalloc_minimal.so"),

@@ -18,8 +18,8 @@ import msgspec
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import ConfigError
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record, convert
+from sysperf.startup import lazy
 
 MAX_BYTES = 1 << 20
 MOST_THREADS = 65_536

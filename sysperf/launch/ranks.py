@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from sysperf.host import Host
 from sysperf.launch.gpus import VISIBLE
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
+from sysperf.startup import lazy
 
 FAMILIES = (
     # launcher, local rank, local size (the first that is set)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _NUMBER = lazy(r"[0-9]{1,6}")
 _MASK = lazy(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
+from sysperf.startup import lazy
 
 Kind = Literal["sysctl", "sysfs", "nvml", "process", "latency", "mount", "file"]
 Item = Literal["", "block device", "process", "PCI address of a GPU", "transaction"]

@@ -10,9 +10,9 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from sysperf.model.pattern import lazy
 from sysperf.model.record import Record
 from sysperf.model.version import Version
+from sysperf.startup import lazy
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 20

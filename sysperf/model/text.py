@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _PLAIN = lazy(r"[ -~]*")
 _ACTIVE = lazy(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")

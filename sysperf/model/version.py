@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from sysperf.model.pattern import lazy
+from sysperf.startup import lazy
 
 _RELEASE = lazy(r"\s*[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})")
 _STAGE = lazy(r"[-_.]?(dev|alpha|a|beta|b|preview|pre|rc|c|post)[-_.]?([0-9]{0,9})(?![A-Za-z])", re.IGNORECASE)

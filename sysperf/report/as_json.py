@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from sysperf.model.outcome import Report
-from sysperf.model.pattern import lazy
 from sysperf.model.record import to_json
 from sysperf.report.words import encodable
+from sysperf.startup import lazy
 
 _ACTIVE = lazy("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
 

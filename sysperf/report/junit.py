@@ -6,9 +6,9 @@ import html
 from collections.abc import Iterator
 
 from sysperf.model.outcome import Outcome, Report
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral
 from sysperf.report import words
+from sysperf.startup import lazy
 
 _TIME = lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from sysperf.model.outcome import Evidence, Outcome, Report
-from sysperf.model.pattern import lazy
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
 from sysperf.report.machine import described
+from sysperf.startup import lazy
 
 MARKS: dict[Severity, str] = {"error": "❌", "warning": "⚠️", "info": "📌", "hint": "💡"}
 _ACTIVE = lazy(r"[\\`*_{}\[\]<>|~&$#^]|:(?=\S)|(?<=www)\.", re.IGNORECASE)

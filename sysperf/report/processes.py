@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sysperf.model.outcome import Outcome, Report, Rewrap
-from sysperf.model.pattern import lazy
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 from sysperf.report import words
 from sysperf.report.machine import facts, look
 from sysperf.report.terminal import Ink, Page, clip, table
 from sysperf.report.text import MARKS, fix_lines
+from sysperf.startup import lazy
 
 HEAD = ("pid", "age", "torch", "GPU", "CPUs", "threads", "workers", "memory", "program")
 RIGHT = (0, 1, 5, 6, 7)

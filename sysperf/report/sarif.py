@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from sysperf.model.outcome import Gap, Outcome, Report
-from sysperf.model.pattern import lazy
 from sysperf.model.record import plain
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
 from sysperf.report.as_json import dump
 from sysperf.report.markdown import line, link
+from sysperf.startup import lazy
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note", "hint": "none"}

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from sysperf.agent.places import SYSTEM_SOCKET
 from sysperf.model.errors import UsageError
-from sysperf.model.pattern import lazy
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 WAIT_S = 60.0
 _HOST = lazy(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_.:\[\]][A-Za-z0-9_.:\[\]-]{0,252}")

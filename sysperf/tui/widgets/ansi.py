@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sysperf.model.pattern import lazy
 from sysperf.report.terminal import COLORS
+from sysperf.startup import lazy
 from sysperf.tui.widgets.line import Line, Lines, folded, line, span
 
 _CODE = lazy(r"\x1b\[([0-9;]*)m")

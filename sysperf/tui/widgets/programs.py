@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.pattern import lazy
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
 from sysperf.report.machine import look
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.report.text import MARKS
+from sysperf.startup import lazy
 from sysperf.tui.now import Now, cpus
 from sysperf.tui.widgets import workers
 from sysperf.tui.widgets.bar import percent, shade

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import sysperf
-from sysperf.model.pattern import _Lazy, lazy
+from sysperf.startup import LazyPattern, lazy
 
 
 def test_a_lazy_pattern_is_a_pattern() -> None:
@@ -39,7 +39,7 @@ def test_every_pattern_of_sysperf_compiles() -> None:
     modules = [
         importlib.import_module(found.name) for found in pkgutil.walk_packages(sysperf.__path__, "sysperf.") if "__main__" not in found.name
     ]
-    patterns = [value for module in modules for value in vars(module).values() if isinstance(value, _Lazy)]
+    patterns = [value for module in modules for value in vars(module).values() if isinstance(value, LazyPattern)]
 
     assert len(patterns) > 100
     assert all(pattern.groups >= 0 for pattern in patterns)
