@@ -1,86 +1,134 @@
-"""The interfaces that profilers implement, and their loader.
+"""The interfaces that plugins implement, by kind, and the registry that finds them.
 
-A profiler is a module that an installed distribution names in its entry points, ours and anybody's alike:
+A plugin is a module that an installed distribution names in its entry points, ours and anybody's alike. There is one group a kind:
 
-    [project.entry-points."sysperf.profilers"]
+    [project.entry-points."sysperf.stacks"]
     pyspy = "sysperf_pyspy"
 
-It is imported when it is asked for by name, and never otherwise. A plugin sees `sysperf.model`, `sysperf.host` and this
-module.
+A plugin is imported when a command asks for it by name, and never otherwise. It sees `sysperf.model`, `sysperf.host`,
+`sysperf.procfs`, `sysperf.trace` and this module. docs/plugins.md shows how to write one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
-from sysperf.model.profile import Samples, Stacks, Trace, TraceWish
+from sysperf.model.profile import Samples, Stacks, Trace, TraceRequest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "sysperf.profilers"
+ReportProgress = Callable[[str], None]
+"""Takes one line of progress, at least every second or so. What it raises ends the work, and nothing is left behind."""
 
-Tell = Callable[[str], None]
-"""Told about progress, at least every second or so; what it raises ends the work, and nothing is left behind."""
+
+class Kind(NamedTuple):
+    """What a plugin can be."""
+
+    name: str
+    """As people write it, such as ``stacks``. Its group of entry points is ``sysperf.`` and this name."""
+    purpose: str
+    functions: tuple[str, ...]
+    """What a module of this kind must offer."""
+    default: str = ""
+    """The plugin that commands use when the user names none."""
+
+    @property
+    def group(self) -> str:
+        """The group of entry points."""
+        return f"sysperf.{self.name}"
+
+
+STACKS = Kind("stacks", "takes call stacks of a running program", ("dump", "sample"), "pyspy")
+TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"), "torch")
+KINDS = (STACKS, TRACES)
 
 
 class StackTaker(Protocol):
-    """Takes call stacks of a running program. Both raise SysperfError."""
+    """A plugin of kind `stacks`. Both functions raise SysperfError."""
 
     def dump(self, host: Host, pid: int) -> Stacks:
-        """Where all its threads are now."""
+        """Return where all threads of a process are now."""
 
     def sample(self, host: Host, pid: int, seconds: int) -> Samples:
-        """Where its threads are, many times a second."""
+        """Return where its threads were, many times a second."""
 
 
 class Tracer(Protocol):
-    """Takes traces of a running program."""
+    """A plugin of kind `traces`."""
 
     def owner(self, host: Host, pid: int) -> tuple[int, int]:
-        """(uid, gid) of a program that can be traced from here. Raises SysperfError with the reason where it can not."""
+        """Return (uid, gid) of a process that can be traced from here. Raises SysperfError with the reason where it cannot."""
 
-    def trace(self, host: Host, wish: TraceWish, tell: Tell) -> Trace:
-        """Have the program write a trace. Raises SysperfError."""
-
-
-def names() -> list[str]:
-    """The profilers that are installed."""
-    return sorted({one.name for one in _installed()})
+    def trace(self, host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
+        """Have the process write a trace. Raises SysperfError."""
 
 
-def stack_taker(name: str = "pyspy") -> StackTaker:
-    """The profiler of this name. Raises UsageError."""
-    return cast("StackTaker", _load(name, ("dump", "sample")))
+class Plugin(NamedTuple):
+    """An installed plugin, known from its distribution's metadata without importing it."""
+
+    kind: Kind
+    name: str
+    module: str
+    distribution: str
+    version: str
 
 
-def tracer(name: str = "torch") -> Tracer:
-    """The profiler of this name. Raises UsageError."""
-    return cast("Tracer", _load(name, ("owner", "trace")))
+def installed(kind: Kind) -> list[Plugin]:
+    """Return the plugins of a kind, in order of their names."""
+    plugins = {_plugin(kind, entry) for entry in _entry_points(kind)}
+    return sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
-def _load(name: str, needed: tuple[str, ...]) -> object:
-    found = [one for one in _installed() if one.name == name]
-    if len({one.value for one in found}) > 1:
-        raise UsageError(f"several packages call a profiler `{name}`: {', '.join(sorted(one.value for one in found))}", "keep one of them")
-    if not found:
-        raise UsageError(f"no profiler `{name}` is installed", "install sysperf again: its own plugins come with it")
+def stack_taker(name: str = "") -> StackTaker:
+    """Return the plugin of kind `stacks` with this name. Raises UsageError."""
+    return cast("StackTaker", load(STACKS, name))
+
+
+def tracer(name: str = "") -> Tracer:
+    """Return the plugin of kind `traces` with this name. Raises UsageError."""
+    return cast("Tracer", load(TRACES, name))
+
+
+def load(kind: Kind, name: str = "") -> object:
+    """Import the plugin of this kind and name, or the kind's default. Raises UsageError."""
+    entry = _chosen(kind, name or kind.default)
     try:
-        module: object = found[0].load()
-    except ImportError as error:
-        raise UsageError(f"the profiler `{name}` cannot be imported: {error}", "install its package again") from None
-    absent = [one for one in needed if not callable(getattr(module, one, None))]
+        module: object = entry.load()
+    except Exception as error:  # noqa: BLE001 - a third party's module may raise anything when it is imported
+        raise UsageError(
+            f"the {kind.name} plugin `{entry.name}` ({entry.value}) cannot be imported: {type(error).__name__}: {error}",
+            "install its package again, or choose another plugin: `sysperf plugins` lists them",
+        ) from None
+    absent = [function for function in kind.functions if not callable(getattr(module, function, None))]
     if absent:
         raise UsageError(
-            f"the profiler `{name}` ({found[0].value}) has no {' and no '.join(absent)}", "use a version made for this sysperf"
+            f"the {kind.name} plugin `{entry.name}` ({entry.value}) has no {' and no '.join(absent)}", "use a version made for this sysperf"
         )
     return module
 
 
-def _installed() -> list[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms, which only profiling pays
+def _chosen(kind: Kind, name: str) -> EntryPoint:
+    entries = {entry.value: entry for entry in _entry_points(kind) if entry.name == name}
+    if len(entries) > 1:
+        raise UsageError(f"several packages have a {kind.name} plugin `{name}`: {', '.join(sorted(entries))}", "uninstall all but one")
+    if not entries:
+        names = sorted({entry.name for entry in _entry_points(kind)})
+        hint = f"installed: {', '.join(names)}" if names else "install sysperf again: its own plugins come with it"
+        raise UsageError(f"no {kind.name} plugin `{name}` is installed", hint)
+    return next(iter(entries.values()))
 
-    return list(entry_points(group=GROUP))
+
+def _plugin(kind: Kind, entry: EntryPoint) -> Plugin:
+    distribution = entry.dist
+    name, version = (distribution.name, distribution.version) if distribution else ("", "")
+    return Plugin(kind, entry.name, entry.value, name, version)
+
+
+def _entry_points(kind: Kind) -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms, which only commands with plugins pay
+
+    return list(entry_points(group=kind.group))

@@ -9,7 +9,7 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import Record
 
 NAME = "dynolog"
-LONGEST_FOLDER = 54
+MAX_FOLDER_BYTES = 54
 """Kineto binds FOLDER/dynoconfigclient and a UUID, which must fit into the 107 bytes of a socket's address."""
 _WRAP = "start it with `sysperf wrap --traceable -- python train.py`, or with KINETO_USE_DAEMON=1 in its environment"
 
@@ -69,9 +69,9 @@ def _folder(host: Host, pid: int) -> str:
     folder = variables.get("KINETO_IPC_SOCKET_DIR", "")
     if folder and not os.path.isabs(folder):
         raise SysperfError(f"KINETO_IPC_SOCKET_DIR={folder} of process {pid} is not an absolute path", _WRAP)
-    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
         raise SysperfError(
-            f"KINETO_IPC_SOCKET_DIR={folder} of process {pid} is longer than {LONGEST_FOLDER} bytes: PyTorch could not make its socket",
+            f"KINETO_IPC_SOCKET_DIR={folder} of process {pid} is longer than {MAX_FOLDER_BYTES} bytes: PyTorch could not make its socket",
             _WRAP,
         )
     return folder.rstrip("/")

@@ -22,15 +22,15 @@ _NUMBER = struct.Struct("=i")
 _ACTIVITIES = 2
 
 
-class Asked(NamedTuple):
-    """A program asks. Who it is, the kernel says and not the message."""
+class Request(NamedTuple):
+    """A request of a process. Its sender is known from the socket's credentials, not from the message."""
 
     kind: str
     free: bool = False
     """It could start a trace now: its profiler is not at work."""
 
 
-def parse(datagram: bytes) -> Asked | None:
+def parse(datagram: bytes) -> Request | None:
     """What a datagram says; None when it is no message of this protocol."""
     if len(datagram) < _HEAD.size:
         return None
@@ -40,16 +40,16 @@ def parse(datagram: bytes) -> Asked | None:
     if size != len(body):
         return None
     if kind == b"ctxt":
-        return Asked("ctxt") if len(body) == _CONTEXT.size else None
+        return Request("ctxt") if len(body) == _CONTEXT.size else None
     if kind != b"req" or len(body) < _REQUEST.size:
         return None
     types, count, _ = _REQUEST.unpack_from(body)
     if count < 0 or len(body) != _REQUEST.size + count * _NUMBER.size:
         return None
-    return Asked("req", bool(types & _ACTIVITIES))
+    return Request("req", bool(types & _ACTIVITIES))
 
 
-def reply(asked: Asked, config: str = "") -> bytes:
+def reply(request: Request, config: str = "") -> bytes:
     """The answer to it: a number of instances, or a configuration."""
-    body = _NUMBER.pack(1) if asked.kind == "ctxt" else config.encode()
-    return _HEAD.pack(len(body), asked.kind.encode()) + body
+    body = _NUMBER.pack(1) if request.kind == "ctxt" else config.encode()
+    return _HEAD.pack(len(body), request.kind.encode()) + body

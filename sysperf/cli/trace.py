@@ -22,7 +22,7 @@ from sysperf import plugin
 from sysperf.cli import command_line
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.profile import TraceWish
+from sysperf.model.profile import TraceRequest
 from sysperf.model.record import to_json
 from sysperf.report import profile
 
@@ -61,14 +61,14 @@ def run(args: argparse.Namespace) -> int:
     return Exit.CLEAN
 
 
-def wished(args: argparse.Namespace) -> TraceWish:
+def wished(args: argparse.Namespace) -> TraceRequest:
     """The trace that the options name. Raises UsageError."""
     if args.seconds is not None and not 0.001 <= args.seconds <= 3_600:  # also what is no number
         raise UsageError(f"--seconds {args.seconds:g}: no time that a trace takes", "1 s can be 20 MB")
     iterations = 0 if args.seconds is not None else ITERATIONS if args.iterations is None else args.iterations
     if args.seconds is None and iterations < 1:
         raise UsageError(f"--iterations {iterations}: less than 1", "5 tell the most")
-    return TraceWish(args.pid, iterations, round((args.seconds or 0) * 1000), args.shapes, args.stacks, args.output or "", args.limit)
+    return TraceRequest(args.pid, iterations, round((args.seconds or 0) * 1000), args.shapes, args.stacks, args.output or "", args.limit)
 
 
 def _become(uid: int, gid: int) -> None:

@@ -73,7 +73,7 @@ class Split(Record):
     """All phases in a fixed order; their shares add up to 1 where there is a sample."""
 
 
-class TraceWish(Record):
+class TraceRequest(Record):
     """Which trace is wanted. Either `iterations` of the optimizer or `duration_ms`."""
 
     pid: int

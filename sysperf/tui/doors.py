@@ -9,7 +9,7 @@ from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.profile import Stacks, Trace
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
-from sysperf.plugin import Tell
+from sysperf.plugin import ReportProgress
 from sysperf.tui.source import Source
 from sysperf.verify.trials import Trials
 
@@ -28,7 +28,7 @@ class Profilers(NamedTuple):
     """Where the threads of a process are."""
     traceable: Callable[[int], str]
     """The folder in which a trace of it would be; raises where none can be taken."""
-    trace: Callable[[int, Tell], Trace]
+    trace: Callable[[int, ReportProgress], Trace]
     iterations: int = 5
     """Optimizer steps in such a trace."""
 

@@ -8,8 +8,8 @@ import tempfile
 from sysperf import plugin
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
-from sysperf.model.profile import Stacks, Trace, TraceWish
-from sysperf.plugin import Tell
+from sysperf.model.profile import Stacks, Trace, TraceRequest
+from sysperf.plugin import ReportProgress
 from sysperf.tui.doors import Profilers
 
 ITERATIONS = 5
@@ -32,5 +32,5 @@ def _traceable(pid: int) -> str:
     return os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir()
 
 
-def _trace(pid: int, tell: Tell) -> Trace:
-    return plugin.tracer().trace(Host(), TraceWish(pid, ITERATIONS), tell)
+def _trace(pid: int, tell: ReportProgress) -> Trace:
+    return plugin.tracer().trace(Host(), TraceRequest(pid, ITERATIONS), tell)

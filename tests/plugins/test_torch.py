@@ -19,12 +19,12 @@ import pytest
 import sysperf_torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sysperf_torch import target, wire, written
+from sysperf_torch import target, trace_file, wire
 
 from sysperf.cli import trace as cli
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.profile import Trace, TraceWish
+from sysperf.model.profile import Trace, TraceRequest
 from sysperf.report import profile
 from tests.conftest import make_machine
 from tests.plugins.programs import asking, command, loaded, sockets, started, training
@@ -48,7 +48,7 @@ def silent(_: str) -> None:
 
 
 def take(pid: int, output: Path, *, iterations: int = 5, limit_s: float = 30) -> Trace:
-    return sysperf_torch.trace(Host(), TraceWish(pid, iterations, output=str(output), limit_s=limit_s), silent)
+    return sysperf_torch.trace(Host(), TraceRequest(pid, iterations, output=str(output), limit_s=limit_s), silent)
 
 
 def clean(folder: str, output: Path) -> bool:
@@ -68,8 +68,8 @@ def test_requests_are_understood() -> None:
 
 def test_answers_are_what_pytorch_reads() -> None:
     """A configuration for a request, a number for a greeting."""
-    assert wire.reply(wire.Asked("req", free=True), "A=1\n") == struct.pack("Q32s", 4, b"req") + b"A=1\n"
-    assert wire.reply(wire.Asked("ctxt")) == struct.pack("Q32si", 4, b"ctxt", 1)
+    assert wire.reply(wire.Request("req", free=True), "A=1\n") == struct.pack("Q32s", 4, b"req") + b"A=1\n"
+    assert wire.reply(wire.Request("ctxt")) == struct.pack("Q32si", 4, b"ctxt", 1)
 
 
 @given(st.one_of(st.binary(max_size=120), st.builds(lambda head, body: struct.pack("Q32s", *head) + body, st.tuples(
@@ -94,12 +94,12 @@ def test_every_true_request_is_understood(pids: list[int], types: int) -> None:
 
 def test_the_configuration_is_kinetos() -> None:
     """By steps or by time, with what was asked for and no more."""
-    by_steps = sysperf_torch.config(TraceWish(7, 5, shapes=True), "/x/t.json").splitlines()
+    by_steps = sysperf_torch.config(TraceRequest(7, 5, shapes=True), "/x/t.json").splitlines()
     assert by_steps == [
         "ACTIVITIES_LOG_FILE=/x/t.json", "PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1", "ACTIVITIES_ITERATIONS=5",
         "PROFILE_REPORT_INPUT_SHAPES=true", "PROFILE_WITH_STACK=false",
     ]  # fmt: skip
-    by_time = sysperf_torch.config(TraceWish(7, duration_ms=250, stacks=True), "/x/t.json")
+    by_time = sysperf_torch.config(TraceRequest(7, duration_ms=250, stacks=True), "/x/t.json")
     assert "ACTIVITIES_DURATION_MSECS=250\n" in by_time
     assert "ITERATION" not in by_time
     assert "PROFILE_WITH_STACK=true\n" in by_time
@@ -114,11 +114,11 @@ def test_counting_does_not_depend_on_chunks(tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.mktemp("trace") / "t.json"
     noise = noise.replace(b'"', b"")
     path.write_bytes(noise + event + gpu + noise + event)
-    before, written.CHUNK_BYTES = written.CHUNK_BYTES, chunk
+    before, trace_file.CHUNK_BYTES = trace_file.CHUNK_BYTES, chunk
     try:
-        assert written.counts(str(path)) == (path.stat().st_size, 3, 2)
+        assert trace_file.counts(str(path)) == (path.stat().st_size, 3, 2)
     finally:
-        written.CHUNK_BYTES = before
+        trace_file.CHUNK_BYTES = before
 
 
 # ---------------------------------------------------------------------- who can be traced
@@ -191,7 +191,7 @@ def test_a_profiler_at_work_is_waited_for(folder: str, tmp_path: Path) -> None:
     """A program that is being traced already gets the request when it is free, and the user is told."""
     told: list[str] = []
     with asking(folder, "busy") as program:
-        sysperf_torch.trace(Host(), TraceWish(program.pid, 5, output=str(tmp_path / "t.json")), told.append)
+        sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "t.json")), told.append)
 
     assert any("at work already" in one for one in told)
 
@@ -231,7 +231,7 @@ def test_what_exists_is_never_overwritten(folder: str, tmp_path: Path) -> None:
             output.write_text("mine")
 
         with pytest.raises(UsageError, match="exists by now"):
-            sysperf_torch.trace(Host(), TraceWish(program.pid, 5, output=str(output)), meanwhile)
+            sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(output)), meanwhile)
     assert output.read_text() == "mine"
     assert [*tmp_path.iterdir()] == [output]
 
@@ -268,7 +268,7 @@ def test_two_traces_at_once_do_not_disturb_each_other(folder: str, tmp_path: Pat
 
         def first() -> None:
             with pytest.raises(SysperfError, match="no trace within"):
-                sysperf_torch.trace(Host(), TraceWish(program.pid, 5, output=str(tmp_path / "a"), limit_s=3), lambda _: told.set())
+                sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "a"), limit_s=3), lambda _: told.set())
 
         thread = threading.Thread(target=first)
         thread.start()
@@ -378,7 +378,7 @@ def test_lengths_of_a_trace_are_checked(tmp_path: Path) -> None:
     for option in (("--iterations", "0"), ("--iterations", "100000"), ("--seconds", "nan"), ("--seconds", "-1"), ("--seconds", "900")):
         assert command("trace", str(os.getpid()), *option).returncode == 2
     with pytest.raises(UsageError):
-        sysperf_torch.trace(Host(), TraceWish(os.getpid(), 5, 5), silent)
+        sysperf_torch.trace(Host(), TraceRequest(os.getpid(), 5, 5), silent)
 
 
 def test_what_a_trace_lacks_is_said() -> None:
@@ -404,7 +404,7 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
     """An unmodified training program writes the steps that were asked for, and a trace by time with shapes."""
     with training(tmp_path, 0, folder) as pid:
         steps = take(pid, tmp_path / "steps.json", limit_s=90)
-        wish = TraceWish(pid, duration_ms=1_000, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
+        wish = TraceRequest(pid, duration_ms=1_000, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
         by_time = sysperf_torch.trace(Host(), wish, silent)
 
     events = loaded(steps.path)["traceEvents"]
@@ -432,6 +432,6 @@ def test_a_real_program_that_dies_while_traced(folder: str, tmp_path: Path) -> N
 
         began = time.monotonic()
         with pytest.raises(SysperfError, match="ended before"):
-            sysperf_torch.trace(Host(), TraceWish(pid, duration_ms=5_000, output=str(output)), kill)
+            sysperf_torch.trace(Host(), TraceRequest(pid, duration_ms=5_000, output=str(output)), kill)
         assert time.monotonic() - began < 20
     assert clean(folder, output)

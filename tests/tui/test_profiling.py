@@ -12,7 +12,7 @@ import pytest
 
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Frame, Stacks, Thread, Trace
-from sysperf.plugin import Tell
+from sysperf.plugin import ReportProgress
 from sysperf.tui.app import Dashboard
 from sysperf.tui.doors import READ_ONLY, Doors, Profilers
 from sysperf.tui.screens.dialogs import Question, Reading
@@ -34,7 +34,7 @@ def traceable(_: int) -> str:
     return "/home/me"
 
 
-def trace(_: int, tell: Tell) -> Trace:
+def trace(_: int, tell: ReportProgress) -> Trace:
     tell("the program traces itself")
     return DONE
 
@@ -75,7 +75,7 @@ def test_a_trace_is_asked_for_taken_and_told() -> None:
     """Nothing happens before a yes; the file is told at the end, and its path can be copied."""
     taken: list[int] = []
 
-    def take(pid: int, tell: Tell) -> Trace:
+    def take(pid: int, tell: ReportProgress) -> Trace:
         taken.append(pid)
         return trace(pid, tell)
 
@@ -100,7 +100,7 @@ def test_progress_is_shown_meanwhile_and_only_one_is_taken() -> None:
     """The dashboard goes on while the program traces itself."""
     go = threading.Event()
 
-    def take(_: int, tell: Tell) -> Trace:
+    def take(_: int, tell: ReportProgress) -> Trace:
         tell("waiting until it asks\x1b[31m")
         assert go.wait(20)
         return DONE
@@ -131,7 +131,7 @@ def test_leaving_ends_the_trace() -> None:
     """What takes a trace is told to stop, and cleans up before the dashboard is gone."""
     begun, cleaned = threading.Event(), threading.Event()
 
-    def take(_: int, tell: Tell) -> Trace:
+    def take(_: int, tell: ReportProgress) -> Trace:
         try:
             end = time.monotonic() + 20
             while time.monotonic() < end:
@@ -180,7 +180,7 @@ def test_why_not_is_said(key: str) -> None:
 def test_a_trace_that_fails_is_told() -> None:
     """The line goes, the reason stays for a while, and the next one can be taken."""
 
-    def take(_: int, tell: Tell) -> Trace:
+    def take(_: int, tell: ReportProgress) -> Trace:
         raise SysperfError("process 4242 ended before its trace was written")
 
     async def do(app: Dashboard, pilot: Any) -> None:

@@ -1,4 +1,4 @@
-"""The socket at which a program asks for traces: held while a trace is taken, and gone afterwards."""
+"""The socket to which a PyTorch process sends its requests; it exists while a trace is taken."""
 
 from __future__ import annotations
 
@@ -16,83 +16,83 @@ from collections.abc import Iterator
 from sysperf.model.errors import SysperfError
 from sysperf_torch import wire
 from sysperf_torch.target import Target
-from sysperf_torch.wire import Asked
+from sysperf_torch.wire import Request
 
 _CREDENTIALS = struct.Struct("=iII")
 
 
-class Door:
-    """Answers the program that is to be traced, and tells everybody else that there is nothing to do."""
+class DaemonSocket:
+    """Answers the process that is to be traced, and sends an empty configuration to all others of its user."""
 
     def __init__(self, bound: socket.socket, target: Target) -> None:
         self._socket, self._target = bound, target
         bound.setblocking(False)
 
-    def wait(self, seconds: float) -> tuple[Asked, str | bytes] | None:
-        """(what it asks, where its answer goes), or None when it did not ask within this time."""
+    def wait(self, seconds: float) -> tuple[Request, str | bytes] | None:
+        """Return (request, address for the reply), or None when none came within this time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self._socket], [], [], left)[0]:
-                asked = self._asked()
-                if asked is not None:
-                    return asked
+                request = self._receive()
+                if request is not None:
+                    return request
         return None
 
-    def answer(self, asked: Asked, address: str | bytes, config: str = "") -> bool:
-        """Whether the answer was taken."""
+    def answer(self, request: Request, address: str | bytes, config: str = "") -> bool:
+        """Send a configuration; return whether the process could receive it."""
         try:
-            self._socket.sendto(wire.reply(asked, config), address)
+            self._socket.sendto(wire.reply(request, config), address)
         except OSError:  # it has ended, or its queue is full: then it asks again
             return False
         return True
 
-    def _asked(self) -> tuple[Asked, str | bytes] | None:
-        """One datagram. Only the kernel says who sent it; room for its word alone keeps out files that somebody passes."""
+    def _receive(self) -> tuple[Request, str | bytes] | None:
+        """Receive one datagram. The kernel names its sender; with room for credentials alone, no passed descriptor arrives."""
         try:
-            data, words, flags, address = self._socket.recvmsg(wire.MAX_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+            data, ancillary, flags, address = self._socket.recvmsg(wire.MAX_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
         except OSError:
             return None
-        asked = None if flags & socket.MSG_TRUNC else wire.parse(data)
-        sender = _sender(words)
-        if asked is None or sender is None or not address:
+        request = None if flags & socket.MSG_TRUNC else wire.parse(data)
+        sender = _sender(ancillary)
+        if request is None or sender is None or not address:
             return None
         pid, uid, _ = sender
         if (pid, uid) == (self._target.pid, self._target.uid):
-            return asked, address
+            return request, address
         if uid == self._target.uid:
-            self.answer(asked, address)
+            self.answer(request, address)
         return None
 
 
-def _sender(words: list[tuple[int, int, bytes]]) -> tuple[int, int, int] | None:
-    """(pid, uid, gid) as the kernel says."""
-    for level, kind, word in words:
-        if (level, kind, len(word)) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, _CREDENTIALS.size):
-            pid, uid, gid = _CREDENTIALS.unpack(word)
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int, int] | None:
+    """Return (pid, uid, gid) of the sender from the kernel's credentials."""
+    for level, kind, data in ancillary:
+        if (level, kind, len(data)) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, _CREDENTIALS.size):
+            pid, uid, gid = _CREDENTIALS.unpack(data)
             return pid, uid, gid
     return None
 
 
 @contextlib.contextmanager
-def opened(target: Target) -> Iterator[Door]:
-    """The door of this program. Raises SysperfError when somebody else holds it."""
-    with contextlib.ExitStack() as held, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+def listen(target: Target) -> Iterator[DaemonSocket]:
+    """Bind the socket that this process asks. Raises SysperfError when another daemon has it."""
+    with contextlib.ExitStack() as cleanup, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
             if target.folder:
-                held.enter_context(_alone(target.folder))
+                cleanup.enter_context(_locked(target.folder))
                 _remove_dead(str(target.address))
             bound.bind(target.address)
         except OSError as error:
             raise _refused(target, error) from None
         if target.folder:
-            held.callback(_remove, str(target.address), _identity(str(target.address)))
-        yield Door(bound, target)
+            cleanup.callback(_remove, str(target.address), _identity(str(target.address)))
+        yield DaemonSocket(bound, target)
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Two that take traces at once must not take each other's socket for a dead one."""
+def _locked(folder: str) -> Iterator[None]:
+    """Lock the folder, so that two commands do not take each other's socket for a dead one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -105,10 +105,10 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def _remove_dead(path: str) -> None:
-    """A socket to which nobody listens was left by somebody who was killed."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as knocking:
+    """Remove a socket without a listener: its owner was killed."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
-            knocking.connect(path)
+            probe.connect(path)
         except FileNotFoundError:
             return
         except ConnectionRefusedError:
@@ -119,7 +119,7 @@ def _remove_dead(path: str) -> None:
 
 
 def _remove(path: str, identity: tuple[int, int]) -> None:
-    """Our own socket: a daemon that was started meanwhile may have put its own there."""
+    """Remove our own socket; a daemon that was started meanwhile may have bound its own there."""
     with contextlib.suppress(OSError):
         if _identity(path) == identity:
             os.unlink(path)

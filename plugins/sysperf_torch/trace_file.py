@@ -18,7 +18,7 @@ SETTLED_S = 0.2
 """For this long a file that is complete has not grown."""
 _EVENT = re.compile(rb'"ph": ?"X"')
 _STEP = re.compile(rb'"cat": ?"user_annotation",\s{1,20}"name": ?"Optimizer\.step#')
-_LONGEST = 100
+_MAX_MATCH_BYTES = 100
 """Bytes of the longest match: what may straddle two chunks."""
 
 
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     steps: int
 
 
-def chosen(output: str, pid: int) -> str:
+def output_path(output: str, pid: int) -> str:
     """The file to write, which does not exist yet. Raises UsageError."""
     folder = "." if os.access(".", os.W_OK) else tempfile.gettempdir()
     path = os.path.abspath(output or f"{folder}/sysperf-trace-{pid}-{time.strftime('%Y%m%d-%H%M%S')}.json")
@@ -39,7 +39,7 @@ def chosen(output: str, pid: int) -> str:
     folder = os.path.dirname(path)
     if not folder.isprintable() or set("#=") & set(folder):
         raise UsageError(
-            f"{folder}: PyTorch cannot be told such a path, because of a character in it", "choose another folder with --output"
+            f"{folder}: PyTorch cannot write to such a path, because of a character in it", "choose another folder with --output"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder}: cannot be written to", "choose another folder with --output")
@@ -59,12 +59,12 @@ def scratch(path: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def started(folder: str) -> bool:
+def begun(folder: str) -> bool:
     """Whether the program has begun to write."""
     return bool(os.listdir(folder))
 
 
-def whole(folder: str) -> str | None:
+def complete(folder: str) -> str | None:
     """The trace in this folder once it is complete: named as finished, with both of its ends, and no longer growing."""
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
@@ -97,7 +97,7 @@ def counts(path: str) -> Counts:
             text = rest + chunk
             events += _new(_EVENT, text, len(rest))
             steps += _new(_STEP, text, len(rest))
-            rest = text[-_LONGEST:]
+            rest = text[-_MAX_MATCH_BYTES:]
         return Counts(file.tell(), events, steps)
 
 
@@ -106,7 +106,7 @@ def _new(pattern: re.Pattern[bytes], text: bytes, known: int) -> int:
     return sum(match.end() > known for match in pattern.finditer(text))
 
 
-def placed(made: str, path: str) -> None:
+def rename(written: str, path: str) -> None:
     """Give a whole file its name, unless somebody else has taken that. Raises UsageError."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -115,7 +115,7 @@ def placed(made: str, path: str) -> None:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
     try:
-        os.replace(made, path)
+        os.replace(written, path)
     except BaseException:
         os.unlink(path)
         raise
