@@ -19,7 +19,7 @@ from sysperf.agent.server import EVENT_STREAM, JSON, PROBLEM, Answer, Handler, P
 from sysperf.agent.shelf import Hanging
 from sysperf.agent.store import Event, Point
 from sysperf.agent.worker import Worker
-from sysperf.collect import workers
+from sysperf.collect.process import workers
 from sysperf.host import Host
 from sysperf.model.record import Record, fact, json_schemas, to_json
 from sysperf.model.snapshot import Snapshot

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from sysperf.agent.meters import Rates
-from sysperf.collect.gpu_device import NOT_SUPPORTED
+from sysperf.collect.gpu.device import NOT_SUPPORTED
 from sysperf.host.nvml import Arguments, Nvml, Questions
 
 MOST_GPUS = 16

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from sysperf.agent.board import Board, Held, Status
 from sysperf.agent.meters import METERS
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral

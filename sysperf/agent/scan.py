@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sysperf.agent.meters import PAGE_BYTES
-from sysperf.collect.family import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
-from sysperf.collect.maps import torch_mapped
+from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
 from sysperf.host.tree import Live
+from sysperf.procfs.maps import torch_mapped
 
 NEVER = float("inf")
 SOON_S = 10.0

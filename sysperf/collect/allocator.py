@@ -8,9 +8,9 @@ glibc   https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-T
 import os
 from typing import Annotated
 
-from sysperf.collect.ldcache import CACHE, cached, first_there
 from sysperf.collect.openmp import environment_folders
-from sysperf.collect.shell import ENVIRON, shell_variables
+from sysperf.collect.readers.ldcache import CACHE, cached, first_there
+from sysperf.collect.readers.shell_environment import ENVIRON, shell_variables
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 

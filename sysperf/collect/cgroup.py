@@ -15,15 +15,15 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
-from sysperf.collect.counts import whole
-from sysperf.collect.cpuset import allowed_by_cpuset
-from sysperf.collect.mounts import Mount, mounts
-from sysperf.collect.pressure import waited
+from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
+from sysperf.collect.readers.mounts import Mount, mounts
+from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.host.redact import HIDDEN
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.numbers import whole
 
 GROUP = "/proc/*/cgroup"
 NO_LIMIT = 1 << 60

@@ -11,7 +11,7 @@ NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 import re
 from typing import Annotated, Any
 
-from sysperf.collect.mounts import Mount, mount_of, mounts
+from sysperf.collect.readers.mounts import Mount, mount_of, mounts
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral

@@ -12,12 +12,12 @@ Slurm   https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
 from typing import Annotated, Any
 
 from sysperf.collect.container import own_environment
-from sysperf.collect.counts import whole
-from sysperf.collect.mounts import mount_of
+from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.storage import LOCAL
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 LIMITS = "/proc/self/limits"

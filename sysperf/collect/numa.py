@@ -9,8 +9,8 @@ Kernel  https://docs.kernel.org/admin-guide/mm/numaperf.html
 import re
 from typing import Annotated
 
-from sysperf.collect.cpuset import ALLOWED, allowed
-from sysperf.collect.topology import ONLINE, online_cpus
+from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
+from sysperf.collect.readers.cpu_topology import ONLINE, online_cpus
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.errors import Missing

@@ -15,7 +15,7 @@ Kernel  https://docs.kernel.org/admin-guide/pm/cpufreq.html
 from collections import Counter
 from typing import Annotated, Any
 
-from sysperf.collect.topology import SYSTEM, online_cpus, packages
+from sysperf.collect.readers.cpu_topology import SYSTEM, online_cpus, packages
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact

@@ -14,10 +14,10 @@ import os
 import re
 from typing import Annotated
 
-from sysperf.collect import mounts
-from sysperf.collect.mounts import MOUNTINFO, MOUNTS
 from sysperf.collect.pcie import PCI, address_in, locality
-from sysperf.collect.pressure import waited
+from sysperf.collect.readers import mounts
+from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS
+from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral

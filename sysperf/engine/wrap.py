@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sysperf.collect import AREAS, collect_area
-from sysperf.collect.topology import cores
+from sysperf.collect.readers.cpu_topology import cores
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.judge import Judge

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot

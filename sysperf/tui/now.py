@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sysperf.agent.gpus import CAPPED, SLOWED
-from sysperf.collect.gpu_device import CLOCK_EVENTS
+from sysperf.collect.gpu.device import CLOCK_EVENTS
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot

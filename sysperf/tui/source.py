@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.outcome import Report
 
 HERE = "sampled here"

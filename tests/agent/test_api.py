@@ -16,8 +16,8 @@ from sysperf.agent import api
 from sysperf.agent.board import Held, Status
 from sysperf.agent.events import QUEUE, Events, Message, encode
 from sysperf.agent.store import Event, Store
-from sysperf.collect import workers
-from sysperf.collect.workers import Worker, Workers
+from sysperf.collect.process import workers
+from sysperf.collect.process.workers import Worker, Workers
 from sysperf.host import Host
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot

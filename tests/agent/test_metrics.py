@@ -14,7 +14,7 @@ from sysperf.agent.board import Held
 from sysperf.agent.meters import METERS
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
-from sysperf.collect.workers import Worker, Workers
+from sysperf.collect.process.workers import Worker, Workers
 from sysperf.model.text import neutral
 from sysperf.report.prometheus import MAX_SERIES
 from tests.agent.boards import NAME, PID, START, Program, Table, every_meter

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import ldcache
 from sysperf.collect.allocator import collect
+from sysperf.collect.readers import ldcache
 from tests.conftest import MakeMachine
 
 LIB = "/usr/lib/x86_64-linux-gnu"

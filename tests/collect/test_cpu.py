@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import topology
 from sysperf.collect.cpu import Cpu, collect, online_cpus
-from sysperf.collect.cpuinfo import Cpuinfo
-from sysperf.collect.cpuset import allowed_by_cpuset
+from sysperf.collect.readers import cpu_topology
+from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
+from sysperf.collect.readers.cpuinfo import Cpuinfo
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -159,7 +159,7 @@ def test_nothing_says_which_cpus(machine: MakeMachine) -> None:
 def test_absurd_cpu_numbers_are_left_out(machine: MakeMachine) -> None:
     """A folder that is no CPU, or numbers a CPU that Linux cannot have, is not counted."""
     host = machine({f"{CPU}/cpu3/online": "1", f"{CPU}/cpu99999/online": "1", f"{CPU}/cpu1x/online": "1", f"{CPU}/cpufreq/online": "1"})
-    assert str(topology.cpu_folders(host)) == "3"
+    assert str(cpu_topology.cpu_folders(host)) == "3"
 
 
 # ---------------------------------------------------------------------- cores and packages

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import driver, gpu, gpu_device
-from sysperf.collect.gpu import Gpu, collect
-from sysperf.collect.gpu_device import Device
+from sysperf.collect import driver, gpu
+from sysperf.collect.gpu import Gpu, collect, device
+from sysperf.collect.gpu.device import Device
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import MakeMachine, captured, fixture_folder, make_machine
@@ -356,7 +356,7 @@ def test_a_capture_that_says_nothing_of_gpus_leaves_them_unknown() -> None:
 def test_names_used_are_names_of_pynvml() -> None:
     """Every call that the collectors make exists in nvidia-ml-py, with as many arguments as we give it."""
     pynvml = pytest.importorskip("pynvml")
-    made = {name for module in (gpu, gpu_device, driver) for name in _literals(module)}
+    made = {name for module in (gpu, device, driver) for name in _literals(module)}
     assert len(made) > 50
     for name in sorted(made):
         assert hasattr(pynvml, f"nvml{name}"), name
@@ -408,9 +408,9 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
     pynvml = pytest.importorskip("pynvml")
     constants = {name: value for name, value in vars(pynvml).items() if isinstance(value, int)}
 
-    assert gpu_device.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
-    assert gpu_device.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
-    for number, name in gpu_device.ARCHITECTURES.items():
+    assert device.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
+    assert device.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
+    for number, name in device.ARCHITECTURES.items():
         assert constants[f"NVML_DEVICE_ARCH_{name.upper()}"] == number
     assert tuple(
         constants[f"NVML_FI_DEV_{name}"]
@@ -418,10 +418,10 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
             "NVLINK_LINK_COUNT", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "NVLINK_REPLAY_ERROR_COUNT_TOTAL",
             "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "MEMORY_TEMP", "NVSWITCH_CONNECTED_LINK_COUNT",
         )
-    ) == gpu_device.FIELDS  # fmt: skip
-    assert gpu_device.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
-    assert gpu_device.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
-    assert (gpu_device.NOT_SUPPORTED, gpu_device.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)
+    ) == device.FIELDS  # fmt: skip
+    assert device.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
+    assert device.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
+    assert (device.NOT_SUPPORTED, device.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)
 
 
 ANSWERS = st.recursive(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect.dimms import parse_dimms
 from sysperf.collect.memory import Memory, collect
-from sysperf.collect.pressure import waited
+from sysperf.collect.memory.dimms import parse_dimms
+from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import from_json, to_json
 from tests.conftest import Files, MakeMachine, captured, fixture_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect.mounts import mount_of, mounts
+from sysperf.collect.readers.mounts import mount_of, mounts
 from tests.conftest import MakeMachine
 
 TABLE = """22 1 8:1 / / rw,noatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro

@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import knobs
-from sysperf.collect.family import Stat
-from sysperf.collect.maps import Mapped, torch_mapped
-from sysperf.collect.process import Process, Processes, collect, numa_pages
+from sysperf.collect.process import Process, Processes, collect, numa_pages, unknown_variables
+from sysperf.collect.process.process_tree import Stat
 from sysperf.engine import audit as engine
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import to_json
+from sysperf.procfs.maps import Mapped, torch_mapped
 from tests.collect.programs import FAKE, LIBTORCH, LOADER, PYTHON, SITE, SMALL, VERSION, maps, process, running, stat, torch_library
 from tests.conftest import Dict, Files, MakeMachine, make_machine
 
@@ -629,14 +628,14 @@ def test_looking_for_variables_has_an_end(tmp_path: Path, monkeypatch: pytest.Mo
     """Also among empty files and in too many folders."""
     (tmp_path / "empty.py").touch()
     (tmp_path / "lib").mkdir()
-    assert knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), [])) == set()
-    monkeypatch.setattr(knobs, "MAX_FOLDERS", 1)
+    assert unknown_variables._mentioned(["NCCL_X"], unknown_variables._files(str(tmp_path), [])) == set()
+    monkeypatch.setattr(unknown_variables, "MAX_FOLDERS", 1)
     with pytest.raises(OSError, match="folders"):
-        knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), []))
-    monkeypatch.setattr(knobs, "MAX_FOLDERS", 9)
-    monkeypatch.setattr(knobs, "MAX_S", -1.0)
+        unknown_variables._mentioned(["NCCL_X"], unknown_variables._files(str(tmp_path), []))
+    monkeypatch.setattr(unknown_variables, "MAX_FOLDERS", 9)
+    monkeypatch.setattr(unknown_variables, "MAX_S", -1.0)
     with pytest.raises(OSError, match="30 s"):
-        knobs._mentioned(["NCCL_X"], knobs._files(str(tmp_path), []))
+        unknown_variables._mentioned(["NCCL_X"], unknown_variables._files(str(tmp_path), []))
 
 
 # ---------------------------------------------------------------------- real PyTorch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sysperf.collect.cpu import collect
-from sysperf.collect.second_opinion import second_opinion
+from sysperf.collect.cpu.second_opinion import second_opinion
 from sysperf.host import Host
 from tests.conftest import make_machine
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import mounts, storage
+from sysperf.collect import storage
+from sysperf.collect.readers import mounts
 from sysperf.collect.storage import Disk, Storage, collect, is_network
 from sysperf.host import Host
 from tests.conftest import Dict, Files, MakeMachine, captured, fixture_folder

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect.install import Companion, Copy, Install, Package, Pin
 from sysperf.collect.torch import collect, install_at, with_running
-from sysperf.collect.wheels import capabilities, gpu_code
+from sysperf.collect.torch.records import Companion, Copy, Install, Package, Pin
+from sysperf.collect.torch.wheels import capabilities, gpu_code
 from sysperf.host import Host
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Missing

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import workers
-from sysperf.collect.family import WORKER
+from sysperf.collect.process import workers
+from sysperf.collect.process.process_tree import WORKER
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import from_json, to_json

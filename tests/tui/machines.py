@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysperf.collect import collect
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot

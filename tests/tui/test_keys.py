@@ -14,7 +14,7 @@ import pytest
 import tomli
 from textual.widgets import Input
 
-from sysperf.collect.workers import Worker, Workers
+from sysperf.collect.process.workers import Worker, Workers
 from sysperf.engine.change import Changer
 from sysperf.fix.transaction import alive
 from sysperf.host import Host

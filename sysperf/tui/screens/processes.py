@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
 
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral

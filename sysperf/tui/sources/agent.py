@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sysperf.agent.client import Client, NoAgent
-from sysperf.collect.workers import Workers
+from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Report, Tally
 from sysperf.model.text import neutral

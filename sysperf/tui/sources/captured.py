@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from sysperf.agent.auditor import Terms
-from sysperf.collect import workers
-from sysperf.collect.workers import Workers
+from sysperf.collect.process import workers
+from sysperf.collect.process.workers import Workers
 from sysperf.engine import audit as engine
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError

@@ -12,8 +12,8 @@ from sysperf.agent.gpus import Gpus
 from sysperf.agent.meters import System
 from sysperf.agent.programs import Programs
 from sysperf.agent.scan import Scanner
-from sysperf.collect import workers
-from sysperf.collect.workers import Workers
+from sysperf.collect.process import workers
+from sysperf.collect.process.workers import Workers
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot

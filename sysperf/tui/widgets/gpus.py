@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sysperf.collect.gpu_device import CLOCK_EVENTS
+from sysperf.collect.gpu.device import CLOCK_EVENTS
 from sysperf.model.text import size
 from sysperf.report.machine import look
 from sysperf.tui.now import Now

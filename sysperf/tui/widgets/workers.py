@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sysperf.collect.workers import Worker, Workers
+from sysperf.collect.process.workers import Worker, Workers
 from sysperf.model.text import neutral, size
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, padded, span
 

@@ -9,8 +9,8 @@ The hierarchy is found by where it is mounted and need not be at /sys/fs/cgroup.
 process's own, that has the file decides.
 """
 
-from sysperf.collect.mounts import MOUNTINFO, MOUNTS, Mount, holds, mounts
-from sysperf.collect.topology import online_cpus
+from sysperf.collect.readers.cpu_topology import online_cpus
+from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS, Mount, holds, mounts
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 

@@ -16,18 +16,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sysperf.collect import knobs, ranks, software
 from sysperf.collect.cgroup import Cgroup, Groups
-from sysperf.collect.counts import whole
-from sysperf.collect.family import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, in_time, read_argv
-from sysperf.collect.maps import MAPS, OPENMP, Library, holds_data
-from sysperf.collect.mounts import mount_of
-from sysperf.collect.threads import all_allowed, allowed_in, cpus_of, read_threads
+from sysperf.collect.process import loaded_torch, ranks, unknown_variables
+from sysperf.collect.process.process_tree import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, in_time, read_argv
+from sysperf.collect.process.threads import all_allowed, allowed_in, cpus_of, read_threads
+from sysperf.collect.readers.mounts import mount_of
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
 from sysperf.model.version import Version
+from sysperf.procfs.maps import MAPS, OPENMP, Library, holds_data
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 STAT = "/proc/[0-9]*/stat"
@@ -223,7 +223,7 @@ class _Machine:
         self.host = host
         self.families = found.families
         self.groups = Groups(host)
-        self.software = software.Software(host)
+        self.software = loaded_torch.Software(host)
         self.uptime_s = _seconds(host.word("/proc/uptime")) if found.families else None
         self.has_nodes = bool(found.families) and len(host.glob(NODES)) > 1
         on_gpus = {pid for pid, family in found.families.items() if family.mapped.cuda}
@@ -240,7 +240,7 @@ class _Subject:
         self.status = host.pairs(self.status_path) or {}
         self.env = _environment(host, self.pid, family.argv)
         self.threads = read_threads(host, self.pid)
-        self.root = software.root_of(host, self.pid)
+        self.root = loaded_torch.root_of(host, self.pid)
         self.version = machine.software.version(self.mapped.torch, self.root)
         uptime_s = machine.uptime_s
         self.age_s = None if uptime_s is None else round(max(0.0, uptime_s - self.stat.start_ticks / TICKS_PER_S), 1)
@@ -293,7 +293,7 @@ def _software(subject: _Subject) -> dict[str, Any]:
     mapped, gpus = subject.mapped, subject.machine.gpus
     return {
         "torch_version": subject.version,
-        "torch_prefix": software.prefix_of(mapped.torch),
+        "torch_prefix": loaded_torch.prefix_of(mapped.torch),
         "torch_replaced": mapped.stale,
         "cuda_used": mapped.cuda,
         "gpu_bus_ids": () if not mapped.cuda else None if gpus is None else tuple(gpus.get(subject.pid, ())),
@@ -319,9 +319,9 @@ def _variables(subject: _Subject) -> dict[str, Any]:
     return {
         "env": env,
         "preload": preload,
-        "preload_missing": None if preload is None else software.not_loaded(host, preload, mapped, subject.root),
+        "preload_missing": None if preload is None else loaded_torch.not_loaded(host, preload, mapped, subject.root),
         "variables_searched": env is not None and host.deep,
-        "unread_variables": knobs.unread(host, env, mapped, subject.root) if env is not None and host.deep else None,
+        "unread_variables": unknown_variables.unread(host, env, mapped, subject.root) if env is not None and host.deep else None,
         "launcher": launcher,
         **given,
         "job": stat.ppid if is_child else stat.pid,

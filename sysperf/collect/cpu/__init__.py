@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from sysperf.collect import topology
-from sysperf.collect.cpuinfo import CPUINFO, Cpuinfo, Isa, cpuinfo
-from sysperf.collect.cpuset import ALLOWED, allowed
-from sysperf.collect.pressure import waited
-from sysperf.collect.second_opinion import COMMAND, SecondOpinion, second_opinion
-from sysperf.collect.topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders, online_cpus
+from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion
+from sysperf.collect.readers import cpu_topology
+from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
+from sysperf.collect.readers.cpu_topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders, online_cpus
+from sysperf.collect.readers.cpuinfo import CPUINFO, Cpuinfo, Isa, cpuinfo
+from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -31,8 +31,8 @@ SMT_CONTROL = f"{SYSTEM}/smt/control"
 VULNERABILITIES = f"{SYSTEM}/vulnerabilities"
 STAT = "/proc/stat"
 PRESSURE = "/proc/pressure/cpu"
-SIBLINGS = tuple(f"{EACH}/topology/{name}" for name in topology.CORE)
-PACKAGES = (f"{EACH}/topology/physical_package_id", *(f"{EACH}/topology/{name}" for name in topology.PACKAGE))
+SIBLINGS = tuple(f"{EACH}/topology/{name}" for name in cpu_topology.CORE)
+PACKAGES = (f"{EACH}/topology/physical_package_id", *(f"{EACH}/topology/{name}" for name in cpu_topology.PACKAGE))
 CACHES = f"{EACH}/cache"
 __all__ = ["Cpu", "collect", "online_cpus"]
 
@@ -88,15 +88,15 @@ def collect(host: Host) -> Cpu:
     if not online:
         raise Missing(f"no {ONLINE}, no CPU folders, no {CPUINFO}")
     info = cpuinfo(host)
-    cores = topology.cores(host, online)
-    kinds = topology.kinds(host, online, cores, info.designs())
+    cores = cpu_topology.cores(host, online)
+    kinds = cpu_topology.kinds(host, online, cores, info.designs())
     best = kinds[-1].first() or 0
     return Cpu(
         online=online,
         offline=_offline(host, online),
         **_use(host, online, cores),
         **_kinds(kinds, cores),
-        l3_domains=topology.l3_domains(host, online, cores),
+        l3_domains=cpu_topology.l3_domains(host, online, cores),
         **_cache_sizes(host, best),
         isolated=host.cpus(ISOLATED),
         smt_control=_text(host.word(SMT_CONTROL)),
@@ -115,7 +115,7 @@ def _offline(host: Host, online: CpuSet) -> CpuSet:
 
 def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
     """How many packages and cores there are, and what of them may be used."""
-    packages = topology.packages(host, online)
+    packages = cpu_topology.packages(host, online)
     mine, _ = allowed(host)
     mine = mine & online if mine else None
     threads = max(map(len, cores)) if cores else None

@@ -15,7 +15,7 @@ One CPU of each group is read, so that the cost grows with cores and caches, not
 
 from collections.abc import Mapping
 
-from sysperf.collect.cpuinfo import processors
+from sysperf.collect.readers.cpuinfo import processors
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.startup import lazy

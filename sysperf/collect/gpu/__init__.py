@@ -10,7 +10,7 @@ import os
 from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
-from sysperf.collect.gpu_device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
+from sysperf.collect.gpu.device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST
 from sysperf.model.record import Record, fact

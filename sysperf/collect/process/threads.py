@@ -7,7 +7,7 @@ PyTorch https://github.com/pytorch/pytorch/pull/128448 (loader, elastic, NCCL: 2
         https://github.com/pytorch/pytorch/pull/169979 (gloo: 2.11)
 """
 
-from sysperf.collect.family import GONE, Stat, read_stat
+from sysperf.collect.process.process_tree import GONE, Stat, read_stat
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-from sysperf.collect import family
-from sysperf.collect.family import TICKS_PER_S, WORKER
+from sysperf.collect.process import process_tree
+from sysperf.collect.process.process_tree import TICKS_PER_S, WORKER
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -69,7 +69,7 @@ def _of_children(host: Host, children: list[str]) -> list[tuple[str, list[str]]]
 def _of_family(host: Host, pid: int) -> list[tuple[str, list[str]]] | None:
     """The same by every process's parent: for captures, and for kernels that do not list children."""
     try:
-        known = family.find(host).families.get(pid)
+        known = process_tree.find(host).families.get(pid)
     except Missing:
         return None
     if known is None:

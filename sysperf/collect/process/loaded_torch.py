@@ -6,9 +6,9 @@ Reads   version.py or build-version beside the mapped libtorch  /proc/[pid]/ns/m
 
 import re
 
-from sysperf.collect.maps import Mapped
 from sysperf.host import Host
 from sysperf.model.text import neutral
+from sysperf.procfs.maps import Mapped
 from sysperf.startup import lazy
 
 _VERSION = lazy(r"^__version__\s{0,8}=\s{0,8}['\"]([^'\"\n]{1,80})['\"]", re.MULTILINE)

@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Iterator
 
-from sysperf.collect.maps import Mapped
 from sysperf.host import Host
 from sysperf.host.tree import opened
+from sysperf.procfs.maps import Mapped
 from sysperf.startup import lazy
 
 PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_")

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from sysperf.collect.counts import whole
-from sysperf.collect.maps import Mapped, torch_mapped
 from sysperf.host import Host
 from sysperf.model.errors import Missing
+from sysperf.procfs.maps import Mapped, torch_mapped
+from sysperf.procfs.numbers import whole
 
 SMALLEST_BYTES = 300 << 20
 """A process with less address space cannot have libtorch mapped: the CPU build alone needs 700 MiB (2.13)."""

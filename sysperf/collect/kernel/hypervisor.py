@@ -7,7 +7,7 @@ Kernel  https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-hypervisor-xe
         https://docs.kernel.org/arch/x86/cpuinfo.html
 """
 
-from sysperf.collect.cpuinfo import CPUINFO, Cpuinfo
+from sysperf.collect.readers.cpuinfo import CPUINFO, Cpuinfo
 from sysperf.host import Host
 from sysperf.model.text import neutral
 

@@ -12,13 +12,13 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#meminfo
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from sysperf.collect.counts import whole
-from sysperf.collect.dimms import DMIDECODE, Dimm, parse_dimms
-from sysperf.collect.mounts import mount_of
-from sysperf.collect.pressure import waited
+from sysperf.collect.memory.dimms import DMIDECODE, Dimm, parse_dimms
+from sysperf.collect.readers.mounts import mount_of
+from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 MEMINFO = "/proc/meminfo"

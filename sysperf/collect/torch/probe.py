@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sysperf.collect.install import Deep
+from sysperf.collect.torch.records import Deep
 from sysperf.host import Host
 from sysperf.model.text import neutral
 

@@ -5,9 +5,9 @@ Reads   /proc/self/environ
 
 import os
 
-from sysperf.collect.counts import whole
 from sysperf.host import Host
 from sysperf.model.text import neutral
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"

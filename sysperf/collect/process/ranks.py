@@ -6,10 +6,10 @@ Slurm     https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABL
 Open MPI  https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
 """
 
-from sysperf.collect.counts import whole
-from sysperf.collect.family import read_stat
-from sysperf.collect.threads import Threads
+from sysperf.collect.process.process_tree import read_stat
+from sysperf.collect.process.threads import Threads
 from sysperf.host import Host
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 _PROGRAM = lazy(r"(?:.*/)?(torchrun|accelerate|deepspeed)")

@@ -9,8 +9,8 @@ Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
 
 from typing import Annotated
 
-from sysperf.collect.cpuinfo import cpuinfo
-from sysperf.collect.hypervisor import AVAILABLE, DEVICE_TREE, DMI, HYPERVISOR, hypervisor
+from sysperf.collect.kernel.hypervisor import AVAILABLE, DEVICE_TREE, DMI, HYPERVISOR, hypervisor
+from sysperf.collect.readers.cpuinfo import cpuinfo
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from sysperf.collect.install import LOCKS, VERSION, Companion, Copy, Deep, Install, Package, Pin
-from sysperf.collect.mounts import mount_of
-from sysperf.collect.probe_torch import ask
 from sysperf.collect.python import CXX_COMPILERS, Environment, Shell, active_prefix, discover, environment_at, shell_of
-from sysperf.collect.site import Site, conda_blas, openmp_runtimes
-from sysperf.collect.wheels import capabilities, gpu_code
+from sysperf.collect.readers.mounts import mount_of
+from sysperf.collect.torch.probe import ask
+from sysperf.collect.torch.records import LOCKS, VERSION, Companion, Copy, Deep, Install, Package, Pin
+from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
+from sysperf.collect.torch.wheels import capabilities, gpu_code
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.requirement import fits
