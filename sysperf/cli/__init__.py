@@ -31,6 +31,7 @@ COMMANDS = {
     "capture": "record everything an audit reads, to audit it elsewhere",
     "baseline": "accept today's findings, so that only new ones fail",
     "rules": "list, show, check and test rules",
+    "plugins": "list what takes call stacks and traces, ours and other packages'",
     "agent": "watch this machine all the time: sample, judge, remember, answer on a socket",
     "service": "install the agent, a daily audit and the helper as systemd services",
     "completion": "print a completion script for bash, zsh, fish or tcsh",

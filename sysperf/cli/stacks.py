@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf import plugin
-from sysperf.cli import command_line
+from sysperf.cli import command_line, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit
 from sysperf.model.profile import Split, Stacks
@@ -25,12 +25,13 @@ from sysperf.report import profile
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
     parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and tell the shares")
+    plugins.add_choice(parser, plugin.STACKS)
     parser.add_argument("--json", action="store_true", help="as JSON")
     command_line.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    found = taken(args.pid, args.seconds)
+    found = taken(args.pid, args.seconds, args.stacks_plugin)
     if args.json:
         text = to_json(found, indent=2).decode()
     else:
@@ -39,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.CLEAN
 
 
-def taken(pid: int, seconds: int | None) -> Stacks | Split:
-    """Stacks of now, or the split of so many seconds. Raises SysperfError."""
-    taker = plugin.stack_taker()
+def taken(pid: int, seconds: int | None, name: str = "") -> Stacks | Split:
+    """Return the stacks of now, or the split of so many seconds, from the plugin of this name. Raises SysperfError."""
+    taker = plugin.stack_taker(name)
     if seconds is None:
         return taker.dump(Host(), pid)
     from sysperf.trace import phases  # noqa: PLC0415 - where there are samples

@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from sysperf import plugin
-from sysperf.cli import command_line
+from sysperf.cli import command_line, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import TraceRequest
@@ -37,34 +37,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="the trace, which must not exist yet (default: here, with a name of its own)")
     parser.add_argument("--shapes", action="store_true", help="also the shapes of the operators' inputs")
     parser.add_argument("--stacks", action="store_true", help="also Python call stacks")
+    plugins.add_choice(parser, plugin.TRACES)
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="give up after so many seconds (default: 300)")
-    parser.add_argument("--json", action="store_true", help="tell about the file as JSON")
+    parser.add_argument("--json", action="store_true", help="print the facts about the file as JSON")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
 
 
 def run(args: argparse.Namespace) -> int:
-    wish = wished(args)
-    tracer, host = plugin.tracer(), Host()
-    _become(*tracer.owner(host, wish.pid))
+    request = requested(args)
+    tracer, host = plugin.tracer(args.traces_plugin), Host()
+    _become(*tracer.owner(host, request.pid))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     progress = _Progress()
     try:
-        found = tracer.trace(host, wish, progress)
+        written = tracer.trace(host, request, progress)
     finally:
         progress.close()
     if args.json:
-        text = to_json(found, indent=2).decode() + "\n"
+        text = to_json(written, indent=2).decode() + "\n"
     else:
-        text = profile.trace(found, iterations=wish.iterations, color=command_line.wants_color(args), width=command_line.width())
+        text = profile.trace(written, iterations=request.iterations, color=command_line.wants_color(args), width=command_line.width())
     sys.stdout.write(text)
     return Exit.CLEAN
 
 
-def wished(args: argparse.Namespace) -> TraceRequest:
-    """The trace that the options name. Raises UsageError."""
+def requested(args: argparse.Namespace) -> TraceRequest:
+    """Return the trace that the options name. Raises UsageError."""
     if args.seconds is not None and not 0.001 <= args.seconds <= 3_600:  # also what is no number
-        raise UsageError(f"--seconds {args.seconds:g}: no time that a trace takes", "1 s can be 20 MB")
+        raise UsageError(f"--seconds {args.seconds:g}: not a time that a trace can take", "1 s can be 20 MB")
     iterations = 0 if args.seconds is not None else ITERATIONS if args.iterations is None else args.iterations
     if args.seconds is None and iterations < 1:
         raise UsageError(f"--iterations {iterations}: less than 1", "5 tell the most")
@@ -72,7 +73,7 @@ def wished(args: argparse.Namespace) -> TraceRequest:
 
 
 def _become(uid: int, gid: int) -> None:
-    """As root, go on as the user whose program it is: in folders of his, root would follow where he leads."""
+    """As root, become the user of the process: in a folder of that user, root must not follow links."""
     if os.geteuid() != 0 or uid == 0:
         return
     import pwd  # noqa: PLC0415 - for root only
@@ -86,24 +87,24 @@ def _become(uid: int, gid: int) -> None:
 
 
 def _end(number: int, _: Any) -> None:
-    """What ends the command also leaves nothing behind."""
+    """Exit through the cleanup of the trace, so that nothing is left behind."""
     raise SystemExit(128 + number)
 
 
 class _Progress:
-    """One line on a terminal that is written over; elsewhere a line for each thing that happens."""
+    """One line on a terminal that is rewritten; elsewhere a line for each new state."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._last = ""
 
     def __call__(self, text: str) -> None:
-        doing = text.partition(" (")[0]
+        state = text.partition(" (")[0]
         if self._terminal:
             sys.stderr.write(f"\r\x1b[Ksysperf: {text}")
-        elif doing != self._last:
-            sys.stderr.write(f"sysperf: {doing}\n")
-        self._last = doing
+        elif state != self._last:
+            sys.stderr.write(f"sysperf: {state}\n")
+        self._last = state
         sys.stderr.flush()
 
     def close(self) -> None:

@@ -24,7 +24,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sysperf import startup
+from sysperf import plugin, startup
+from sysperf.cli import plugins
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--theme", default=os.environ.get("SYSPERF_THEME", ""), metavar="NAME", help="colours, such as nord or textual-light"
     )
+    plugins.add_choice(parser, plugin.STACKS, "--stacks-with")
+    plugins.add_choice(parser, plugin.TRACES, "--trace-with")
     web = parser.add_argument_group("in a browser (needs `pip install textual-serve`)")
     web.add_argument("--serve", action="store_true", help="serve the dashboard on this machine's loopback address, read-only")
     web.add_argument("--port", type=int, default=8000, help="default: 8000")
@@ -216,7 +219,7 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
         _rewrap,
         lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((ROOT_FOLDER, default_folder()))),
         refusal,
-        profilers.here(),
+        profilers.here(args.stacks_plugin, args.traces_plugin),
     )
 
 

@@ -160,6 +160,7 @@ class Rule(Record, kw_only=True):
     """One thing that makes a PyTorch machine slow."""
 
     id: Annotated[str, fact("dotted, names the pattern, stable for life")]
+    formerly: Annotated[tuple[str, ...], fact("earlier ids of this rule: they stay valid wherever an id is written")] = ()
     title: str
     scope: Scope
     severity: Severity

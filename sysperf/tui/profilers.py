@@ -8,29 +8,25 @@ import tempfile
 from sysperf import plugin
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
-from sysperf.model.profile import Stacks, Trace, TraceRequest
-from sysperf.plugin import ReportProgress
+from sysperf.model.profile import TraceRequest
 from sysperf.tui.doors import Profilers
 
 ITERATIONS = 5
 
 
-def here() -> Profilers:
-    """Those of this machine."""
-    return Profilers(_stacks, _traceable, _trace, ITERATIONS)
+def here(stacks: str = "", traces: str = "") -> Profilers:
+    """Return this machine's profilers: the plugins of these names, or the defaults."""
+    return Profilers(
+        lambda pid: plugin.stack_taker(stacks).dump(Host(), pid),
+        lambda pid: _trace_folder(pid, traces),
+        lambda pid, progress: plugin.tracer(traces).trace(Host(), TraceRequest(pid, ITERATIONS), progress),
+        ITERATIONS,
+    )
 
 
-def _stacks(pid: int) -> Stacks:
-    return plugin.stack_taker().dump(Host(), pid)
-
-
-def _traceable(pid: int) -> str:
-    """The folder of the trace. The dashboard stays who it is, and so leaves other users' programs to the command, which does not."""
-    uid, _ = plugin.tracer().owner(Host(), pid)
+def _trace_folder(pid: int, name: str) -> str:
+    """Return the folder of the trace. The dashboard keeps its user, and so leaves other users' programs to the command, which does not."""
+    uid, _ = plugin.tracer(name).owner(Host(), pid)
     if uid != os.geteuid():
         raise UsageError(f"process {pid} belongs to user {uid}", f"sudo sysperf trace {pid}")
     return os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir()
-
-
-def _trace(pid: int, tell: ReportProgress) -> Trace:
-    return plugin.tracer().trace(Host(), TraceRequest(pid, ITERATIONS), tell)

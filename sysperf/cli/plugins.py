@@ -1,0 +1,92 @@
+"""List the installed plugins: what takes call stacks and traces, ours and those of other packages.
+
+A command uses one by its name: `sysperf stacks PID --with NAME`, `sysperf trace PID --with NAME`. Listing imports none of
+them; --check does, and says which cannot be used. docs/plugins.md shows how to write one.
+
+examples:
+  sysperf plugins
+  sysperf plugins --check
+  sysperf plugins --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sysperf import plugin
+from sysperf.cli import command_line
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import Record, to_json
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page, pad
+
+MAX_NAME = 24
+"""Columns of a name; a longer one moves its line only."""
+
+
+class Listed(Record):
+    """A plugin as this command shows it."""
+
+    kind: str
+    name: str
+    module: str
+    distribution: str
+    version: str
+    default: bool
+    problem: str | None = None
+    """Why it cannot be used; empty when --check found nothing wrong, None when nobody checked."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="import each plugin, and fail when one cannot be used")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+
+
+def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str = "--with") -> None:
+    """Add the option that chooses a plugin of this kind."""
+    parser.add_argument(
+        option, dest=f"{kind.name}_plugin", default="", metavar="NAME", help=f"the plugin that {kind.purpose} (default: {kind.default})"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    plugins = [_listed(found, check=args.check) for kind in plugin.KINDS for found in plugin.installed(kind)]
+    args.output = None
+    text = to_json(plugins, indent=2).decode() + "\n" if args.json else _text(plugins, color=command_line.wants_color(args))
+    sys.stdout.write(text)
+    return Exit.FINDINGS if any(listed.problem for listed in plugins) else Exit.CLEAN
+
+
+def _listed(found: plugin.Plugin, *, check: bool) -> Listed:
+    default = found.name == found.kind.default
+    return Listed(found.kind.name, found.name, found.module, found.distribution, found.version, default, _problem(found) if check else None)
+
+
+def _problem(found: plugin.Plugin) -> str:
+    try:
+        plugin.load(found.kind, found.name)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _text(plugins: list[Listed], *, color: bool) -> str:
+    page = Page(Ink(color), command_line.width())
+    for kind in plugin.KINDS:
+        page.line(page.ink("strong", f"{kind.name}: {kind.purpose}"))
+        of_kind = [listed for listed in plugins if listed.kind == kind.name]
+        for listed in of_kind:
+            _line(page, listed)
+        if not of_kind:
+            page.line("  none installed")
+    return str(page)
+
+
+def _line(page: Page, listed: Listed) -> None:
+    note = "  default" if listed.default else ""
+    origin = f"{listed.module}, from {listed.distribution or 'an unknown package'} {listed.version}".rstrip()
+    page.line(f"  {pad(neutral(listed.name), MAX_NAME)}{page.ink('dim', neutral(origin))}{note}")
+    if listed.problem:
+        page.paragraph(f"cannot be used: {neutral(listed.problem, 1_000)}", "error")
