@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from sysperf import __version__
 from sysperf.agent import api, sockets
+from sysperf.agent.apply_policy import ApplyPolicy, ChangeService, SettingsOf, checked
 from sysperf.agent.auditor import Auditor, Look, Terms
 from sysperf.agent.board import Cost
 from sysperf.agent.events import Events
 from sysperf.agent.files import Kept
-from sysperf.agent.fixer import Applying, Fixer, Wishes, checked
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.hold import Findings, News, Past, Times
 from sysperf.agent.log import NOTICE
@@ -77,9 +77,9 @@ class Options(NamedTuple):
 
     socket: str
     history: str | None = None
-    fixer: Callable[[], Fixer | None] = lambda: None
+    fixer: Callable[[], ChangeService | None] = lambda: None
     """Who makes changes in mode `apply`; None where nobody can."""
-    wishes: Wishes = lambda _: ()
+    settings_of: SettingsOf = lambda _: ()
     made: Callable[[], tuple[Any, ...]] = tuple
     """What was changed on this machine, newest first. Asked with each sample, in a thread: it is cheap while nothing changes."""
 
@@ -166,11 +166,11 @@ class Agent:
         await self._store.close()
         self._log.info("stopped")
 
-    def _made_for(self, setup: Setup) -> Applying | None:
+    def _made_for(self, setup: Setup) -> ApplyPolicy | None:
         fixer = self._options.fixer() if setup.settings.mode == "apply" else None
         if fixer is None:
             return None
-        return Applying(fixer, self._options.wishes, setup.settings.apply, setup.settings.lease_s, self._log)
+        return ApplyPolicy(fixer, self._options.settings_of, setup.settings.apply, setup.settings.lease_s, self._log)
 
     # ------------------------------------------------------------------ the beat
 
@@ -392,7 +392,7 @@ class Agent:
         if self._applying is not None and (self._fix_task is None or self._fix_task.done()):
             self._fix_task = asyncio.ensure_future(self._fix(self._applying))
 
-    async def _fix(self, applying: Applying) -> None:
+    async def _fix(self, applying: ApplyPolicy) -> None:
         with self._reported("fix"):
             active = self._findings.active()
             made = await self._hand.run(lambda: applying.step(active, time.monotonic()))

@@ -38,7 +38,7 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
 if TYPE_CHECKING:
-    from sysperf.agent.fixer import Fixer
+    from sysperf.agent.apply_policy import ChangeService
     from sysperf.agent.loop import Options, Setup
     from sysperf.model.change import Setting, Transaction
     from sysperf.model.outcome import Outcome
@@ -93,22 +93,22 @@ def _imported() -> Any:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _wishes, _Made())
+    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _settings_of, _Made())
 
 
-def _fixer() -> Fixer | None:
+def _fixer() -> ChangeService | None:
     """Who makes changes in mode `apply`."""
-    from sysperf.agent.helped import Helped  # noqa: PLC0415 - only mode `apply` asks
-    from sysperf.fix import remote  # noqa: PLC0415
+    from sysperf.agent.helper_client import HelperClient  # noqa: PLC0415 - only mode `apply` asks
+    from sysperf.fix import helper_protocol  # noqa: PLC0415
 
-    return Helped() if remote.available() else None
+    return HelperClient() if helper_protocol.available() else None
 
 
-def _wishes(outcome: Outcome) -> tuple[Setting, ...]:
+def _settings_of(outcome: Outcome) -> tuple[Setting, ...]:
     """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
     from sysperf.engine import change as changing  # noqa: PLC0415 - as above
 
-    return changing.wishes([outcome], [outcome.rule]).settings
+    return changing.requested_settings([outcome], [outcome.rule]).settings
 
 
 class _Made:

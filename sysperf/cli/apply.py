@@ -31,7 +31,7 @@ from sysperf.cli.audit import rules
 from sysperf.cli.config import read_config
 from sysperf.engine import audit as engine
 from sysperf.engine import change as changing
-from sysperf.engine.change import Changer, Wishes
+from sysperf.engine.change import Changer, RequestedSettings
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import transaction
 from sysperf.host import Host
@@ -44,13 +44,13 @@ from sysperf.report.terminal import Ink, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_wishes(parser)
+    add_change_options(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--lease", type=span, metavar="TIME", help="take it back by itself after this time (90s, 10m, 8h, 2d)")
     parser.add_argument("--persist", action="store_true", help="also set it at every start, by sysctl.d and tmpfiles.d")
 
 
-def add_wishes(parser: argparse.ArgumentParser) -> None:
+def add_change_options(parser: argparse.ArgumentParser) -> None:
     """What shall be changed; `plan` has the same options."""
     parser.add_argument("rule", nargs="*", metavar="ID", help="findings to fix (default: all with a safe fix)")
     parser.add_argument(
@@ -75,12 +75,12 @@ def run(args: argparse.Namespace) -> int:
         return Exit.CLEAN
     changer = Changer()
     _recovered(changer)
-    wished, planned = wishes(args, changer)
+    requested, planned = requested_changes(args, changer)
     if not planned.changes:
-        show(args, wished, planned)
+        show(args, requested, planned)
         return _code(args, planned)
     if not args.yes:
-        show(args, wished, planned)
+        show(args, requested, planned)
         if args.format == "json" or not sys.stdin.isatty():
             raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
         if not _confirmed(planned):
@@ -102,15 +102,15 @@ def _code(args: argparse.Namespace, planned: Plan) -> int:
     return Exit.PARTIAL if left else Exit.CLEAN
 
 
-def wishes(args: argparse.Namespace, changer: Changer) -> tuple[Wishes, Plan]:
+def requested_changes(args: argparse.Namespace, changer: Changer) -> tuple[RequestedSettings, Plan]:
     """What is asked for, and what it means here."""
     if args.set and args.rule:
         raise UsageError("--set and IDs both say what to change", "give one of them")
-    wished = Wishes(tuple(map(changing.setting, args.set)), ()) if args.set else _of_findings(args)
-    return wished, changer.plan(wished.settings, force=args.force)
+    requested = RequestedSettings(tuple(map(changing.setting, args.set)), ()) if args.set else _of_findings(args)
+    return requested, changer.plan(requested.settings, force=args.force)
 
 
-def _of_findings(args: argparse.Namespace) -> Wishes:
+def _of_findings(args: argparse.Namespace) -> RequestedSettings:
     config = read_config()
     ruleset = rules(args, config)
     named = command_line.listed(args.rule)
@@ -121,20 +121,20 @@ def _of_findings(args: argparse.Namespace) -> Wishes:
     if named:
         ruleset.select(named, [])
     report = engine.audit(Host(), ruleset, engine.Terms(config.waive))
-    return changing.wishes(report.outcomes, named, caution=args.caution)
+    return changing.requested_settings(report.outcomes, named, caution=args.caution)
 
 
-def show(args: argparse.Namespace, wished: Wishes, planned: Plan) -> None:
+def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) -> None:
     """The plan, and what is left to a person."""
     if args.format == "json":
-        manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in wished.manual]
+        manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in requested.manual]
         command_line.write(as_json.dump({"schema": 1, "plan": planned, "manual": manual}), args)
         return
     text = changes.plan(planned, color=command_line.wants_color(args), width=command_line.width())
     lines = [text.rstrip("\n")] if text.strip() else []
-    if wished.manual:
+    if requested.manual:
         lines.append("\nLeft to you:\n")
-        lines += [f"  {one.outcome.rule}: {neutral(one.reason, 300)}" for one in wished.manual]
+        lines += [f"  {one.outcome.rule}: {neutral(one.reason, 300)}" for one in requested.manual]
     if not planned.changes:
         lines.append("\nNothing to change." if lines else "Nothing to change: no finding has a fix that sysperf applies by itself.")
     command_line.write("\n".join(lines).lstrip("\n"), args)

@@ -19,15 +19,15 @@ from sysperf.report.terminal import wrap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    apply.add_wishes(parser)
+    apply.add_change_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
         command_line.write(apply.knobs(args), args)
         return Exit.CLEAN
-    wished, planned = apply.wishes(args, Changer())
-    apply.show(args, wished, planned)
+    requested, planned = apply.requested_changes(args, Changer())
+    apply.show(args, requested, planned)
     if planned.changes and args.format == "text":
         text = "Nothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back."
         sys.stdout.write("\n" + "\n".join(wrap(text, command_line.width())) + "\n")

@@ -1,4 +1,4 @@
-"""Changing settings: findings become wishes, wishes a plan, a plan a transaction that can be taken back."""
+"""Changing settings: findings become requested settings, these a plan, a plan a transaction that can be taken back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import pwd
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from sysperf.engine import audit as engine
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import journal, keeper, plan, remote, transaction
+from sysperf.fix import helper_protocol, journal, keeper, plan, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.transaction import Standing
 from sysperf.host import Host
@@ -30,14 +32,14 @@ class Manual(NamedTuple):
     reason: str
 
 
-class Wishes(NamedTuple):
+class RequestedSettings(NamedTuple):
     """What the findings ask for."""
 
     settings: tuple[Setting, ...]
     manual: tuple[Manual, ...]
 
 
-def wishes(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: bool = False) -> Wishes:
+def requested_settings(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: bool = False) -> RequestedSettings:
     """The first fix of each finding that sysperf can apply: safe ones; with `caution`, or for rules named, cautious ones too.
 
     What keeps users from each other is changed for rules that are named only.
@@ -49,11 +51,10 @@ def wishes(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: b
             continue
         remedy = _first(outcome.fixes, caution=caution, named=outcome.rule in named)
         if remedy and remedy.setting:
-            wish = remedy.setting
-            settings.append(Setting(wish.knob, wish.value, wish.item, outcome.rule))
+            settings.append(structs.replace(remedy.setting, rule=outcome.rule))
         else:
             manual.append(Manual(outcome, _why_not(outcome)))
-    return Wishes(tuple(settings), tuple(manual))
+    return RequestedSettings(tuple(settings), tuple(manual))
 
 
 def _first(fixes: Iterable[Remedy], *, caution: bool, named: bool) -> Remedy | None:
@@ -74,7 +75,7 @@ def _why_not(outcome: Outcome) -> str:
 
 
 def setting(text: str) -> Setting:
-    """``vm.swappiness=10`` or ``block.read_ahead_kb@nvme0n1=128`` as a wish. Raises UsageError."""
+    """``vm.swappiness=10`` or ``block.read_ahead_kb@nvme0n1=128`` as a requested setting. Raises UsageError."""
     name, found, value = text.partition("=")
     knob, _, item = name.strip().partition("@")
     if not found and knob in KNOBS:
@@ -100,14 +101,14 @@ class Changer:
         self.journal = Journal(folder)
 
     def asks_helper(self, settings: Iterable[Setting]) -> bool:
-        """Whether these wishes need root, which this user is not, and there is a helper."""
-        needs_root = any(KNOBS[wish.knob].kind != "process" for wish in settings if wish.knob in KNOBS)
-        return needs_root and os.geteuid() != 0 and remote.available()
+        """Whether these settings need root, which this user is not, and there is a helper."""
+        needs_root = any(KNOBS[asked.knob].kind != "process" for asked in settings if asked.knob in KNOBS)
+        return needs_root and os.geteuid() != 0 and helper_protocol.available()
 
     def plan(self, settings: Sequence[Setting], *, force: bool = False) -> Plan:
-        """What the wishes mean here. Nothing is changed."""
+        """What these settings mean here. Nothing is changed."""
         if self.asks_helper(settings):
-            return remote.ask(remote.AskPlan(settings=tuple(settings), force=force)).plan or Plan()
+            return helper_protocol.ask(helper_protocol.AskPlan(settings=tuple(settings), force=force)).plan or Plan()
         return plan.plan(self.host, settings, force=force)
 
     def apply(self, planned: Plan, request: transaction.Request, *, force: bool = False) -> Transaction:
@@ -115,10 +116,12 @@ class Changer:
         settings = tuple(Setting(one.knob, one.after, one.item, one.rule) for one in planned.changes)
         if self.asks_helper(settings):
             unique = tuple(dict.fromkeys(settings))
-            question = remote.AskApply(settings=unique, why=request.why, force=force, persist=request.persist, lease_s=request.lease_s)
-            done = remote.ask(question).transaction
+            question = helper_protocol.AskApply(
+                settings=unique, why=request.why, force=force, persist=request.persist, lease_s=request.lease_s
+            )
+            done = helper_protocol.ask(question).transaction
             if done is None:
-                raise remote.HelperError("the helper gave no transaction back")
+                raise helper_protocol.HelperError("the helper gave no transaction back")
             return done
         check(planned.changes, request)
         if request.lease_s is not None:
@@ -128,12 +131,12 @@ class Changer:
     def undo(self, number: int, *, force: bool = False) -> list[Undone]:
         """Take a transaction back. Raises SysperfError."""
         if self._helper_undoes(self.journal.read(number)):
-            return list(remote.ask(remote.AskUndo(number=number, force=force)).undone)
+            return list(helper_protocol.ask(helper_protocol.AskUndo(number=number, force=force)).undone)
         return transaction.undo(self.host, self.journal, number, force=force)
 
     def _helper_undoes(self, one: Transaction) -> bool:
         """What the helper keeps alive only it can end; and who may not write the machine's journal can only ask it."""
-        if not remote.available():
+        if not helper_protocol.available():
             return False
         held = one.keeper is not None and one.keeper.is_helper and transaction.alive(one.keeper)
         return held or not os.access(self.journal.folder, os.W_OK)

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from sysperf.host.tree import sync_folder
-from sysperf.model.change import Change, Keeper, Lease, Spliced, Step, StepState, Transaction, TransactionState
+from sysperf.model.change import Change, Keeper, Lease, Step, StepState, SupersededStep, Transaction, TransactionState
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record, from_json, to_json
 from sysperf.startup import lazy
@@ -46,7 +46,7 @@ class _NotThere(JournalError):
     """There is no transaction of this number."""
 
 
-class Opened(Record, tag="open", tag_field="line", kw_only=True):
+class Begin(Record, tag="open", tag_field="line", kw_only=True):
     """The first line."""
 
     version: int
@@ -57,14 +57,14 @@ class Opened(Record, tag="open", tag_field="line", kw_only=True):
     why: str = ""
 
 
-class Intended(Record, tag="intend", tag_field="line"):
+class StepStarted(Record, tag="intend", tag_field="line"):
     """This step begins now."""
 
     step: int
     change: Change
 
 
-class Told(Record, tag="told", tag_field="line"):
+class StepResult(Record, tag="told", tag_field="line"):
     """What became of a step."""
 
     step: int
@@ -73,7 +73,7 @@ class Told(Record, tag="told", tag_field="line"):
     reason: str = ""
 
 
-class Moved(Record, tag="moved", tag_field="line"):
+class BeforeRewritten(Record, tag="moved", tag_field="line"):
     """A step of an earlier transaction about the same was taken back meanwhile: what there was before it is now our `before`."""
 
     step: int
@@ -82,26 +82,26 @@ class Moved(Record, tag="moved", tag_field="line"):
     earlier: int
 
 
-class Held(Record, tag="lease", tag_field="line"):
+class LeaseSet(Record, tag="lease", tag_field="line"):
     """Until when it holds; a later line replaces an earlier one."""
 
     lease: Lease
 
 
-class Kept(Record, tag="keeper", tag_field="line"):
+class KeeperStarted(Record, tag="keeper", tag_field="line"):
     """Who takes it back when the lease ends."""
 
     keeper: Keeper
 
 
-class Closed(Record, tag="close", tag_field="line"):
+class End(Record, tag="close", tag_field="line"):
     """All steps are done, or were taken back because one failed."""
 
     state: Literal["applied", "rolled-back"]
 
 
-Line = Opened | Intended | Told | Moved | Held | Kept | Closed
-_Announcing = (Intended, Held)
+Line = Begin | StepStarted | StepResult | BeforeRewritten | LeaseSet | KeeperStarted | End
+_Announcing = (StepStarted, LeaseSet)
 
 
 class _Head(msgspec.Struct):
@@ -164,9 +164,9 @@ class Journal:
         if number > _MAX_NUMBER:
             raise JournalError(f"{self.folder}: all {_MAX_NUMBER} numbers are taken")
         log = Log(self.path(number), number, new=True)
-        log.add(Opened(version=VERSION, number=number, taken_at=taken_at, boot=boot, by=by, why=why))
+        log.add(Begin(version=VERSION, number=number, taken_at=taken_at, boot=boot, by=by, why=why))
         if lease:
-            log.add(Held(lease))
+            log.add(LeaseSet(lease))
         return log
 
     def resume(self, number: int) -> Log:
@@ -289,7 +289,7 @@ class _Replay:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.opened: Opened | None = None
+        self.opened: Begin | None = None
         self.steps: dict[int, Step] = {}
         self.lease: Lease | None = None
         self.keeper: Keeper | None = None
@@ -323,21 +323,21 @@ class _Replay:
         )
 
     def _line(self, line: Line) -> None:
-        if isinstance(line, Opened):
+        if isinstance(line, Begin):
             self.opened = line
-        elif isinstance(line, Intended):
+        elif isinstance(line, StepStarted):
             self.steps[line.step] = Step(line.change)
-        elif isinstance(line, Told):
+        elif isinstance(line, StepResult):
             step = self.steps.get(line.step) or _lost(line.step)
             self.steps[line.step] = msgspec.structs.replace(step, state=line.state, read=line.read or step.read, reason=line.reason)
-        elif isinstance(line, Moved):
+        elif isinstance(line, BeforeRewritten):
             step = self.steps[line.step]
             change = msgspec.structs.replace(step.change, before=line.before)
-            took_over = (*step.took_over, Spliced(line.number, line.earlier, step.change.before))
+            took_over = (*step.took_over, SupersededStep(line.number, line.earlier, step.change.before))
             self.steps[line.step] = msgspec.structs.replace(step, change=change, took_over=took_over)
-        elif isinstance(line, Held):
+        elif isinstance(line, LeaseSet):
             self.lease = line.lease
-        elif isinstance(line, Kept):
+        elif isinstance(line, KeeperStarted):
             self.keeper = line.keeper
         else:
             self.closed = line.state

@@ -1,4 +1,4 @@
-"""The longest that a CPU may take to wake up: a wish that holds only while its file is open.
+"""The longest that a CPU may take to wake up: a request that holds only while its file is open.
 
 Kernel  https://docs.kernel.org/admin-guide/pm/pm_qos_interface.html
 """
@@ -14,11 +14,11 @@ from sysperf.model.knob import Knob
 
 _LIMIT = struct.Struct("=i")
 _HELD: dict[str, int] = {}
-"""The files that this process keeps open, by path: they are the wishes."""
+"""The files that this process keeps open, by path: they are the requests."""
 
 
 class Latency:
-    """The effective limit in microseconds: the smallest that anybody wishes."""
+    """The effective limit in microseconds: the smallest that anybody requests."""
 
     exact = True
     born = 0
@@ -35,7 +35,7 @@ class Latency:
         return str(_LIMIT.unpack(raw)[0])
 
     def write(self, value: str) -> None:
-        """Wish for it, until `release` or the end of this process."""
+        """Request it, until `release` or the end of this process."""
         release()
         descriptor = self.host.hold(self.path, os.O_WRONLY)
         _HELD[self.path] = descriptor
@@ -54,11 +54,11 @@ class Latency:
 
 
 def held() -> list[int]:
-    """The files that keep the wish."""
+    """The files that keep the request."""
     return [*_HELD.values()]
 
 
 def release() -> None:
-    """Let go of the wish."""
+    """Withdraw the request."""
     for path in [*_HELD]:
         os.close(_HELD.pop(path))

@@ -1,4 +1,4 @@
-"""From wishes to changes: what is there now, what would be, and what can not be done here and why."""
+"""From requested settings to changes: what is there now, what would be, and what can not be done here and why."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from sysperf.model.text import parse_size, size
 MAX_CHANGES = 4_096
 
 
-def plan(host: Host, wishes: Iterable[Setting], *, force: bool = False) -> Plan:
-    """What the wishes mean on this machine. Nothing is written.
+def plan(host: Host, settings: Iterable[Setting], *, force: bool = False) -> Plan:
+    """What the requested settings mean on this machine. Nothing is written.
 
     A setting that somebody else also sets (a daemon, an administrator's file) is left out, unless `force`.
     """
     changes: dict[str, Change] = {}
     skipped: list[Skipped] = []
-    for wish in wishes:
+    for setting in settings:
         try:
-            found = _changes(host, wish)
+            found = _changes(host, setting)
         except OSError as error:
-            skipped.append(Skipped(wish, error.strerror or str(error)))
+            skipped.append(Skipped(setting, error.strerror or str(error)))
             continue
-        except _AsItIs as reason:
-            skipped.append(Skipped(wish, str(reason), already=True))
+        except _AlreadySet as reason:
+            skipped.append(Skipped(setting, str(reason), already=True))
             continue
         for change in found:
             first = changes.setdefault(change.target, change)
             if first.after != change.after:
-                skipped.append(Skipped(wish, f"it is to be {first.after} already"))
+                skipped.append(Skipped(setting, f"it is to be {first.after} already"))
     disputes = conflicts.find(host, tuple(changes.values()))
     kept = [change for change in changes.values() if force or not _disputed(change, disputes)]
-    skipped += [Skipped(_wish(change), _reason(change, disputes)) for change in changes.values() if change not in kept]
+    skipped += [Skipped(_setting(change), _reason(change, disputes)) for change in changes.values() if change not in kept]
     return Plan(tuple(kept[:MAX_CHANGES]), tuple(skipped), disputes)
 
 
-class _AsItIs(Exception):
-    """The wish is fulfilled already."""
+class _AlreadySet(Exception):
+    """The setting has this value already."""
 
 
-def _changes(host: Host, wish: Setting) -> list[Change]:
-    """Raises OSError with the reason when it can not be done here, and `_AsItIs` when it is so already."""
-    knob = KNOBS.get(wish.knob)
+def _changes(host: Host, setting: Setting) -> list[Change]:
+    """Raises OSError with the reason when it can not be done here, and `_AlreadySet` when it is so already."""
+    knob = KNOBS.get(setting.knob)
     if knob is None:
         raise OSError("not a setting that sysperf may change")
-    if not knob.accepts(wish.value):
-        raise OSError(f"{wish.value[:80]!r} is no value for it: {knob.range()}")
-    wish = msgspec.structs.replace(wish, value=knob.canonical(wish.value))
-    found = targets.find(host, knob, wish.item)
-    changes = [change for target in found if (change := _change(host, target, knob, wish)) is not None]
+    if not knob.accepts(setting.value):
+        raise OSError(f"{setting.value[:80]!r} is no value for it: {knob.range()}")
+    setting = msgspec.structs.replace(setting, value=knob.canonical(setting.value))
+    found = targets.find(host, knob, setting.item)
+    changes = [change for target in found if (change := _change(host, target, knob, setting)) is not None]
     if not changes:
-        raise _AsItIs(f"it is {wish.value} already")
+        raise _AlreadySet(f"it is {setting.value} already")
     if not host.live:
         raise OSError(CAPTURED)
     if problem := next((problem for target in found if (problem := target.problem())), ""):
@@ -65,17 +65,17 @@ def _changes(host: Host, wish: Setting) -> list[Change]:
     return changes
 
 
-def _change(host: Host, target: Target, knob: Knob, wish: Setting) -> Change | None:
+def _change(host: Host, target: Target, knob: Knob, setting: Setting) -> Change | None:
     now = target.read()
-    if target.same(now, wish.value):
+    if target.same(now, setting.value):
         return None
     offers = target.offers()
-    if offers is not None and wish.value not in offers:
+    if offers is not None and setting.value not in offers:
         raise OSError(f"this machine offers {', '.join(offers)}")
-    if knob.partial and (problem := _no_room(host, int(wish.value) - int(now))):
+    if knob.partial and (problem := _no_room(host, int(setting.value) - int(now))):
         raise OSError(problem)
     shown = now.partition(" ")[0] + " …" if " " in now else ""
-    return Change(knob.name, wish.item, target.path, now, wish.value, wish.rule, target.born, shown)
+    return Change(knob.name, setting.item, target.path, now, setting.value, setting.rule, target.born, shown)
 
 
 def _no_room(host: Host, pages: int) -> str:
@@ -97,5 +97,5 @@ def _reason(change: Change, disputes: tuple[Conflict, ...]) -> str:
     return f"{dispute.who} {dispute.what}"
 
 
-def _wish(change: Change) -> Setting:
+def _setting(change: Change) -> Setting:
     return Setting(change.knob, change.after, change.item, change.rule)

@@ -15,7 +15,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sysperf.fix import conflicts, latency, persist, process, targets
-from sysperf.fix.journal import Closed, Held, Intended, Journal, JournalError, Kept, Log, Moved, Told, boot_id, expired, lease_of
+from sysperf.fix.journal import (
+    BeforeRewritten,
+    End,
+    Journal,
+    JournalError,
+    KeeperStarted,
+    LeaseSet,
+    Log,
+    StepResult,
+    StepStarted,
+    boot_id,
+    expired,
+    lease_of,
+)
 from sysperf.fix.targets import Target
 from sysperf.host import Host
 from sysperf.model.change import LIVE, Change, Keeper, Plan, Setting, Skipped, Step, StepState, Transaction, Undone
@@ -61,9 +74,9 @@ def apply(host: Host, journal: Journal, plan: Plan, request: Request) -> Transac
             try:
                 done = all(_do(host, log, index, change, request.progress) for index, change in enumerate(_changes(plan, log, request)))
                 if done and request.keep:
-                    log.add(Kept(request.keep(log.number)))
+                    log.add(KeeperStarted(request.keep(log.number)))
                 if done:
-                    log.add(Closed("applied"))
+                    log.add(End("applied"))
             except BaseException:
                 done = False
                 raise
@@ -88,14 +101,14 @@ def _do(host: Host, log: Log, index: int, change: Change, progress: Callable[[Ch
     except _FAILURES as error:
         reason = _said(error)
     if reason:
-        log.add(Intended(index, change), Told(index, "refused", reason=reason))
+        log.add(StepStarted(index, change), StepResult(index, "refused", reason=reason))
         return False
-    log.add(Intended(index, change))
+    log.add(StepStarted(index, change))
     read, reason = _write(target, change.after)
     if reason:
-        log.add(Told(index, "refused" if _put_back(target, change) else "intended", read, reason))
+        log.add(StepResult(index, "refused" if _put_back(target, change) else "intended", read, reason))
         return False
-    log.add(Told(index, "applied", read))
+    log.add(StepResult(index, "applied", read))
     return True
 
 
@@ -129,7 +142,7 @@ def _roll_back(host: Host, log: Log) -> None:
             if step.state in LIVE:
                 _tell(log, index, step, _restore(host, step, rebooted=False, force=False))
         with contextlib.suppress(JournalError):
-            log.add(Closed("rolled-back"))
+            log.add(End("rolled-back"))
 
 
 @contextlib.contextmanager
@@ -183,7 +196,7 @@ def renew(journal: Journal, number: int, lease_s: float) -> Transaction:
         if not one.live or not one.lease or expired(one.lease):
             raise JournalError(f"transaction {number} has no lease that could be renewed", "apply it again")
         with journal.resume(number) as log:
-            log.add(Held(lease_of(lease_s)))
+            log.add(LeaseSet(lease_of(lease_s)))
     return journal.read(number)
 
 
@@ -227,15 +240,15 @@ def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, end
             if step.state not in _OWN:
                 continue
             if over and not _lasts(step.change):
-                fate: Fate = ("gone", "the machine restarted since")
+                result: UndoResult = ("gone", "the machine restarted since")
             elif above := later.get(_key(step.change)):
-                fate = _hand_over(host, journal, _At(number, index, step), above, rebooted=rebooted, force=force)
+                result = _hand_over(host, journal, _At(number, index, step), above, rebooted=rebooted, force=force)
             else:
-                fate = _restore(host, step, rebooted=rebooted, force=force, keeper=keeper)
-            problem = _tell(log, index, step, fate) or problem
-            done.append(Undone(number, Step(step.change, fate[0] or step.state, step.read, fate[1]), fate[1]))
+                result = _restore(host, step, rebooted=rebooted, force=force, keeper=keeper)
+            problem = _tell(log, index, step, result) or problem
+            done.append(Undone(number, Step(step.change, result[0] or step.state, step.read, result[1]), result[1]))
         if one.state == "open" and not problem:
-            log.add(Closed("rolled-back"))
+            log.add(End("rolled-back"))
     if not any(undone.step.state in LIVE for undone in done):
         _dismiss(keeper)
     if problem:
@@ -244,17 +257,17 @@ def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, end
 
 
 _OWN = (*LIVE, "kept")
-Fate = tuple[StepState | None, str]
+UndoResult = tuple[StepState | None, str]
 """What became of a step that was to be taken back; None: it is as it was, because of the reason."""
 
 
-def _tell(log: Log, index: int, step: Step, fate: Fate) -> JournalError | None:
+def _tell(log: Log, index: int, step: Step, result: UndoResult) -> JournalError | None:
     """Write down what is new. Returns why it could not be: the other steps do not wait for room on a disk."""
-    state = fate[0] or step.state
-    if (state, fate[1]) == (step.state, step.reason):
+    state = result[0] or step.state
+    if (state, result[1]) == (step.state, step.reason):
         return None
     try:
-        log.add(Told(index, state, reason=fate[1]))
+        log.add(StepResult(index, state, reason=result[1]))
     except JournalError as error:
         return error
     return None
@@ -291,7 +304,7 @@ def _later(journal: Journal, number: int) -> dict[Key, _At]:
     return found
 
 
-def _hand_over(host: Host, journal: Journal, at: _At, above: _At, *, rebooted: bool, force: bool) -> Fate:
+def _hand_over(host: Host, journal: Journal, at: _At, above: _At, *, rebooted: bool, force: bool) -> UndoResult:
     """A later transaction set the same: what was there before us is now what it goes back to.
 
     Unless somebody else had set it between the two: then that is what it goes back to.
@@ -304,7 +317,7 @@ def _hand_over(host: Host, journal: Journal, at: _At, above: _At, *, rebooted: b
         if not force and not _ours(target, found, at.step):
             return "gone" if rebooted else "kept", f"it was {found} when transaction {above.number} set it"
         with journal.resume(above.number) as log:
-            log.add(Moved(above.place, before, at.number, at.place))
+            log.add(BeforeRewritten(above.place, before, at.number, at.place))
     except _FAILURES as error:
         return _failed(error)
     except JournalError as error:
@@ -325,14 +338,14 @@ def _finish(journal: Journal) -> None:
                 steps = found[taken.number].steps if taken.number in found else ()
                 if taken.step < len(steps) and steps[taken.step].state in _OWN:
                     with journal.resume(taken.number) as log:
-                        log.add(Told(taken.step, "undone", reason=_handed_over(_At(one.number, place, step), step.change.before)))
+                        log.add(StepResult(taken.step, "undone", reason=_handed_over(_At(one.number, place, step), step.change.before)))
 
 
-def _failed(error: Exception) -> Fate:
+def _failed(error: Exception) -> UndoResult:
     return "gone" if isinstance(error, OSError) and error.errno in _ABSENT else None, _said(error)
 
 
-def _restore(host: Host, step: Step, *, rebooted: bool, force: bool, keeper: Keeper | None = None) -> Fate:
+def _restore(host: Host, step: Step, *, rebooted: bool, force: bool, keeper: Keeper | None = None) -> UndoResult:
     """Put back what was there before a step."""
     change = step.change
     if change.born and rebooted:
@@ -344,8 +357,8 @@ def _restore(host: Host, step: Step, *, rebooted: bool, force: bool, keeper: Kee
         now = target.read()
         if target.same(now, change.before):
             return "undone", "it was so already" if step.state == "kept" else ""
-        if (fate := _not_ours(host, target, now, step, rebooted)) and not force:
-            return fate
+        if (result := _not_ours(host, target, now, step, rebooted)) and not force:
+            return result
         target.write(change.before)
         read = target.read()
         back = not target.exact or target.same(read, change.before)
@@ -354,7 +367,7 @@ def _restore(host: Host, step: Step, *, rebooted: bool, force: bool, keeper: Kee
     return ("undone", "") if back else (None, f"it reads {read} after {change.before} was written")
 
 
-def _not_ours(host: Host, target: Target, now: str, step: Step, rebooted: bool) -> Fate | None:
+def _not_ours(host: Host, target: Target, now: str, step: Step, rebooted: bool) -> UndoResult | None:
     """Why a value must stay; None when it is what sysperf set."""
     change = step.change
     if not target.exact:
@@ -396,7 +409,7 @@ def _ours(target: Target, now: str, step: Step) -> bool:
     return False
 
 
-def _released(keeper: Keeper | None) -> Fate:
+def _released(keeper: Keeper | None) -> UndoResult:
     """What only a process holds ends with that process."""
     latency.release()
     if keeper and keeper.is_helper and keeper.pid != os.getpid() and alive(keeper):
@@ -452,14 +465,14 @@ def _standing(host: Host, step: Step, above: _At | None) -> Standing:
         now = target.read()
         holds = not target.exact or _holds(target, now, step)
     except _FAILURES as error:
-        fate, reason = _failed(error)
-        return Standing(step, reason, fate or "unknown")
+        result, reason = _failed(error)
+        return Standing(step, reason, result or "unknown")
     if above and not holds:
         return Standing(step, f"transaction {above.number}", "replaced")
     return Standing(step, now, "holds" if holds else "changed")
 
 
-def disown(host: Host, journal: Journal, number: int, index: int) -> str:
+def release_ownership(host: Host, journal: Journal, number: int, index: int) -> str:
     """Give up a change that somebody else has overwritten: it is theirs now. Returns who may have; "" when it still holds."""
     with journal.locked():
         now = standings(host, journal, journal.read(number))[index]
@@ -467,11 +480,11 @@ def disown(host: Host, journal: Journal, number: int, index: int) -> str:
             return ""
         reason = _foreign(host, now.step.change, now.now)
         with journal.resume(number) as log:
-            log.add(Told(index, "kept", reason=reason))
+            log.add(StepResult(index, "kept", reason=reason))
     return reason
 
 
-def without_disowned(journal: Journal, planned: Plan) -> Plan:
+def without_foreign(journal: Journal, planned: Plan) -> Plan:
     """A plan without what somebody else has set after sysperf had: nobody fights over a setting by himself."""
     latest = {step.change.target: step for one in journal.transactions() for step in one.steps}
     taken = {change.target for change in planned.changes if change.target in latest and latest[change.target].state == "kept"}

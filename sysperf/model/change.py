@@ -1,6 +1,6 @@
 """What is changed on a machine, step by step, so that every step can be taken back.
 
-A `Setting` is a wish, a `Change` what it means here (what is there now, what will be), a `Step` a change with its
+A `Setting` is what is requested, a `Change` what it means here (what is there now, what will be), a `Step` a change with its
 fate, and a `Transaction` the steps that were applied together and are undone together.
 """
 
@@ -19,7 +19,7 @@ LIVE: tuple[StepState, ...] = ("intended", "applied")
 
 
 class Setting(Record):
-    """A wish: this knob of the allow-list (`sysperf.model.knob`) shall have this value."""
+    """A requested setting: this knob of the allow-list (`sysperf.model.knob`) shall have this value."""
 
     knob: str
     value: str
@@ -45,7 +45,7 @@ class Change(Record):
 
 
 class Skipped(Record):
-    """A wish that is not in the plan, and why."""
+    """A requested setting that is not in the plan, and why."""
 
     setting: Setting
     reason: str
@@ -68,7 +68,7 @@ class Plan(Record):
     conflicts: tuple[Conflict, ...] = ()
 
 
-class Spliced(Record):
+class SupersededStep(Record):
     """A step about the same that was taken back although a later one was in force."""
 
     number: int
@@ -83,7 +83,7 @@ class Step(Record):
     state: StepState = "intended"
     read: Annotated[str, fact("the value as it was read back after writing")] = ""
     reason: str = ""
-    took_over: Annotated[tuple[Spliced, ...], fact("earlier steps that were taken back first: their `before` is its own now")] = ()
+    took_over: Annotated[tuple[SupersededStep, ...], fact("earlier steps that were taken back first: their `before` is its own now")] = ()
 
 
 class Lease(Record):

@@ -62,10 +62,10 @@ def propose(doors: Doors, outcome: Outcome, lease_s: float | None = None) -> Pro
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
     if doors.changer is None:
         raise UsageError(doors.refuses())
-    wished = changing.wishes([outcome], [outcome.rule])
-    if wished.manual:
-        return Proposal(Plan(), f"Left to you: {wished.manual[0].reason}")
-    planned = doors.changer().plan(wished.settings)
+    requested = changing.requested_settings([outcome], [outcome.rule])
+    if requested.manual:
+        return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
+    planned = doors.changer().plan(requested.settings)
     held = next((one.knob for one in planned.changes if KNOBS[one.knob].held), "")
     return Proposal(planned, "", HELD_S if held and lease_s is None else lease_s, held)
 

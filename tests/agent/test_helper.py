@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.agent.helped import Helped
-from sysperf.agent.helper import Leases
-from sysperf.fix import remote, transaction
-from sysperf.fix.journal import Closed, Intended, Journal, Told, boot_id, lease_of
-from sysperf.fix.remote import AskApply, AskList, AskPlan, AskRenew, AskUndo, AskVerify, HelperError
+from sysperf.agent.helper_client import HelperClient
+from sysperf.agent.helper_server import Leases
+from sysperf.fix import helper_protocol, transaction
+from sysperf.fix.helper_protocol import AskApply, AskList, AskPlan, AskRenew, AskUndo, AskVerify, HelperError
+from sysperf.fix.journal import End, Journal, StepResult, StepStarted, boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError
 
@@ -44,8 +44,8 @@ class Service:
         while not os.path.exists(self.path) and time.monotonic() < end and self.process.poll() is None:
             time.sleep(0.02)
 
-    def ask(self, question: remote.Ask) -> remote.Answer:
-        return remote.ask(question, self.path)
+    def ask(self, question: helper_protocol.Ask) -> helper_protocol.Answer:
+        return helper_protocol.ask(question, self.path)
 
     def raw(self, content: bytes, *, shut: bool = True) -> bytes:
         """Send bytes as they are; what comes back until the other side closes."""
@@ -164,7 +164,7 @@ def test_a_lease_is_waited_for_without_reading_the_journal_again(tmp_path: Path)
     leases = Leases(Counted(str(tmp_path)))
     assert not leases.held()
     with kept.locked(), kept.begin(boot=boot_id(), by="", why="", taken_at="", lease=lease_of(600)) as log:
-        log.add(Intended(0, Change("process.nice", "1", "x", "0", "1")), Told(0, "applied"), Closed("applied"))
+        log.add(StepStarted(0, Change("process.nice", "1", "x", "0", "1")), StepResult(0, "applied"), End("applied"))
     assert leases.held()
     assert not any(leases.over() for _ in range(100))
     assert len(reads) == 2
@@ -176,7 +176,7 @@ def test_a_lease_is_waited_for_without_reading_the_journal_again(tmp_path: Path)
 
 def test_told_to_stop_it_ends_what_it_does(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """A transaction that has begun is done and answered before the helper leaves."""
-    answers: list[remote.Answer] = []
+    answers: list[helper_protocol.Answer] = []
     with Journal(str(service.state)).locked():
         asking = threading.Thread(target=lambda: answers.append(service.ask(AskApply(settings=(_nice(sleeper),)))))
         asking.start()
@@ -352,7 +352,7 @@ def _wait_for(condition: object, seconds: float = 15) -> None:
 
 def test_the_agents_changes_live_as_long_as_it_renews_them(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """What the agent asks for holds while it renews; a foreign write ends that, and so does the agent's own word."""
-    helped = Helped(service.path)
+    helped = HelperClient(service.path)
     transaction = helped.apply([_nice(sleeper)], "test.rule", 600)
     helped.renew(transaction, 600)
     assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
@@ -372,7 +372,7 @@ def test_the_agents_changes_live_as_long_as_it_renews_them(service: Service, sle
 def test_the_agent_tells_a_helper_that_is_away_from_a_refusal(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Away may come back: an OSError. A refusal is a SysperfError."""
     with pytest.raises(ConnectionError):
-        Helped(str(tmp_path / "nobody.sock")).apply([_nice(sleeper)], "test.rule", 600)
+        HelperClient(str(tmp_path / "nobody.sock")).apply([_nice(sleeper)], "test.rule", 600)
 
 
 def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from sysperf.agent import loop, notify
+from sysperf.agent.apply_policy import AGAIN_S, ApplyPolicy, checked
 from sysperf.agent.auditor import Auditor, Terms, looks_at
 from sysperf.agent.board import Held
-from sysperf.agent.fixer import AGAIN_S, Applying, checked
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.log import NOTICE, logger
 from sysperf.agent.scan import Scanner
@@ -29,7 +29,7 @@ from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
 from sysperf.engine import audit as engine
 from sysperf.evaluate.ruleset import Ruleset, load
-from sysperf.fix.journal import Closed, Intended, Journal, Told
+from sysperf.fix.journal import End, Journal, StepResult, StepStarted
 from sysperf.host import Host
 from sysperf.model.change import Change, Setting
 from sysperf.model.errors import SysperfError, UsageError
@@ -320,8 +320,8 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
             seen = len(hurried)
             await asyncio.sleep(1)  # it is seen before it says what it changes: that hurries nothing
             assert len(hurried) == seen
-            log.add(Intended(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), Told(0, "applied"))
-            log.add(Closed("applied"))
+            log.add(StepStarted(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), StepResult(0, "applied"))
+            log.add(End("applied"))
 
     options = loop.Options(str(tmp_path / "a.sock"), made=lambda: tuple(journal.transactions()))
     setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
@@ -438,8 +438,8 @@ class Hand:
             raise self.error
 
 
-def applying(hand: Hand, *allowed: str) -> Applying:
-    return Applying(hand, lambda outcome: [Setting("thp.enabled", "always", rule=outcome.rule)], allowed, 300, logging.getLogger("test"))
+def applying(hand: Hand, *allowed: str) -> ApplyPolicy:
+    return ApplyPolicy(hand, lambda outcome: [Setting("thp.enabled", "always", rule=outcome.rule)], allowed, 300, logging.getLogger("test"))
 
 
 def test_only_allowed_rules_are_applied_and_once() -> None:
@@ -525,7 +525,7 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
         return loop.Setup(Settings(next(modes), ("site.always",), interval_s=0.2), Terms(ruleset))
 
     wish = Setting("thp.enabled", "always", rule="site.always")
-    options = loop.Options(str(tmp_path / "a.sock"), fixer=lambda: hand, wishes=lambda _: [wish])
+    options = loop.Options(str(tmp_path / "a.sock"), fixer=lambda: hand, settings_of=lambda _: [wish])
     one = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def called(kind: str, count: int) -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sysperf.fix import journal, transaction
-from sysperf.fix.journal import Intended, Journal, JournalError, Log, replay
+from sysperf.fix.journal import Journal, JournalError, Log, StepStarted, replay
 from sysperf.model.change import Change, Transaction
 from tests.fix.kernel import SWAPPINESS, THP, Machine, asked, memory
 
@@ -191,9 +191,9 @@ def test_a_journal_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert replay(1, b"x" * ((16 << 20) + 1)).state == "damaged"
     made = Journal(str(tmp_path))
     with made.locked(), made.begin(boot="", by="", why="", taken_at="") as log:
-        log.add(Intended(0, Change("vm.swappiness", "", "", "x" * (11 << 20), "")))
+        log.add(StepStarted(0, Change("vm.swappiness", "", "", "x" * (11 << 20), "")))
         with pytest.raises(JournalError, match="full"):
-            log.add(Intended(1, Change("vm.swappiness", "", "", "x" * (2 << 20), "")))
+            log.add(StepStarted(1, Change("vm.swappiness", "", "", "x" * (2 << 20), "")))
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -474,7 +474,7 @@ def _rebooted(machine: Machine) -> None:
 def test_a_restart_ends_what_was_interrupted(made: Machine) -> None:
     """The kernel has its own values again: nothing is written, the steps are gone."""
     with made.journal.locked(), made.journal.begin(boot=journal.boot_id(), by="", why="", taken_at="") as log:
-        log.add(Intended(0, made.plan("vm.swappiness=10").changes[0]))
+        log.add(StepStarted(0, made.plan("vm.swappiness=10").changes[0]))
     made.kernel.put(SWAPPINESS, "10")  # what the new start chose, by chance
     _rebooted(made)
     recover(made)
@@ -527,7 +527,7 @@ def test_old_ones_are_forgotten_and_those_in_force_never(count: int) -> None:
         apply(machine, "vm.swappiness=10")
         for number in range(2, count + 2):
             with machine.journal.locked(), Log(machine.journal.path(number), number, new=True) as log:
-                log.add(journal.Opened(version=1, number=number, taken_at="", boot="", by=""), journal.Closed("rolled-back"))
+                log.add(journal.Begin(version=1, number=number, taken_at="", boot="", by=""), journal.End("rolled-back"))
         done = apply(machine, "vm.dirty_ratio=33")
         assert done.number == count + 2
         numbers = machine.journal.numbers()

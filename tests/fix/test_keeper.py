@@ -160,12 +160,12 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         from sysperf.fix import process
-        from sysperf.fix.journal import Kept, boot_id
+        from sysperf.fix.journal import KeeperStarted, boot_id
         from sysperf.host import Host
 
         transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked())
         with machine.journal.locked(), machine.journal.resume(1) as log:
-            log.add(Kept(Keeper(bystander.pid, process.born(Host(), bystander.pid))))
+            log.add(KeeperStarted(Keeper(bystander.pid, process.born(Host(), bystander.pid))))
         path = Path(machine.journal.path(1))
         path.write_text(path.read_text().replace(boot_id(), "another-boot"))
         transaction.undo(machine.host, machine.journal, 1)

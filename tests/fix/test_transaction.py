@@ -1,4 +1,4 @@
-"""Applying as a whole and taking back: what was there, in any order, and nothing of anybody else's."""
+"""ApplyPolicy as a whole and taking back: what was there, in any order, and nothing of anybody else's."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
     apply(made, "vm.swappiness=20")
     standing = transaction.standings(made.host, made.journal, made.journal.read(1))[0]
     assert (standing.verdict, standing.now) == ("replaced", "transaction 2")
-    assert transaction.disown(made.host, made.journal, 1, 0) == ""
+    assert transaction.release_ownership(made.host, made.journal, 1, 0) == ""
     assert undo(made, 1) == ["undone"]
     assert undo(made, 2) == ["undone"]
     assert made.kernel.get(SWAPPINESS) == "60"
@@ -209,13 +209,13 @@ def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
 
 def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
     """Somebody may be at work on it, or it is taken back soon."""
-    from sysperf.fix.journal import Intended, boot_id
+    from sysperf.fix.journal import StepStarted, boot_id
 
     with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-        log.add(Intended(0, made.plan("vm.nr_hugepages=400").changes[0]))
+        log.add(StepStarted(0, made.plan("vm.nr_hugepages=400").changes[0]))
     made.kernel.put(HUGEPAGES, "200")
     assert transaction.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "unknown"
-    assert transaction.disown(made.host, made.journal, 1, 0) == ""
+    assert transaction.release_ownership(made.host, made.journal, 1, 0) == ""
     assert undo(made, 1) == ["undone"]
     assert made.kernel.get(HUGEPAGES) == "0"
 
@@ -223,10 +223,10 @@ def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
 def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made: Machine) -> None:
     """A second transaction was killed before its write: undoing the first still restores."""
     apply(made, "vm.swappiness=10")
-    from sysperf.fix.journal import Intended, boot_id
+    from sysperf.fix.journal import StepStarted, boot_id
 
     with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-        log.add(Intended(0, made.plan("vm.swappiness=20").changes[0]))
+        log.add(StepStarted(0, made.plan("vm.swappiness=20").changes[0]))
     undo(made, 1)
     undo(made, 2)
     assert made.kernel.get(SWAPPINESS) == "60"
@@ -235,11 +235,11 @@ def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made:
 
 def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is tried; the problem is told afterwards."""
-    from sysperf.fix.journal import Intended, JournalError, Log, boot_id
+    from sysperf.fix.journal import JournalError, Log, StepStarted, boot_id
 
     for wish in ("vm.swappiness=10", "vm.dirty_ratio=30"):
         with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-            log.add(Intended(0, made.plan(wish).changes[0]))
+            log.add(StepStarted(0, made.plan(wish).changes[0]))
     made.kernel.put(SWAPPINESS, "10")
     made.kernel.put(DIRTY, "30")
     resume = made.journal.resume

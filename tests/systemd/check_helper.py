@@ -13,9 +13,9 @@ HELPER = "sysperf-helper.service"
 MEMBER = 4321
 ASK = """
 import sys
-from sysperf.fix import remote
+from sysperf.fix import helper_protocol
 from sysperf.model.record import from_json, to_json
-sys.stdout.buffer.write(to_json(remote.ask(from_json(sys.argv[1].encode(), remote.Ask))))
+sys.stdout.buffer.write(to_json(helper_protocol.ask(from_json(sys.argv[1].encode(), helper_protocol.Ask))))
 """
 
 

@@ -1,6 +1,6 @@
 """Asking the privileged helper for changes: one request and one answer a connection, JSON behind its length.
 
-The helper (`sysperf.agent.helper`) plans by itself: a client names knobs of the allow-list and values, nothing else.
+The helper (`sysperf.agent.helper_server`) plans by itself: a client names knobs of the allow-list and values, nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Unreachable(HelperError):
 
 
 class AskPlan(Record, tag="plan", tag_field="verb", kw_only=True):
-    """What would these wishes change?"""
+    """What would these settings change?"""
 
     settings: Annotated[tuple[Setting, ...], msgspec.Meta(max_length=256)]
     force: bool = False

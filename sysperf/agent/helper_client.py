@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sysperf.fix import remote
-from sysperf.fix.remote import Answer, AskApply, AskRenew, AskUndo, AskVerify, Unreachable
+from sysperf.fix import helper_protocol
+from sysperf.fix.helper_protocol import Answer, AskApply, AskRenew, AskUndo, AskVerify, Unreachable
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError
 
 
-class Helped:
-    """Asks the helper at a socket; a `Fixer`. What somebody else has set since sysperf did is left to them."""
+class HelperClient:
+    """Asks the helper at a socket; a `ChangeService`. What somebody else has set since sysperf did is left to them."""
 
-    def __init__(self, path: str = remote.SOCKET) -> None:
+    def __init__(self, path: str = helper_protocol.SOCKET) -> None:
         self._path = path
 
     def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:
@@ -38,9 +38,9 @@ class Helped:
         """Take it back now."""
         self._ask(AskUndo(number=int(transaction)))
 
-    def _ask(self, question: remote.Ask) -> Answer:
+    def _ask(self, question: helper_protocol.Ask) -> Answer:
         """Raises OSError when the helper is not there: then the lease may still be renewed later."""
         try:
-            return remote.ask(question, self._path)
+            return helper_protocol.ask(question, self._path)
         except Unreachable as error:
             raise ConnectionError(str(error)) from None

@@ -1,7 +1,7 @@
 """The privileged helper: the only process of the service that may change a setting.
 
 systemd starts it when somebody connects to its socket, and it leaves when nobody has for 30 s and no lease is left. It
-knows six verbs (`sysperf.fix.remote`) over the knobs of the allow-list: no path, no command, no text of a client is ever
+knows six verbs (`sysperf.fix.helper_protocol`) over the knobs of the allow-list: no path, no command, no text of a client is ever
 written or run. It answers root and members of group `sysperf`, as the kernel names them (SO_PEERCRED, SO_PEERGROUPS).
 """
 
@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 
 from sysperf.engine.change import Changer, check, request, user
-from sysperf.fix import journal, process, remote, transaction
-from sysperf.fix.remote import Answer, Holding
+from sysperf.fix import helper_protocol, journal, process, transaction
+from sysperf.fix.helper_protocol import Answer, Holding
 from sysperf.host import Host
 from sysperf.model.change import Keeper, Transaction
 from sysperf.model.errors import SysperfError
@@ -107,7 +107,7 @@ def _ends_at(one: Transaction) -> float | None:
     return one.lease.until_s if one.live and one.lease else None
 
 
-class Helper:
+class HelperServer:
     """Serves one listening socket until it has been idle for `idle_s`."""
 
     def __init__(self, listener: socket.socket, folder: str = journal.ROOT_FOLDER, *, idle_s: float = IDLE_S) -> None:
@@ -122,12 +122,12 @@ class Helper:
         self._problem = ""
         self._stopped = False
         self._answers: dict[type, Callable[[Any, Peer], Answer]] = {
-            remote.AskPlan: self._plan,
-            remote.AskApply: self._apply,
-            remote.AskRenew: self._renew,
-            remote.AskUndo: self._undo,
-            remote.AskList: self._list,
-            remote.AskVerify: self._verify,
+            helper_protocol.AskPlan: self._plan,
+            helper_protocol.AskApply: self._apply,
+            helper_protocol.AskRenew: self._renew,
+            helper_protocol.AskUndo: self._undo,
+            helper_protocol.AskList: self._list,
+            helper_protocol.AskVerify: self._verify,
         }
 
     def _changer(self) -> Changer:
@@ -188,7 +188,7 @@ class Helper:
     def _client(self, door: socket.socket) -> None:
         try:
             with door, contextlib.suppress(OSError):
-                remote.send(door, to_json(self._answer(door)))
+                helper_protocol.send(door, to_json(self._answer(door)))
         finally:
             self._clients.release()
             with self._lock:
@@ -198,7 +198,7 @@ class Helper:
     def _answer(self, door: socket.socket) -> Answer:
         """What to say; every failure is an answer."""
         try:
-            content = remote.receive(door, MAX_REQUEST_BYTES, REQUEST_S)  # before refusing, or the refusal would be lost with it
+            content = helper_protocol.receive(door, MAX_REQUEST_BYTES, REQUEST_S)  # before refusing, or the refusal would be lost with it
             door.settimeout(REQUEST_S)
             peer = Peer(door)
             if not peer.may_ask():
@@ -206,7 +206,7 @@ class Helper:
                 return Answer(
                     problem=f"only root and members of group {GROUP} may ask", hint=f"sudo usermod -aG {GROUP} YOU, then log in again"
                 )
-            question = from_json(content, remote.Ask)
+            question = from_json(content, helper_protocol.Ask)
             return self._answers[type(question)](question, peer)
         except SysperfError as error:
             return Answer(problem=str(error), hint=error.hint)
@@ -215,16 +215,16 @@ class Helper:
 
     # ------------------------------------------------------------------ the verbs
 
-    def _plan(self, ask: remote.AskPlan, _peer: Peer) -> Answer:
+    def _plan(self, ask: helper_protocol.AskPlan, _peer: Peer) -> Answer:
         return Answer(plan=self._changer().plan(ask.settings, force=ask.force))
 
-    def _apply(self, ask: remote.AskApply, peer: Peer) -> Answer:
+    def _apply(self, ask: helper_protocol.AskApply, peer: Peer) -> Answer:
         if (ask.force or ask.persist) and peer.uid != 0:
             raise Refused("only root may override an administrator's choice, or change what is set at every start", "run it with sudo")
         changer = self._changer()
         planned = changer.plan(ask.settings, force=ask.force)
         if ask.automatic:
-            planned = transaction.without_disowned(changer.journal, planned)
+            planned = transaction.without_foreign(changer.journal, planned)
         if not planned.changes:
             return Answer(plan=planned)
         asked = request(ask.why, lease_s=ask.lease_s, persist=ask.persist)._replace(
@@ -235,10 +235,10 @@ class Helper:
         _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(one.change.shown() for one in done.steps)}")
         return Answer(plan=planned, transaction=done)
 
-    def _renew(self, ask: remote.AskRenew, _peer: Peer) -> Answer:
+    def _renew(self, ask: helper_protocol.AskRenew, _peer: Peer) -> Answer:
         return Answer(transaction=transaction.renew(self._changer().journal, ask.number, ask.lease_s))
 
-    def _undo(self, ask: remote.AskUndo, peer: Peer) -> Answer:
+    def _undo(self, ask: helper_protocol.AskUndo, peer: Peer) -> Answer:
         if ask.force and peer.uid != 0:
             raise Refused("only root may override what somebody else has set since", "run it with sudo")
         changer = self._changer()
@@ -246,15 +246,15 @@ class Helper:
         _log(5, f"transaction {ask.number} taken back for {user(peer.uid)}")
         return Answer(undone=tuple(undone))
 
-    def _list(self, _ask: remote.AskList, _peer: Peer) -> Answer:
+    def _list(self, _ask: helper_protocol.AskList, _peer: Peer) -> Answer:
         return Answer(transactions=tuple(self._changer().journal.transactions()))
 
-    def _verify(self, _ask: remote.AskVerify, _peer: Peer) -> Answer:
+    def _verify(self, _ask: helper_protocol.AskVerify, _peer: Peer) -> Answer:
         holdings, changer = [], self._changer()
         for one, standings in changer.transactions():
             for index, standing in enumerate(standings):
                 if standing.verdict == "changed":
-                    reason = transaction.disown(changer.host, changer.journal, one.number, index)
+                    reason = transaction.release_ownership(changer.host, changer.journal, one.number, index)
                     _log(4, f"{standing.step.change.target}: {reason}; sysperf leaves it alone now")
                 holdings.append(Holding(one.number, index, standing.now, standing.verdict))
         return Answer(holdings=tuple(holdings))

@@ -17,11 +17,11 @@ AGAIN_S = 3600.0
 RENEWALS = 3
 """A lease is renewed so often within its time."""
 
-Wishes = Callable[[Outcome], Sequence[Setting]]
+SettingsOf = Callable[[Outcome], Sequence[Setting]]
 """The settings that a finding's fixes ask for; empty when none of them can be set here."""
 
 
-class Fixer(Protocol):
+class ChangeService(Protocol):
     """Who makes changes: the helper, over its socket. Every call may raise OSError or SysperfError, and may take seconds."""
 
     def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:
@@ -34,12 +34,12 @@ class Fixer(Protocol):
         """Take it back now."""
 
 
-class Applying:
+class ApplyPolicy:
     """What the agent has changed, and keeps changed."""
 
-    def __init__(self, fixer: Fixer, wishes: Wishes, rules: Collection[str], lease_s: float, log: logging.Logger) -> None:
+    def __init__(self, fixer: ChangeService, settings_of: SettingsOf, rules: Collection[str], lease_s: float, log: logging.Logger) -> None:
         self._fixer = fixer
-        self._wishes = wishes
+        self._settings_of = settings_of
         self._rules = frozenset(rules)
         self._lease_s = lease_s
         self._log = log
@@ -86,7 +86,7 @@ class Applying:
             self._log.warning("%s could not be undone now, and is undone when its lease ends: %s", transaction, error)
 
     def _apply(self, outcome: Outcome) -> str:
-        settings = self._wishes(outcome)
+        settings = self._settings_of(outcome)
         if not settings:
             self._log.warning("%s: none of its fixes can be made by the agent", outcome.rule)
             return ""
