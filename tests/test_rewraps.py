@@ -15,6 +15,8 @@ from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import Process
 from sysperf.engine import audit as engine
 from sysperf.engine import wrap as wrapping
+from sysperf.engine.rewrap import rewraps
+from sysperf.engine.wrap_facts import gather_running
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Rewrap
@@ -30,8 +32,7 @@ PROCESS = Process(pid=4242, ppid=1, name="python", command="python train.py 'a b
 def _rewrap(host: Host, process: Process) -> Rewrap | None:
     facts = engine.snapshot(host, ("kernel", "cpu", "numa", "memory", "cgroup", "pcie", "gpu", "allocator"))
     found = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((process,)))})
-    rewraps = wrapping.rewraps(host, found, wrapping.rules)
-    return rewraps[0] if rewraps else None
+    return next(iter(rewraps(host, found, wrapping.rules)), None)
 
 
 class _Processes(msgspec.Struct):
@@ -58,7 +59,7 @@ def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine)
     process = msgspec.structs.replace(PROCESS, allowed=CpuSet.parse("0-7"), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
     found = Snapshot(taken_at="", areas=engine.snapshot(host, ("cpu", "numa", "cgroup")).areas)
 
-    decision = wrapping._Running(host, wrapping.rules(), process, ("python", "train.py"), found).decide()
+    decision = wrapping.decide(gather_running(host, process, ("python", "train.py"), found), wrapping.rules())
 
     assert decision.placement.budget == 1
 

@@ -81,10 +81,10 @@ def with_rewraps(host: Host, result: Report) -> Report:
     """The report with how running programs would have been started by wrap."""
     if not getattr(result.snapshot.areas["process"].facts, "processes", None):
         return result
-    from sysperf.engine import wrap as wrapping  # noqa: PLC0415 - only machines with a running program pay
+    from sysperf.engine import rewrap  # noqa: PLC0415 - only machines with a running program pay
 
     problems: list[str] = []
-    found = wrapping.rewraps(host, result.snapshot, lambda: wrapping.rules(problems=problems))
+    found = rewrap.rewraps(host, result.snapshot, lambda: rewrap.rules(problems=problems))
     return msgspec.structs.replace(result, rewraps=found)
 
 

@@ -230,10 +230,10 @@ def _rule(args: argparse.Namespace, name: str) -> Rule:
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
     from sysperf.engine import audit as engine  # noqa: PLC0415 - when a process is opened
-    from sysperf.engine import wrap as wrapping  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import rewrap  # noqa: PLC0415 - when a process is opened
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host()
     facts = engine.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
-    found = wrapping.rewraps(host, facts, lambda: wrapping.rules(problems=[]))
+    found = rewrap.rewraps(host, facts, lambda: rewrap.rules(problems=[]))
     return next((one for one in found if one.pid == pid), None)

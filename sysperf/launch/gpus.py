@@ -21,7 +21,7 @@ MIXED = "GPUs of several models, which CUDA numbers by speed unless CUDA_DEVICE_
 _MINOR = lazy(r"\d{1,4}")
 
 
-class Gpu(Record):
+class PlacedGpu(Record):
     """A GPU and its place."""
 
     bus_id: str
@@ -30,12 +30,12 @@ class Gpu(Record):
     device_id: str = ""
 
 
-class Gpus(Record):
+class VisibleGpus(Record):
     """What the program will see."""
 
-    visible: tuple[Gpu, ...] | None = ()
+    visible: tuple[PlacedGpu, ...] | None = ()
     """In CUDA's order; None when that cannot be told."""
-    machine: tuple[Gpu, ...] = ()
+    machine: tuple[PlacedGpu, ...] = ()
     """All that this machine (or container) has, by their addresses."""
     restricted: bool = False
     """CUDA_VISIBLE_DEVICES chooses some of them."""
@@ -45,14 +45,14 @@ class Gpus(Record):
     """Why `visible` is unknown."""
 
 
-def read(host: Host, devices: Sequence[Any] | None, env: Mapping[str, str]) -> Gpus:
+def read(host: Host, devices: Sequence[Any] | None, env: Mapping[str, str]) -> VisibleGpus:
     """The visible GPUs, out of the PCI devices (`pcie.devices`) and CUDA_VISIBLE_DEVICES."""
     machine = tuple(_given(host, [_gpu(device) for device in devices or () if _is_gpu(device)]))[:MOST_GPUS]
     wanted = env.get(VISIBLE)
     if not machine:
-        return Gpus()
+        return VisibleGpus()
     if wanted is None:
-        return Gpus(machine, machine, ordered=not _by_speed(machine, env))
+        return VisibleGpus(machine, machine, ordered=not _by_speed(machine, env))
     words = [word.strip() for word in wanted.split(",")]
     by_index = all(re.fullmatch(r"-?\d{1,4}", word) for word in words if word)
     if by_index and "SLURM_JOB_ID" not in env:
@@ -67,12 +67,12 @@ def _is_gpu(device: Any) -> bool:
     return bool(device.kind == "gpu" and device.vendor_id == NVIDIA and device.driver in (None, "nvidia"))
 
 
-def _gpu(device: Any) -> Gpu:
+def _gpu(device: Any) -> PlacedGpu:
     known = device.locality_known is not False
-    return Gpu(device.address, device.numa_node if known else None, device.local_cpus if known else None, device.device_id or "")
+    return PlacedGpu(device.address, device.numa_node if known else None, device.local_cpus if known else None, device.device_id or "")
 
 
-def _given(host: Host, found: list[Gpu]) -> list[Gpu]:
+def _given(host: Host, found: list[PlacedGpu]) -> list[PlacedGpu]:
     """Those that a container was given: /sys shows all GPUs of the machine, /proc/driver/nvidia and /dev only the container's."""
     if not found or not host.exists(GPUS):
         return found
@@ -87,27 +87,27 @@ def _minor_there(host: Host, bus_id: str) -> bool:
     return not _MINOR.fullmatch(minor) or host.exists(f"/dev/nvidia{minor}") is not False
 
 
-def _unknown(machine: tuple[Gpu, ...], problem: str) -> Gpus:
-    return Gpus(None, machine, restricted=True, problem=problem)
+def _unknown(machine: tuple[PlacedGpu, ...], problem: str) -> VisibleGpus:
+    return VisibleGpus(None, machine, restricted=True, problem=problem)
 
 
-def _by_speed(machine: tuple[Gpu, ...], env: Mapping[str, str]) -> bool:
+def _by_speed(machine: tuple[PlacedGpu, ...], env: Mapping[str, str]) -> bool:
     return len({gpu.device_id for gpu in machine}) > 1 and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
-def _by_index(machine: tuple[Gpu, ...], words: list[str], env: Mapping[str, str]) -> Gpus:
+def _by_index(machine: tuple[PlacedGpu, ...], words: list[str], env: Mapping[str, str]) -> VisibleGpus:
     if _by_speed(machine, env):
         return _unknown(machine, MIXED)
-    chosen: list[Gpu] = []
+    chosen: list[PlacedGpu] = []
     for word in words:
         index = int(word or "-1")
         if not 0 <= index < len(machine):
             break  # as CUDA does: what follows an invalid number is not visible
         chosen.append(machine[index])
-    return Gpus(tuple(chosen), machine, restricted=True)
+    return VisibleGpus(tuple(chosen), machine, restricted=True)
 
 
-def _by_index_of_job(host: Host, machine: tuple[Gpu, ...], words: list[str], env: Mapping[str, str]) -> Gpus:
+def _by_index_of_job(host: Host, machine: tuple[PlacedGpu, ...], words: list[str], env: Mapping[str, str]) -> VisibleGpus:
     """Inside a Slurm job the numbers count the GPUs that it may open, which NVML lists and /sys does not tell apart."""
     if len({gpu.node for gpu in machine}) == 1:
         return _by_index(machine, words, env)
@@ -122,10 +122,10 @@ def _by_index_of_job(host: Host, machine: tuple[Gpu, ...], words: list[str], env
     return _by_index(tuple(gpu for gpu in seen if gpu), words, env)
 
 
-def _by_uuid(host: Host, machine: tuple[Gpu, ...], words: list[str]) -> Gpus:
+def _by_uuid(host: Host, machine: tuple[PlacedGpu, ...], words: list[str]) -> VisibleGpus:
     """``GPU-8f3c…`` may be cut short as long as it fits one GPU; ``MIG-…`` is a part of one."""
     uuids = {gpu.bus_id: _uuid(host, gpu.bus_id) for gpu in machine}
-    chosen: list[Gpu] = []
+    chosen: list[PlacedGpu] = []
     for word in words:
         name = word.removeprefix("MIG-").partition("/")[0] if word.startswith("MIG-GPU-") else word
         if name.startswith("MIG-"):
@@ -135,14 +135,14 @@ def _by_uuid(host: Host, machine: tuple[Gpu, ...], words: list[str]) -> Gpus:
         if not fitting or len(fitting) > 1:
             return _unknown(machine, f"which GPU {word[:24]} is cannot be told")
         chosen += fitting
-    return Gpus(tuple(chosen), machine, restricted=True)
+    return VisibleGpus(tuple(chosen), machine, restricted=True)
 
 
 def _uuid(host: Host, bus_id: str) -> str | None:
     return (host.pairs(f"{GPUS}/{bus_id}/information") or {}).get("GPU UUID")
 
 
-def _with_parts(host: Host, machine: tuple[Gpu, ...]) -> list[Gpu]:
+def _with_parts(host: Host, machine: tuple[PlacedGpu, ...]) -> list[PlacedGpu]:
     """The GPUs that are partitioned; when all lie beside one node, the first stands for them."""
     modes = (host.nvml("DeviceGetMigMode", index) for index in range(len(machine)))
     found = [gpu for gpu, mode in zip(machine, modes, strict=True) if isinstance(mode, list) and mode[:1] == [1]]

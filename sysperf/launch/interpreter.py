@@ -39,7 +39,7 @@ class Torch(Record):
     """Where its environment keeps shared libraries."""
 
 
-class Program(Record):
+class ProgramFile(Record):
     """The file that will run, as far as it can be told."""
 
     path: str = ""
@@ -50,7 +50,7 @@ class Program(Record):
     """Whether we could look: without a torch, it has none."""
 
 
-def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Program:
+def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
     """The program behind the tools, its interpreter, and the torch that it imports."""
     path = which(host, command.program, env.get("PATH", DEFAULT_PATH), cwd)
     if command.environment[0]:
@@ -60,9 +60,9 @@ def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Prog
     if command.kind == "shell":  # what a script starts is most likely the Python of the active environment
         python = which(host, "python", env.get("PATH", DEFAULT_PATH), cwd)
         found = _python(host, path, python, env)
-        return Program(path, False, python, found.torch, found.torch_known) if found.torch else Program(path)
+        return ProgramFile(path, False, python, found.torch, found.torch_known) if found.torch else ProgramFile(path)
     interpreter = _shebang(host, path, env, cwd) if path else ""
-    return _python(host, path, interpreter, env) if interpreter else Program(path)
+    return _python(host, path, interpreter, env) if interpreter else ProgramFile(path)
 
 
 def which(host: Host, program: str, path: str, cwd: str) -> str:
@@ -93,12 +93,12 @@ def _head(path: str) -> str:
         return file.read(1200).decode("utf-8", "replace") if os.path.isfile(path) else ""
 
 
-def _python(host: Host, path: str, interpreter: str, env: Mapping[str, str]) -> Program:
+def _python(host: Host, path: str, interpreter: str, env: Mapping[str, str]) -> ProgramFile:
     if not interpreter:
-        return Program(path, is_python=True)
+        return ProgramFile(path, is_python=True)
     folders = list(sites(host, interpreter, env))[:MOST_PLACES]
     torch = next((torch for folder in folders if (torch := torch_in(host, folder))), None)
-    return Program(path, True, interpreter, torch, torch_known=bool(folders))
+    return ProgramFile(path, True, interpreter, torch, torch_known=bool(folders))
 
 
 def sites(host: Host, interpreter: str, env: Mapping[str, str]) -> Iterator[str]:
@@ -150,13 +150,13 @@ def _openmp(libraries: Iterable[str]) -> str:
     return next((runtime for start, runtime in _RUNTIMES if any(name.startswith(start) for name in names)), "")
 
 
-def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Program:
+def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
     runner, where = command.environment
     for prefix in _prefixes(runner, where, env, cwd):
         python = f"{prefix}/bin/python"
         if host.exists(python):
             return _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
-    return Program()
+    return ProgramFile()
 
 
 def _prefixes(runner: str, where: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:

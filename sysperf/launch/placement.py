@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sysperf.launch.gpus import MIXED, Gpu, Gpus, part
+from sysperf.launch.gpus import MIXED, PlacedGpu, VisibleGpus, part
 from sysperf.launch.ranks import Ranks
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
@@ -55,7 +55,7 @@ class Machine(Record):
     """CPUs onto which the scheduler moves nothing by itself (isolcpus)."""
 
 
-class Wishes(Record):
+class RequestedPlacement(Record):
     """What the user asks for."""
 
     cpus: CpuSet | None = None
@@ -99,14 +99,14 @@ class Placement(Record):
     """What was left alone, and why."""
 
 
-def place(machine: Machine, ranks: Ranks, gpus: Gpus, wishes: Wishes) -> Placement:
+def place(machine: Machine, ranks: Ranks, gpus: VisibleGpus, requested: RequestedPlacement) -> Placement:
     """Decide. Raises Refused when a wish cannot be met."""
-    return _Placer(machine, ranks, gpus, wishes).place()
+    return _Placer(machine, ranks, gpus, requested).place()
 
 
 class _Placer:
-    def __init__(self, machine: Machine, ranks: Ranks, gpus: Gpus, wishes: Wishes) -> None:
-        self.machine, self.ranks, self.gpus, self.wishes = machine, ranks, gpus, wishes
+    def __init__(self, machine: Machine, ranks: Ranks, gpus: VisibleGpus, requested: RequestedPlacement) -> None:
+        self.machine, self.ranks, self.gpus, self.requested = machine, ranks, gpus, requested
         self.notes: list[str] = []
         self.mask = self._mask()
         self.allowed = self._balanced()
@@ -122,7 +122,7 @@ class _Placer:
     def _balanced(self) -> CpuSet:
         """Without isolated CPUs, where threads stay on the CPU they start on; with them when we are on those alone, or the user chooses."""
         isolated = self.mask & (self.machine.isolated or CpuSet())
-        if not isolated or isolated == self.mask or self.wishes.cpus is not None or self.wishes.node is not None:
+        if not isolated or isolated == self.mask or self.requested.cpus is not None or self.requested.node is not None:
             return self.mask
         self.notes.append(f"CPUs {isolated} are isolated: the scheduler moves nothing onto them, and they are not counted")
         return self.mask - isolated
@@ -134,7 +134,7 @@ class _Placer:
     def place(self) -> Placement:
         if not self.allowed:
             return Placement(notes=("no CPU is known here: nothing is bound",))
-        if self.wishes.cpus is not None or self.wishes.node is not None:
+        if self.requested.cpus is not None or self.requested.node is not None:
             return self._asked()
         if (self.ranks.size or 2) > 1 and self.ranks.source:
             return self._rank()
@@ -144,17 +144,18 @@ class _Placer:
 
     def _asked(self) -> Placement:
         cpus = self.allowed
-        if self.wishes.cpus is not None:
-            if not self.wishes.cpus.issubset(self.allowed):
+        if self.requested.cpus is not None:
+            if not self.requested.cpus.issubset(self.allowed):
                 raise Refused(
-                    f"--cpus {self.wishes.cpus}: {self.wishes.cpus - self.allowed} may not be used here", f"allowed are {self.allowed}"
+                    f"--cpus {self.requested.cpus}: {self.requested.cpus - self.allowed} may not be used here",
+                    f"allowed are {self.allowed}",
                 )
-            cpus = self.wishes.cpus
-        if self.wishes.node is not None:
-            cpus = cpus & self._node(self.wishes.node).cpus
+            cpus = self.requested.cpus
+        if self.requested.node is not None:
+            cpus = cpus & self._node(self.requested.node).cpus
             if not cpus:
                 raise Refused(
-                    f"--node {self.wishes.node}: none of its CPUs may be used here", f"allowed are {self.allowed}; {self._offer()}"
+                    f"--node {self.requested.node}: none of its CPUs may be used here", f"allowed are {self.allowed}; {self._offer()}"
                 )
         if not cpus:
             raise Refused("--cpus: the list is empty", f"allowed are {self.allowed}")
@@ -185,7 +186,7 @@ class _Placer:
                 "choose one with CUDA_VISIBLE_DEVICES or --node, or start a rank for each"
             )
             return self._everywhere()
-        if sum(map(self._has_memory, self.local)) > 1 and "node" in self.wishes.targets:
+        if sum(map(self._has_memory, self.local)) > 1 and "node" in self.requested.targets:
             return self._roomiest()
         return self._everywhere()
 
@@ -197,7 +198,7 @@ class _Placer:
 
     def _roomiest(self) -> Placement:
         """The node with most memory to spare, if the threads fit on it; else all of them, each page where it is first used."""
-        wanted = self.wishes.threads or self._budget(self.allowed)
+        wanted = self.requested.threads or self._budget(self.allowed)
         large = [node for node in self.local if len(self._compute(node.cpus & self.allowed)) >= wanted]
         fitting = [node for node in large if self._has_room(node)]
         if fitting:
@@ -208,14 +209,14 @@ class _Placer:
         return self._everywhere()
 
     def _has_room(self, node: MemoryNode) -> bool:
-        needed, there = self.wishes.memory_bytes, node.available_bytes
+        needed, there = self.requested.memory_bytes, node.available_bytes
         return self._has_memory(node) and (needed is None or there is None or there >= needed)
 
     # ------------------------------------------------------------------ GPUs
 
-    def _mine(self) -> list[Gpu] | None:
+    def _mine(self) -> list[PlacedGpu] | None:
         """The GPUs of this process; None when that is unknown."""
-        if not self.wishes.uses_gpu:
+        if not self.requested.uses_gpu:
             return []
         if self.gpus.visible is None:
             self.notes.append(f"{self.gpus.problem}: not bound to its GPU's node")
@@ -225,14 +226,14 @@ class _Placer:
             return None
         return self._of_rank(self.ranks.rank) if self.ranks.source else list(self.gpus.visible)
 
-    def _of_rank(self, rank: int) -> list[Gpu]:
+    def _of_rank(self, rank: int) -> list[PlacedGpu]:
         """The GPUs of a rank: its part when we divide them, else the one with its number, as programs choose."""
         visible = list(self.gpus.visible or ())
         if self.ranks.divides_gpus:
             return [visible[index] for index in part(len(visible), rank, self.ranks.size or 1)]
         return [visible[rank % len(visible)]] if visible else []
 
-    def _node_of(self, gpu: Gpu) -> MemoryNode | None:
+    def _node_of(self, gpu: PlacedGpu) -> MemoryNode | None:
         """The node beside a GPU whose CPUs we may use; by its CPUs where the firmware gives no number."""
         for node in self.local:
             if node.id == gpu.node or (gpu.node is None and gpu.local_cpus and gpu.local_cpus & self.machine.online == node.cpus):
@@ -241,7 +242,7 @@ class _Placer:
 
     def _gpu_nodes(self) -> list[MemoryNode]:
         mine = self._mine()
-        if not mine or len(self.local) < 2 or "gpu-node" not in self.wishes.targets:
+        if not mine or len(self.local) < 2 or "gpu-node" not in self.requested.targets:
             return []
         found = {node.id: node for gpu in mine if (node := self._node_of(gpu))}
         if not all(self._node_of(gpu) for gpu in mine):
@@ -261,8 +262,8 @@ class _Placer:
             self.notes.append(f"{self.ranks.source} does not say how many ranks are on this machine: CPUs and threads are not divided")
             nodes = self._gpu_nodes()
             placement = self._on(nodes[0], "gpu-node") if len(nodes) == 1 else self._everywhere()
-            return msgspec.structs.replace(placement, threads=self.wishes.threads)
-        if "rank-share" not in self.wishes.targets:
+            return msgspec.structs.replace(placement, threads=self.requested.threads)
+        if "rank-share" not in self.requested.targets:
             return self._everywhere(sharing=self.ranks.size)
         beside = self._beside_gpus()
         if beside is not None:
@@ -358,7 +359,7 @@ class _Placer:
         # One node with memory: everything is near.
         several = len(self.machine.nodes) > 1
         memory_nodes = CpuSet(node.id for node in memory if several and self._has_memory(node))
-        if self.wishes.strict:
+        if self.requested.strict:
             memory_nodes = self._fitting(CpuSet(node.id for node in nodes))
         budget = self._share_of_budget(cpus, self.ranks.size or 1)
         cores = max(1, len(self._compute(cpus)) // sharing)
@@ -368,9 +369,9 @@ class _Placer:
             target=target,
             nodes=CpuSet(node.id for node in nodes),
             memory_nodes=memory_nodes,
-            strict=self.wishes.strict and bool(memory_nodes),
+            strict=self.requested.strict and bool(memory_nodes),
             cores=cores,
-            threads=self.wishes.threads or max(1, min(cores, budget)),
+            threads=self.requested.threads or max(1, min(cores, budget)),
             budget=budget,
             notes=tuple(self.notes),
         )
@@ -381,7 +382,7 @@ class _Placer:
         known = [node.available_bytes for node in nodes if node.available_bytes is not None]
         if not nodes:
             raise Refused("--strict-memory: no memory node here can be bound to", "leave it out")
-        needed = self.wishes.memory_bytes
+        needed = self.requested.memory_bytes
         least = LEAST_STRICT_BYTES if needed is None else needed
         if len(known) == len(nodes) and sum(known) < least:
             what = "what a program with torch takes" if needed is None else f"{needed / 2**30:.1f} GiB"

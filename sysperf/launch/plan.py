@@ -15,7 +15,7 @@ UNKNOWN = "?"
 IN_COMMAND = "in the command"
 
 
-class Wanted(Record):
+class ProposedChange(Record):
     """A change that a rule, a profile or an option wants."""
 
     kind: str
@@ -26,7 +26,7 @@ class Wanted(Record):
     """The rule's id; `asked for` for an option, `profile` for a profile."""
 
 
-class Kept(Record):
+class DeclinedChange(Record):
     """A change that was not made because somebody had decided already."""
 
     rule: str
@@ -35,7 +35,7 @@ class Kept(Record):
     because: str
 
 
-class Plan(Record):
+class LaunchPlan(Record):
     """All that differs from starting the command plainly."""
 
     argv: tuple[str, ...]
@@ -47,8 +47,8 @@ class Plan(Record):
     memory_nodes: CpuSet | None = None
     memory: str = ""
     """preferred, strict or interleave; empty leaves the policy alone."""
-    changes: tuple[Wanted, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    changes: tuple[ProposedChange, ...] = ()
+    kept: tuple[DeclinedChange, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(rule, message) of what the user should know."""
     notes: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Plan(Record):
     """An outer wrap has placed this program."""
 
 
-def shown(change: Wanted) -> str:
+def shown(change: ProposedChange) -> str:
     """A change in a few words."""
     if change.kind in ("env", "preload"):
         return f"{change.name}={change.value}"
@@ -67,7 +67,7 @@ def shown(change: Wanted) -> str:
 
 def merge(
     argv: Sequence[str],
-    wanted: Iterable[Wanted],
+    wanted: Iterable[ProposedChange],
     env: Mapping[str, str],
     command: Command,
     placement: Placement,
@@ -75,12 +75,12 @@ def merge(
     free: Iterable[str] = (),
     warnings: Iterable[tuple[str, str]] = (),
     keeps_policy: bool = False,
-) -> Plan:
+) -> LaunchPlan:
     """The plan. `env` is what reaches the program; variables in `free` were nobody's choice and may be replaced."""
     merger = _Merger(env, command, placement, frozenset(free), keeps_policy=keeps_policy)
     for one in wanted:
         merger.add(one)
-    return Plan(
+    return LaunchPlan(
         argv=tuple(argv),
         env=merger.env,
         unset=tuple(merger.unset),
@@ -104,16 +104,16 @@ class _Merger:
         self.cpus: CpuSet | None = None
         self.nodes: CpuSet | None = None
         self.memory = ""
-        self.changes: list[Wanted] = []
-        self.kept: list[Kept] = []
+        self.changes: list[ProposedChange] = []
+        self.kept: list[DeclinedChange] = []
 
-    def add(self, one: Wanted) -> None:
+    def add(self, one: ProposedChange) -> None:
         if UNKNOWN in one.value.split() or (one.value == UNKNOWN):
             return
         {"env": self._env, "unset": self._unset, "preload": self._preload, "cpus": self._cpus, "memory": self._memory}[one.kind](one)
 
-    def _keep(self, one: Wanted, value: str, because: str) -> None:
-        self.kept.append(Kept(one.rule, one.name, value, because))
+    def _keep(self, one: ProposedChange, value: str, because: str) -> None:
+        self.kept.append(DeclinedChange(one.rule, one.name, value, because))
 
     def _decided(self, name: str) -> str:
         """Who decided on a variable already; "" when nobody did."""
@@ -121,7 +121,7 @@ class _Merger:
             return IN_COMMAND
         return "" if name not in self.given or name in self.free else "in the environment"
 
-    def _env(self, one: Wanted) -> None:
+    def _env(self, one: ProposedChange) -> None:
         decided = self._decided(one.name)
         if decided and (one.rule != ASKED or decided == IN_COMMAND):  # what `env` does there is done after us
             if self.given.get(one.name) != one.value:
@@ -130,7 +130,7 @@ class _Merger:
             self.env[one.name] = one.value
             self.changes.append(one)
 
-    def _unset(self, one: Wanted) -> None:
+    def _unset(self, one: ProposedChange) -> None:
         decided = self._decided(one.name)
         if decided:
             self._keep(one, self.given.get(one.name, ""), decided)
@@ -138,7 +138,7 @@ class _Merger:
             self.unset.append(one.name)
             self.changes.append(one)
 
-    def _preload(self, one: Wanted) -> None:
+    def _preload(self, one: ProposedChange) -> None:
         """An entry in front of those that are there; a second allocator is never added."""
         before = self.env.get(PRELOAD, self.given.get(PRELOAD, ""))
         entries = before.replace(":", " ").split()
@@ -152,14 +152,14 @@ class _Merger:
         self.env[PRELOAD] = ":".join((one.value, *entries))
         self.changes.append(one)
 
-    def _cpus(self, one: Wanted) -> None:
+    def _cpus(self, one: ProposedChange) -> None:
         if self.command.cpu_tool:
             self._keep(one, str(self.command.cpus or ""), f"{self.command.cpu_tool} in the command")
         elif self.cpus is None and self.placement.cpus and self.placement.cpus != self.placement.allowed:
             self.cpus = self.placement.cpus
             self.changes.append(one)
 
-    def _memory(self, one: Wanted) -> None:
+    def _memory(self, one: ProposedChange) -> None:
         if self.command.memory_tool:
             self._keep(one, "", f"{self.command.memory_tool} in the command")
         elif self.keeps_policy and one.rule != ASKED:
@@ -169,7 +169,7 @@ class _Merger:
             self.changes.append(one)
 
 
-def environment(plan: Plan, given: Mapping[str, str], command: Command, rank: str = "") -> dict[str, str]:
+def environment(plan: LaunchPlan, given: Mapping[str, str], command: Command, rank: str = "") -> dict[str, str]:
     """The whole environment to start the program with; one that an outer wrap placed keeps that wrap's mark."""
     env = {name: value for name, value in given.items() if name not in plan.unset}
     env.update(plan.env)

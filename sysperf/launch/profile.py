@@ -22,7 +22,7 @@ from sysperf.model.record import Record, convert
 from sysperf.startup import lazy
 
 MAX_BYTES = 1 << 20
-MOST_THREADS = 65_536
+MAX_THREADS = 65_536
 ALLOCATORS = ("glibc", "tcmalloc_minimal", "jemalloc", "mimalloc", "none")
 NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]*")
 HINT = "docs/wrap.md describes profiles"
@@ -69,8 +69,8 @@ def _problems(found: Profile) -> Iterator[str]:
     """What is well-formed and cannot be meant."""
     if found.schema != 1:
         yield f"schema {found.schema} is not known"
-    if found.threads is not None and not 1 <= found.threads <= MOST_THREADS:
-        yield f"threads: {found.threads} is not between 1 and {MOST_THREADS}"
+    if found.threads is not None and not 1 <= found.threads <= MAX_THREADS:
+        yield f"threads: {found.threads} is not between 1 and {MAX_THREADS}"
     if found.allocator not in ("", *ALLOCATORS):
         yield f"allocator: `{found.allocator}` is none of {', '.join(ALLOCATORS)}"
     for name, value in found.set.items():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from sysperf.launch import start
-from sysperf.launch.plan import Plan
+from sysperf.launch.plan import LaunchPlan
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
 
@@ -26,7 +26,7 @@ class Instance(Record):
     """One of the programs."""
 
     number: int
-    plan: Plan
+    plan: LaunchPlan
     env: dict[str, str]
 
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-from sysperf.launch.plan import Plan
+from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 
@@ -11,7 +11,7 @@ LONGEST = 240
 _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "--interleave"}
 
 
-def command_line(plan: Plan) -> str:
+def command_line(plan: LaunchPlan) -> str:
     """A line to paste into a shell, equal in effect."""
     given, binding = _env(plan), _binding(plan)
     between: list[str] = []
@@ -22,13 +22,13 @@ def command_line(plan: Plan) -> str:
     return " ".join(map(shlex.quote, (*given, *binding, *between, *plan.argv)))
 
 
-def _env(plan: Plan) -> list[str]:
+def _env(plan: LaunchPlan) -> list[str]:
     unset = [word for name in plan.unset for word in ("-u", name)]
     given = [f"{name}={value}" for name, value in plan.env.items()]
     return ["env", *unset, *given] if unset or given else []
 
 
-def _binding(plan: Plan) -> list[str]:
+def _binding(plan: LaunchPlan) -> list[str]:
     """numactl where memory is placed; taskset, which every Linux has, for CPUs alone."""
     if not plan.memory or not plan.memory_nodes:
         return ["taskset", "-c", str(plan.cpus)] if plan.cpus else []
@@ -39,7 +39,7 @@ def _binding(plan: Plan) -> list[str]:
     return ["numactl", *cpus, f"{option}={plan.memory_nodes}"]
 
 
-def line(plan: Plan, problems: Iterable[str] = ()) -> str:
+def line(plan: LaunchPlan, problems: Iterable[str] = ()) -> str:
     """What was done, in one line."""
     parts = [part for part in (_placed(plan), _variables(plan)) if part] or ["nothing to change"]
     parts += _kept(plan)
@@ -50,7 +50,7 @@ def line(plan: Plan, problems: Iterable[str] = ()) -> str:
     return "; ".join(parts)
 
 
-def _placed(plan: Plan) -> str:
+def _placed(plan: LaunchPlan) -> str:
     parts = []
     if plan.cpus:
         parts.append(f"CPUs {_short(plan.cpus)}")
@@ -65,7 +65,7 @@ def _short(cpus: CpuSet) -> str:
     return text if len(text) <= 40 else f"{text[:36]}… ({len(cpus)} CPUs)"
 
 
-def _variables(plan: Plan) -> str:
+def _variables(plan: LaunchPlan) -> str:
     names = [f"{name}={_value(value)}" for name, value in plan.env.items()]
     return " ".join([*names, *(f"-{name}" for name in plan.unset)])
 
@@ -74,6 +74,6 @@ def _value(value: str) -> str:
     return neutral(shlex.quote(value), 60)
 
 
-def _kept(plan: Plan) -> list[str]:
+def _kept(plan: LaunchPlan) -> list[str]:
     shown = [f"{one.name}={_value(one.value)}" if one.value and one.name.isupper() else (one.name or one.because) for one in plan.kept]
     return [f"kept {', '.join(dict.fromkeys(shown))}"] if shown else []

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from sysperf.launch import bind
-from sysperf.launch.plan import Plan
+from sysperf.launch.plan import LaunchPlan
 from sysperf.model.text import neutral
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -15,7 +15,7 @@ _TOLD_BY = 80
 """Bytes by which bash, too, tells a script from a binary."""
 
 
-def apply(plan: Plan) -> list[str]:
+def apply(plan: LaunchPlan) -> list[str]:
     """Bind this process; what failed, in words."""
     problems = [bind.bind_cpus(plan.cpus)] if plan.cpus else []
     if plan.memory and plan.memory_nodes:

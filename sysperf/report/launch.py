@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sysperf.launch.facts import Launch
-from sysperf.launch.plan import ASKED, Plan, Wanted
+from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange
 from sysperf.launch.shown import command_line
 from sysperf.model.outcome import Evidence, Outcome
 from sysperf.model.text import neutral
@@ -17,7 +17,7 @@ LONGEST_COMMAND = 1 << 17
 """Shown whole; what the terminal would act on is escaped. `--print` has the very bytes."""
 
 
-def render(plan: Plan, launch: Launch, outcomes: Sequence[Outcome], *, color: bool, width: int) -> str:
+def render(plan: LaunchPlan, launch: Launch, outcomes: Sequence[Outcome], *, color: bool, width: int) -> str:
     """The whole launch as text."""
     page = Page(Ink(color), width)
     by_rule = {outcome.rule: outcome for outcome in outcomes}
@@ -55,13 +55,13 @@ def _machine(launch: Launch) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _grouped(changes: Sequence[Wanted]) -> Iterator[tuple[str, list[Wanted]]]:
+def _grouped(changes: Sequence[ProposedChange]) -> Iterator[tuple[str, list[ProposedChange]]]:
     rules = dict.fromkeys(change.rule for change in changes)
     for rule in rules:
         yield rule, [change for change in changes if change.rule == rule]
 
 
-def _change(change: Wanted) -> str:
+def _change(change: ProposedChange) -> str:
     if change.kind == "memory":
         return f"{change.name} memory of node {change.value}"
     return (
@@ -91,7 +91,7 @@ def _value(value: Any) -> str:
     return {True: "yes", False: "no", "": "(empty)"}.get(value, str(value)) if isinstance(value, bool | str) else str(value)
 
 
-def _kept(page: Page, plan: Plan) -> None:
+def _kept(page: Page, plan: LaunchPlan) -> None:
     lines = []
     for one in plan.kept:
         what = f"{one.name}={one.value}" if one.name.isupper() and one.value else one.value or one.name
@@ -99,7 +99,7 @@ def _kept(page: Page, plan: Plan) -> None:
     _section(page, "kept", lines)
 
 
-def _left(plan: Plan, outcomes: Sequence[Outcome]) -> list[str]:
+def _left(plan: LaunchPlan, outcomes: Sequence[Outcome]) -> list[str]:
     guarded = [f"{outcome.rule}: {outcome.because}" for outcome in outcomes if outcome.state == "suppressed"]
     return [*plan.notes, *guarded] or (["nothing here would help"] if not plan.changes else [])
 

@@ -29,7 +29,7 @@ def commands(kind: str, name: str) -> str:
         lines.append(f"# {title}")
         for rank in range(ranks or 1):
             env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)} if ranks else {}
-            request = wrapping.Request(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
+            request = wrapping.LaunchRequest(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
             decision = wrapping.wrap(captured(kind, name), wrapping.rules(), request, env, "/")
             lines += [command_line(decision.plan), *(f"#   {note}" for note in decision.plan.notes)]
     return "\n".join(lines) + "\n"
@@ -59,7 +59,7 @@ def test_ranks_share_no_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ki
         masks = []
         for rank in range(size):
             env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-            placement = wrapping.wrap(host, ruleset, wrapping.Request(argv=("python", "x.py")), env, os.sep).placement
+            placement = wrapping.wrap(host, ruleset, wrapping.LaunchRequest(argv=("python", "x.py")), env, os.sep).placement
             assert placement.cpus
             assert placement.allowed is not None
             assert placement.cpus.issubset(placement.allowed)

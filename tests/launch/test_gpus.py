@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sysperf.collect.pcie import Device
-from sysperf.launch.gpus import GPUS, Gpus, part, read, sysfs_address
+from sysperf.launch.gpus import GPUS, VisibleGpus, part, read, sysfs_address
 from tests.conftest import MakeMachine
 
 A, B, C = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0"
@@ -20,7 +20,7 @@ def device(address: str, node: int | None = 0, model: str = "2330", **other: Any
 THREE = [device(A, 0), device(B, 0), device(C, 1)]
 
 
-def seen(found: Gpus) -> list[str] | None:
+def seen(found: VisibleGpus) -> list[str] | None:
     return None if found.visible is None else [gpu.bus_id for gpu in found.visible]
 
 

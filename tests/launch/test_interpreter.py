@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sysperf.launch.command import parse
-from sysperf.launch.interpreter import Program, find
+from sysperf.launch.interpreter import ProgramFile, find
 from tests.conftest import Files, MakeMachine
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -18,7 +18,7 @@ TORCH: Files = {
 }
 
 
-def look(host_files: Files, machine: MakeMachine, command: str, **env: str) -> Program:
+def look(host_files: Files, machine: MakeMachine, command: str, **env: str) -> ProgramFile:
     heads = {f"head:{path}": text for path, text in host_files.items() if isinstance(text, str) and text.startswith("#!")}
     return find(machine(host_files, calls=dict(heads)), parse(command.split()), {"PATH": "/v/bin:/bin", **env}, "/work")
 

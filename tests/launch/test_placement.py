@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.launch.gpus import Gpu, Gpus
-from sysperf.launch.placement import Machine, MemoryNode, Placement, Refused, Wishes, place
+from sysperf.launch.gpus import PlacedGpu, VisibleGpus
+from sysperf.launch.placement import Machine, MemoryNode, Placement, Refused, RequestedPlacement, place
 from sysperf.launch.ranks import Ranks
 from sysperf.model.cpuset import CpuSet
 
@@ -35,12 +35,12 @@ def two_nodes(**other: Any) -> Machine:
     return Machine(**{"allowed": every, "online": every, "cores": cores, "nodes": nodes, "quota": 0.0, **other})
 
 
-EIGHT_GPUS = tuple(Gpu(f"0000:{bus:02x}:00.0", index // 4) for index, bus in enumerate(range(16, 24)))
-GPUS = Gpus(EIGHT_GPUS, EIGHT_GPUS)
+EIGHT_GPUS = tuple(PlacedGpu(f"0000:{bus:02x}:00.0", index // 4) for index, bus in enumerate(range(16, 24)))
+GPUS = VisibleGpus(EIGHT_GPUS, EIGHT_GPUS)
 
 
-def put(machine: Machine, ranks: Ranks | None = None, gpus: Gpus | None = None, **wishes: Any) -> Placement:
-    return place(machine, ranks or Ranks(), gpus or Gpus(), Wishes(**wishes))
+def put(machine: Machine, ranks: Ranks | None = None, gpus: VisibleGpus | None = None, **wishes: Any) -> Placement:
+    return place(machine, ranks or Ranks(), gpus or VisibleGpus(), RequestedPlacement(**wishes))
 
 
 def rank(number: int, size: int | None, **other: Any) -> Ranks:
@@ -152,7 +152,7 @@ def test_nothing_known() -> None:
 
 def test_the_gpus_node() -> None:
     """One visible GPU: the CPUs of its node, all of them, and its memory first."""
-    found = put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS))
+    found = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS))
 
     assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "gpu-node", CpuSet([1]), 8)
 
@@ -167,27 +167,27 @@ def test_gpus_on_several_nodes_bind_nothing() -> None:
 
 def test_a_torch_without_gpus_is_not_bound_to_one() -> None:
     """A CPU build cannot use them."""
-    assert put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS), uses_gpu=False).target == ""
+    assert put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS), uses_gpu=False).target == ""
 
 
 def test_a_gpu_whose_node_nobody_knows() -> None:
     """Firmware that says -1: nothing is done, and that is said; CPUs beside it that are a node's are as good as its number."""
-    unknown = Gpus((Gpu("0000:10:00.0"),), (Gpu("0000:10:00.0"),))
-    by_cpus = Gpu("0000:10:00.0", None, cpus("8-15,24-31"))
+    unknown = VisibleGpus((PlacedGpu("0000:10:00.0"),), (PlacedGpu("0000:10:00.0"),))
+    by_cpus = PlacedGpu("0000:10:00.0", None, cpus("8-15,24-31"))
 
     assert put(two_nodes(), gpus=unknown).target == ""
     assert "firmware" in put(two_nodes(), gpus=unknown).notes[0]
-    assert put(two_nodes(), gpus=Gpus((by_cpus,), (by_cpus,))).memory_nodes == CpuSet([1])
+    assert put(two_nodes(), gpus=VisibleGpus((by_cpus,), (by_cpus,))).memory_nodes == CpuSet([1])
 
 
 def test_gpus_that_cannot_be_told() -> None:
     """The reason is passed on."""
-    assert "no idea" in put(two_nodes(), gpus=Gpus(None, EIGHT_GPUS, problem="no idea")).notes[0]
+    assert "no idea" in put(two_nodes(), gpus=VisibleGpus(None, EIGHT_GPUS, problem="no idea")).notes[0]
 
 
 def test_skipping_the_rule_skips_the_binding() -> None:
     """Targets that no rule in force wants are not aimed at, and threads count the whole mask."""
-    found = put(two_nodes(), gpus=Gpus(EIGHT_GPUS[5:6], EIGHT_GPUS), targets=frozenset())
+    found = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS), targets=frozenset())
 
     assert (found.cpus, found.target, found.threads) == (CpuSet(range(32)), "", 16)
 
@@ -215,7 +215,7 @@ def test_eight_ranks_with_eight_gpus() -> None:
 
 def test_each_rank_sees_only_its_own_gpu() -> None:
     """As under Slurm with one GPU a task: the place among the machine's GPUs tells which part of the node is free for it."""
-    found = [put(two_nodes(), Ranks("Slurm", number, 8), Gpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
+    found = [put(two_nodes(), Ranks("Slurm", number, 8), VisibleGpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
 
     assert str(found[0].cpus) == "14-15,30-31"
     assert CpuSet.union(one.cpus or CpuSet() for one in found) == CpuSet(range(32))
@@ -225,7 +225,7 @@ def test_each_rank_sees_only_its_own_gpu() -> None:
 @pytest.mark.parametrize("ours", [False, True])
 def test_several_ranks_on_one_of_many_gpus(ours: bool) -> None:
     """`CUDA_VISIBLE_DEVICES=3` for all of them: they divide the CPUs beside that GPU, instead of all taking the part of its only rank."""
-    one = Gpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
+    one = VisibleGpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
     found = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), one) for number in range(4)]
 
     assert [str(share.cpus) for share in found] == ["0-1,16-17", "2-3,18-19", "4-5,20-21", "6-7,22-23"]
@@ -233,8 +233,8 @@ def test_several_ranks_on_one_of_many_gpus(ours: bool) -> None:
 
 def test_ranks_of_which_one_has_a_gpu_beside_no_known_node() -> None:
     """It would take its even part of all CPUs: so all do, or two would be on the same cores."""
-    gpus = (Gpu("0000:0f:00.0"), Gpu("0000:10:00.0"), *EIGHT_GPUS[4:6])
-    found = [put(two_nodes(), rank(number, 4), Gpus(gpus, gpus)) for number in range(4)]
+    gpus = (PlacedGpu("0000:0f:00.0"), PlacedGpu("0000:10:00.0"), *EIGHT_GPUS[4:6])
+    found = [put(two_nodes(), rank(number, 4), VisibleGpus(gpus, gpus)) for number in range(4)]
 
     assert [str(one.cpus) for one in found] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
     assert "divide all CPUs evenly" in found[3].notes[0]

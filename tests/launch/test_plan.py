@@ -7,7 +7,7 @@ import shlex
 from sysperf.launch.command import Command, parse
 from sysperf.launch.environment import MARKER
 from sysperf.launch.placement import Placement
-from sysperf.launch.plan import ASKED, Plan, Wanted, environment, merge
+from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange, environment, merge
 from sysperf.launch.shown import command_line, line
 from sysperf.model.cpuset import CpuSet
 
@@ -15,13 +15,13 @@ HALF = Placement(allowed=CpuSet(range(8)), cpus=CpuSet(range(4)), memory_nodes=C
 ARGV = ("python", "train.py")
 
 
-def planned(*wanted: Wanted, env: dict[str, str] | None = None, argv: tuple[str, ...] = ARGV, **other: object) -> Plan:
+def planned(*wanted: ProposedChange, env: dict[str, str] | None = None, argv: tuple[str, ...] = ARGV, **other: object) -> LaunchPlan:
     command = parse(argv)
     return merge(argv, wanted, {**(env or {}), **command.env}, command, HALF, **other)  # type: ignore[arg-type]  # as merge takes them
 
 
-def want(kind: str, name: str, value: str, rule: str = "launch.x") -> Wanted:
-    return Wanted(kind, name, value, rule)
+def want(kind: str, name: str, value: str, rule: str = "launch.x") -> ProposedChange:
+    return ProposedChange(kind, name, value, rule)
 
 
 THREADS = want("env", "OMP_NUM_THREADS", "4")
@@ -100,43 +100,59 @@ def test_unset() -> None:
 
 def test_the_command_to_paste() -> None:
     """env for variables, numactl where memory is placed, taskset for CPUs alone; quoted for a shell."""
-    both = Plan(("python", "a b.py"), env={"A": "x y"}, cpus=CpuSet(range(4)), memory="preferred", memory_nodes=CpuSet([1]))
-    alone = Plan(ARGV, unset=("B",), cpus=CpuSet([2]))
+    both = LaunchPlan(("python", "a b.py"), env={"A": "x y"}, cpus=CpuSet(range(4)), memory="preferred", memory_nodes=CpuSet([1]))
+    alone = LaunchPlan(ARGV, unset=("B",), cpus=CpuSet([2]))
 
     assert command_line(both) == "env 'A=x y' numactl --physcpubind=0-3 --preferred=1 python 'a b.py'"
     assert command_line(alone) == "env -u B taskset -c 2 python train.py"
-    assert command_line(Plan(ARGV)) == "python train.py"
-    assert "--membind=0-1" in command_line(Plan(ARGV, memory="strict", memory_nodes=CpuSet([0, 1])))
-    assert "--preferred-many=0-1" in command_line(Plan(ARGV, memory="preferred", memory_nodes=CpuSet([0, 1])))
+    assert command_line(LaunchPlan(ARGV)) == "python train.py"
+    assert "--membind=0-1" in command_line(LaunchPlan(ARGV, memory="strict", memory_nodes=CpuSet([0, 1])))
+    assert "--preferred-many=0-1" in command_line(LaunchPlan(ARGV, memory="preferred", memory_nodes=CpuSet([0, 1])))
 
 
 def test_a_program_whose_name_begins_with_a_dash() -> None:
     """The tool in front must not take it for an option of its own; taskset, behind its list, would execute the two dashes."""
-    near = Plan(("-x", "y"), memory="preferred", memory_nodes=CpuSet([0]))
+    near = LaunchPlan(("-x", "y"), memory="preferred", memory_nodes=CpuSet([0]))
 
     assert shlex.split(command_line(near)) == ["numactl", "--preferred=0", "--", "-x", "y"]
-    assert shlex.split(command_line(Plan(("-x", "y"), cpus=CpuSet([0])))) == ["taskset", "-c", "0", "-x", "y"]
-    assert shlex.split(command_line(Plan(("-x", "y"), unset=("A",)))) == ["env", "-u", "A", "--", "-x", "y"]
-    assert shlex.split(command_line(Plan(("-x", "y"), env={"A": "1"}))) == ["env", "A=1", "-x", "y"]
+    assert shlex.split(command_line(LaunchPlan(("-x", "y"), cpus=CpuSet([0])))) == ["taskset", "-c", "0", "-x", "y"]
+    assert shlex.split(command_line(LaunchPlan(("-x", "y"), unset=("A",)))) == ["env", "-u", "A", "--", "-x", "y"]
+    assert shlex.split(command_line(LaunchPlan(("-x", "y"), env={"A": "1"}))) == ["env", "A=1", "-x", "y"]
 
 
 def test_a_program_whose_path_has_an_equals_sign() -> None:
     """`runs/lr=0.1/train.sh` behind env would be a variable."""
     script = "runs/lr=0.1/train.sh"
 
-    assert shlex.split(command_line(Plan((script, "y"), env={"A": "1"}))) == ["env", "A=1", "sh", "-c", 'exec "$@"', "sh", script, "y"]
-    assert shlex.split(command_line(Plan((script,), env={"A": "1"}, cpus=CpuSet([0])))) == ["env", "A=1", "taskset", "-c", "0", script]
+    assert shlex.split(command_line(LaunchPlan((script, "y"), env={"A": "1"}))) == [
+        "env",
+        "A=1",
+        "sh",
+        "-c",
+        'exec "$@"',
+        "sh",
+        script,
+        "y",
+    ]
+    assert shlex.split(command_line(LaunchPlan((script,), env={"A": "1"}, cpus=CpuSet([0])))) == [
+        "env",
+        "A=1",
+        "taskset",
+        "-c",
+        "0",
+        script,
+    ]
 
 
 def test_the_line() -> None:
     """One line, whatever is in it."""
-    found = line(Plan(("x",), env={"A": "1\n2\x1b[31m"}, cpus=CpuSet(range(0, 200, 2)), warnings=(("launch.y", "look\nout"),)))
+    found = line(LaunchPlan(("x",), env={"A": "1\n2\x1b[31m"}, cpus=CpuSet(range(0, 200, 2)), warnings=(("launch.y", "look\nout"),)))
 
     assert "\n" not in found
     assert "\x1b" not in found
     assert "(100 CPUs)" in found
     assert "warning: look" in found
-    assert line(Plan(("x",))) == "nothing to change"
+    assert line(LaunchPlan(("x",))) == "nothing to change"
 
 
 def test_what_the_program_gets() -> None:
@@ -146,4 +162,4 @@ def test_what_the_program_gets() -> None:
     assert environment(plan, {"A": "1"}, Command(kind="python")) == {"A": "1", "OMP_NUM_THREADS": "4", MARKER: "program - OMP_NUM_THREADS"}
     assert environment(plan, {}, Command(kind="launcher"))[MARKER] == "launcher - OMP_NUM_THREADS"
     assert environment(plan, {}, Command(), "torchrun:1")[MARKER] == "program torchrun:1 OMP_NUM_THREADS"
-    assert environment(Plan(ARGV, untouched=True), {MARKER: "x"}, Command())[MARKER] == "x"
+    assert environment(LaunchPlan(ARGV, untouched=True), {MARKER: "x"}, Command())[MARKER] == "x"

@@ -1,0 +1,54 @@
+"""Showing a launch instead of starting it: `sysperf wrap` with --print, --explain or --json."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sysperf.cli.command_line import width
+from sysperf.cli.wrap_start import decide, say
+from sysperf.host import Host
+from sysperf.launch import environment, shown
+from sysperf.model.errors import Exit
+from sysperf.model.record import plain, to_json
+from sysperf.report import launch
+
+if TYPE_CHECKING:
+    from sysperf.engine.wrap import Decision
+    from sysperf.launch.request import LaunchRequest
+
+
+def run(args: Any, request: LaunchRequest) -> int:
+    """Decide, for each instance with --nproc, and print."""
+    env = environment.inherited() if args.root == "/" else environment.of_capture(Host(args.root))
+    problems: list[str] = []
+    ranks = range(args.nproc) if args.nproc else [None]
+    _print(args, [decide(args, request, env, problems, rank=rank) for rank in ranks])
+    if problems:
+        say("; ".join(dict.fromkeys(problems)))
+    return Exit.CLEAN
+
+
+def _print(args: Any, decisions: list[Decision]) -> None:
+    if args.json:
+        sys.stdout.write(f"{_json(decisions if args.nproc else decisions[0])}\n")
+    elif args.explain:
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        sys.stdout.write(
+            "\n".join(
+                launch.render(decision.plan, decision.launch, decision.outcomes, color=color, width=width()) for decision in decisions
+            )
+        )
+    else:
+        text = "".join(f"{shown.command_line(decision.plan)}\n" for decision in decisions)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
+
+
+def _json(decision: Any) -> str:
+    try:
+        return to_json(decision, indent=2).decode()
+    except UnicodeEncodeError:  # arguments that are no text: JSON can only name their bytes, \udcff
+        return json.dumps(plain(decision), indent=2)

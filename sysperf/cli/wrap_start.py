@@ -1,0 +1,98 @@
+"""Starting what `sysperf wrap` was asked to start: one program, which we become, or several instances."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sysperf.engine import wrap as wrapping
+from sysperf.host import Host
+from sysperf.launch import environment, plan, shown
+from sysperf.launch import start as starting
+from sysperf.model.errors import Exit, SysperfError
+
+if TYPE_CHECKING:
+    from sysperf.engine.wrap import Decision
+    from sysperf.launch.request import LaunchRequest
+
+
+def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str], *, rank: int | None = None) -> Decision:
+    """Facts, rules, plan. What is not in force and why goes to `problems`."""
+    ruleset = wrapping.rules(args.rules, problems)
+    return wrapping.wrap(Host(args.root), ruleset, request, env, _folder(), rank=rank)
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed while we stand in it
+        return "/"
+
+
+def start(args: Any, request: LaunchRequest) -> int:
+    """Decide, say it in one line, become the program."""
+    env = environment.inherited()
+    problems: list[str] = []
+    try:
+        decision = decide(args, request, env, problems)
+    except SysperfError:
+        raise
+    except Exception as error:  # a fault of ours must not keep the program from running
+        if args.dry_run:
+            raise
+        say(f"nothing changed: internal error: {type(error).__name__}: {error}")
+        return _become(request.argv, env)
+    failures = [] if args.dry_run else starting.apply(decision.plan)
+    if not args.quiet or failures or decision.plan.warnings:
+        say(shown.line(decision.plan, (*problems, *failures)))
+    if args.dry_run:
+        return missing(request.argv[0], env)
+    return _become(request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
+
+
+def start_several(args: Any, request: LaunchRequest) -> int:
+    """Decide for each instance, say it in a line each, start them and wait for all."""
+    from sysperf.launch import several  # noqa: PLC0415 - with --nproc only
+
+    env = environment.inherited()
+    problems: list[str] = []
+    decisions = [decide(args, request, env, problems, rank=rank) for rank in range(args.nproc)]
+    instances = [
+        several.Instance(index, decision.plan, plan.environment(decision.plan, env, decision.command, decision.rank))
+        for index, decision in enumerate(decisions)
+    ]
+    for index, decision in enumerate(decisions):
+        if not args.quiet or decision.plan.warnings:
+            say(f"[{index}] {shown.line(decision.plan, problems if index == 0 else ())}")
+    if args.dry_run:
+        return missing(args.command[0], env)
+    return several.run(instances)
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    code, problem = starting.become(argv, env)
+    say(problem)
+    return code
+
+
+def say(text: str) -> None:
+    """One line on stderr. Where its disk is full, nobody hears it, and the program starts all the same."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"sysperf wrap: {text}\n")
+        sys.stderr.flush()
+
+
+def missing(program: str, env: Mapping[str, str]) -> int:
+    """The exit code that starting it would give, as far as that can be told."""
+    import shutil  # noqa: PLC0415 - 3 ms, with --dry-run only
+
+    from sysperf.model.text import neutral  # noqa: PLC0415 - as above
+
+    if shutil.which(program, path=env.get("PATH", os.defpath)):
+        return Exit.CLEAN
+    there = os.path.exists(program) if "/" in program else bool(shutil.which(program, os.F_OK, env.get("PATH", os.defpath)))
+    say(f"{neutral(program, 300)}: {'cannot be executed' if there else 'not found'}")
+    return 126 if there else 127

@@ -1,0 +1,74 @@
+"""The area `launch`: what is known of a launch and the place found for it, as facts that launch rules judge."""
+
+from __future__ import annotations
+
+from sysperf.engine.wrap_facts import Known
+from sysperf.host import redact
+from sysperf.launch import environment, load
+from sysperf.launch.facts import Launch
+from sysperf.launch.placement import Placement
+from sysperf.model.text import neutral
+
+
+def launch_facts(known: Known, placement: Placement) -> Launch:
+    """The facts of area `launch`."""
+    request, command, program, torch = known.request, known.command, known.program, known.program.torch
+    total, available = _memory_bytes(known)
+    cpus = placement.cpus
+    return Launch(
+        command=tuple(redact.arguments("\0".join(request.argv).encode("utf-8", "replace")).decode().split("\0")),
+        kind=command.kind,
+        program=neutral(command.program, 300),
+        script=neutral(command.script, 300),
+        module=neutral(command.module, 100),
+        launcher=command.launcher,
+        launcher_ranks=command.launcher_ranks,
+        cpu_tool=command.cpu_tool,
+        memory_tool=command.memory_tool,
+        is_python=program.is_python or command.kind == "python",
+        interpreter=neutral(program.interpreter, 300),
+        torch=True if torch else False if program.torch_known or command.kind == "program" else None,
+        torch_version=torch.version if torch else "",
+        torch_gpu=torch.gpu if torch else None,
+        openmp_runtime=torch.openmp if torch else "",
+        env=environment.shown(known.env),
+        injected=known.ranks.injected,
+        wrapped=known.wrapped,
+        traceable=request.traceable,
+        trace_folder=request.trace_folder,
+        allocator=request.allocator or request.profile.allocator,
+        rank_source=known.ranks.source,
+        rank=known.ranks.rank,
+        ranks=known.ranks.size,
+        own_cpus=known.ranks.own_cpus,
+        gpus=None if known.gpus.visible is None else tuple(gpu.bus_id for gpu in known.gpus.visible),
+        gpu_problem=known.gpus.problem,
+        other_runnable=0 if known.pid else load.steady(known.runnable, load.runnable(known.host)),  # its own load is not that of others
+        pressure=0.0 if known.pid else load.pressure(known.host),
+        memory_total_bytes=total,
+        memory_available_bytes=available,
+        online_cpus=len(known.machine.online) or None,
+        quota=known.machine.quota,
+        allowed=placement.allowed,
+        cpus=cpus,
+        target=placement.target,
+        nodes=placement.nodes,
+        memory_nodes=placement.memory_nodes,
+        strict_memory=placement.strict,
+        cores=placement.cores,
+        threads=placement.threads,
+        default_threads=len(cpus) if cpus else None,
+        threads_asked=request.threads is not None or request.profile.threads is not None,
+        notes=placement.notes,
+    )
+
+
+def _memory_bytes(known: Known) -> tuple[int | None, int | None]:
+    """(total, available): the control group's where its limit is smaller than the machine."""
+    total, available = load.memory_bytes(known.host)
+    cgroup = known.areas.facts("cgroup")
+    limit = getattr(cgroup, "memory_limit_bytes", None)
+    if limit and total and limit < total:
+        used = cgroup.memory_used_bytes
+        return limit, None if used is None else min(available or limit, limit - used)
+    return total, available

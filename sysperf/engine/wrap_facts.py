@@ -1,0 +1,183 @@
+"""What is known before a launch is decided: the command, its environment, the machine. Each is read once, and only what is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sysperf.collect import collect_area
+from sysperf.collect.readers.cpu_topology import cores
+from sysperf.host import Host
+from sysperf.launch import environment, gpus, interpreter, load, ranks
+from sysperf.launch.command import Command, parse
+from sysperf.launch.gpus import VisibleGpus
+from sysperf.launch.interpreter import ProgramFile
+from sysperf.launch.placement import Machine, MemoryNode
+from sysperf.launch.ranks import Ranks
+from sysperf.launch.request import LaunchRequest
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.snapshot import Area, Snapshot
+
+
+class Areas:
+    """The areas of a machine, each read when it is first asked for."""
+
+    def __init__(self, host: Host, known: Mapping[str, Area] | None = None) -> None:
+        self.host = host
+        self.known = dict(known or {})
+
+    def facts(self, name: str) -> Any:
+        """The facts of an area; None when it could not be read."""
+        if name not in self.known:
+            self.known[name] = collect_area(self.host, name)
+        return self.known[name].facts
+
+    def names(self) -> dict[str, Any]:
+        """The facts of all areas that were read."""
+        return {name: area.facts for name, area in self.known.items()}
+
+
+class Known(NamedTuple):
+    """Everything that a launch is decided by."""
+
+    host: Host
+    request: LaunchRequest
+    instance: int | None
+    """With --nproc: which instance this is."""
+    command: Command
+    env: Mapping[str, str]
+    """What reaches the program."""
+    deciding: Mapping[str, str]
+    """The variables of it by which we decide."""
+    program: ProgramFile
+    areas: Areas
+    machine: Machine
+    ranks: Ranks
+    gpus: VisibleGpus
+    wrapped: bool
+    """An outer wrap has placed this very program."""
+    runnable: int | None
+    """Other tasks that wanted to run when we began to look; None when unknown."""
+    pid: int | None = None
+    """The process, for a program that runs already."""
+
+    @property
+    def identity(self) -> str:
+        """Which rank this is, in one word; empty for a process of its own."""
+        return ranks.identity(self.ranks.source, self.ranks.rank)
+
+
+def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str, instance: int | None) -> Known:
+    """What is known of a program that will be started."""
+    runnable = load.runnable(host)
+    command = parse(request.argv)
+    reaching = environment.of_program(env, command)
+    deciding = environment.deciding(reaching)
+    program = interpreter.find(host, command, deciding, cwd)
+    areas = Areas(host)
+    cpu = areas.facts("cpu")
+    mask = CpuSet(os.sched_getaffinity(0)) if host.live else getattr(cpu, "allowed", None)
+    machine = _machine(areas, _left_by_tools(mask, command, areas), request)
+    place = _ranks(host, command, deciding, machine, request, instance)
+    known = Known(host, request, instance, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, runnable)
+    return _with_gpus(_with_outer_wrap(known))
+
+
+def gather_running(host: Host, process: Any, argv: tuple[str, ...], snapshot: Snapshot) -> Known:
+    """What is known of a program that runs: as if it were started now, on a machine without it."""
+    request, env = LaunchRequest(argv=argv), process.env or {}
+    command = parse(argv)
+    reaching = environment.of_program(env, command)
+    deciding = environment.deciding(reaching)
+    program = interpreter.find(host, command, deciding, host.link(f"/proc/{process.pid}/cwd") or "/")
+    areas = Areas(host, {name: area for name, area in snapshot.areas.items() if area.facts is not None})
+    if process.cgroup is not None:  # its limits, not those of whoever asks
+        areas.known["cgroup"] = Area(process.cgroup)
+    # What it was allowed before anything bound its threads.
+    mask = process.allowed_at_start or process.allowed or getattr(areas.facts("cpu"), "online", None)
+    machine = _machine(areas, mask, request)
+    place = ranks.of_running(deciding)
+    known = Known(host, request, None, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, 0, process.pid)
+    return _with_gpus(_with_outer_wrap(known))
+
+
+def _with_outer_wrap(known: Known) -> Known:
+    wrapped, names = environment.decided_before(known.deciding, known.identity)
+    injected = tuple(dict.fromkeys((*known.ranks.injected, *names)))
+    return known._replace(wrapped=wrapped, ranks=msgspec.structs.replace(known.ranks, injected=injected))
+
+
+def _with_gpus(known: Known) -> Known:
+    """Where all is near everything, which GPU it is does not matter; else the PCI bus says where each is."""
+    host, areas = known.host, known.areas
+    near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
+    if near and not (known.instance is not None or host.exists(gpus.GPUS)):
+        return known._replace(gpus=_other_gpus(host, known.program))
+    return known._replace(gpus=gpus.read(host, getattr(areas.facts("pcie"), "devices", None), known.deciding))
+
+
+def _other_gpus(host: Host, program: ProgramFile) -> VisibleGpus:
+    """Those of other makers: we know that they are there, not which is which."""
+    torch = program.torch
+    if torch and torch.gpu and (host.exists("/dev/kfd") or host.exists("/dev/dri/renderD128")):
+        return VisibleGpus(None, problem="GPUs that are not NVIDIA's are not told apart")
+    return VisibleGpus()
+
+
+def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest) -> Machine:
+    cpu, numa, cgroup = (areas.facts(name) for name in ("cpu", "numa", "cgroup"))
+    quota = getattr(cgroup, "cpu_quota", None)
+    if cpu is None:
+        return Machine(allowed=allowed, online=allowed or CpuSet(), quota=quota)
+    return Machine(
+        allowed=allowed,
+        online=cpu.online,
+        cores=cores(areas.host, cpu.online),
+        performance=cpu.performance_cpus if cpu.hybrid else None,
+        l3_domains=cpu.l3_domains,
+        isolated=cpu.isolated,
+        nodes=_nodes(numa.nodes, request) if numa else (),
+        allowed_nodes=numa.allowed_nodes if numa else None,
+        quota=quota,
+    )
+
+
+def _nodes(found: Iterable[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
+    """None where two claim the same CPU, as emulated ones (`numa=fake=8`) do: nothing is near or far then. Who names a node gets it."""
+    nodes = tuple(map(_node, found))
+    named = request.node is not None or request.profile.node is not None
+    apart = sum(len(node.cpus) for node in nodes) == len(CpuSet.union(node.cpus for node in nodes))
+    return nodes if apart or named else ()
+
+
+def _node(node: Any) -> MemoryNode:
+    return MemoryNode(
+        id=node.id,
+        cpus=node.cpus or CpuSet(),
+        available_bytes=node.mem_available_bytes,
+        gpu_memory=node.gpu_memory,
+        has_memory=node.mem_total_bytes != 0,
+    )
+
+
+def _left_by_tools(mask: CpuSet | None, command: Command, areas: Areas) -> CpuSet | None:
+    """A mask, cut to what a taskset or numactl in the command leaves."""
+    chosen = command.cpus
+    if command.cpu_nodes is not None and (numa := areas.facts("numa")):
+        chosen = CpuSet.union(node.cpus or CpuSet() for node in numa.nodes if node.id in command.cpu_nodes)
+    if chosen is None or mask is None:
+        return mask
+    return mask & chosen or mask
+
+
+def _ranks(
+    host: Host, command: Command, deciding: Mapping[str, str], machine: Machine, request: LaunchRequest, instance: int | None
+) -> Ranks:
+    if instance is not None and command.kind != "launcher":
+        return Ranks(ranks.OURS, instance, request.instances, divides_gpus=True, same_gpus=True)
+    if command.kind == "launcher":
+        return Ranks(command.launcher, 0, command.launcher_ranks) if command.launcher_ranks else Ranks()
+    return ranks.read(host, deciding, machine.allowed)
