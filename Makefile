@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test test-machines lint bench clean
+.PHONY: audit test test-machines lint generated bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
@@ -21,6 +21,10 @@ lint: .venv-dev/.ready
 	$(DEV)/ruff format --check sysperf plugins tests benchmarks
 	$(DEV)/mypy
 	$(DEV)/lint-imports
+
+# Writes golden files, schemas and tables in docs anew; look at the difference before you commit it.
+generated: .venv-dev/.ready
+	$(DEV)/pytest -q -n 2 --update $(TESTS)
 
 bench: .venv-dev/.ready
 	$(DEV)/python benchmarks/audit.py

@@ -13,6 +13,8 @@ from hypothesis import settings
 from sysperf.host import Answers, Host
 from sysperf.host.tree import Captured
 
+pytest_plugins = ("tests.golden",)
+
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
 
@@ -60,11 +62,6 @@ class Dict(Captured):
         inside = self.resolve(path)
         prefix = f"{inside}/"
         return any(name == inside or name.startswith(prefix) for name in (*self.files, *self.links))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--update`` writes the golden files anew; look at the difference before you keep it."""
-    parser.addoption("--update", action="store_true", help="write golden files instead of comparing with them")
 
 
 def make_machine(

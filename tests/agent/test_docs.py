@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from sysperf.agent.meters import METERS
 from sysperf.agent.settings import MODES, Settings
+from tests.golden import Golden
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/agent.md"
-BEGIN, END = "<!-- meters: made by tests/agent/test_docs.py --update -->\n", "<!-- end of meters -->"
+BEGIN, END = "<!-- meters: written by `make generated` -->\n", "<!-- end of meters -->"
 
 
 def table() -> str:
@@ -19,16 +19,12 @@ def table() -> str:
     return f"| series | what it says |\n|---|---|\n{rows}"
 
 
-def test_every_meter_is_in_the_documentation(request: pytest.FixtureRequest) -> None:
+def test_every_meter_is_in_the_documentation(golden: Golden) -> None:
     """The page lists all series with the words that /metrics uses."""
     text = PAGE.read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    wanted = f"{head}{BEGIN}{table()}{END}{tail}"
-    if request.config.getoption("--update"):
-        PAGE.write_text(wanted)
-
-    assert PAGE.read_text() == wanted
+    golden(PAGE, f"{head}{BEGIN}{table()}{END}{tail}")
 
 
 def test_every_setting_and_mode_is_in_the_documentation() -> None:

@@ -12,6 +12,7 @@ from sysperf.launch.shown import command_line
 from sysperf.model.cpuset import CpuSet
 from tests.collect.machines import every_machine
 from tests.conftest import captured
+from tests.golden import Golden
 
 FOLDER = Path(__file__).parent / "golden"
 LAUNCHES = {
@@ -36,18 +37,12 @@ def commands(kind: str, name: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "name"), every_machine())
-def test_each_captured_machine(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str
-) -> None:
+def test_each_captured_machine(golden: Golden, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str) -> None:
     """The same commands as were reviewed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    said = commands(kind, name)
-    path = FOLDER / f"{name}.txt"
-    if request.config.getoption("--update"):
-        path.write_text(said, encoding="utf-8")
 
-    assert said == path.read_text(encoding="utf-8"), f"{name}: look at the difference, then run pytest with --update"
+    golden(FOLDER / f"{name}.txt", commands(kind, name))
 
 
 @pytest.mark.parametrize(("kind", "name"), every_machine())

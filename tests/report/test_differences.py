@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from sysperf.model.difference import Difference
 from sysperf.report import differences
 from sysperf.report.terminal import cells
-from tests.report.conftest import Golden
+from tests.golden import ROOT, Golden
 from tests.report.hostile import harmless, texts
+
+FOLDER = ROOT / "tests/report/golden"
 
 WHY = "A governor that saves power leaves the copy threads at low clocks."
 FOUND = [
@@ -24,7 +26,7 @@ def test_two_machines_stand_beside_each_other(width: int, golden: Golden) -> Non
     """A table where it fits, one below the other where it does not."""
     shown = differences.render(FOUND, ["/tmp/fast.tar.zst", "."], width=width)
 
-    golden(f"differences-{width}.txt", shown)
+    golden(FOLDER / f"differences-{width}.txt", shown)
     assert max(map(cells, shown.splitlines())) <= width
 
 
@@ -50,7 +52,7 @@ def test_names_that_are_not_unique_keep_their_paths() -> None:
 
 def test_markdown_is_one_table(golden: Golden) -> None:
     """For a pull request."""
-    golden("differences.md", differences.render(FOUND, ["fast.json", "slow.json"], "markdown"))
+    golden(FOLDER / "differences.md", differences.render(FOUND, ["fast.json", "slow.json"], "markdown"))
 
 
 @given(text=texts)

@@ -7,8 +7,10 @@ import msgspec
 from sysperf.model.rule import Advice, AnyFix, Env, Experiment, Guard, Impact, Preload, Rule, Sysctl
 from sysperf.report import explain
 from sysperf.report.terminal import cells
+from tests.golden import ROOT, Golden
 from tests.report import reports
-from tests.report.conftest import Golden
+
+FOLDER = ROOT / "tests/report/golden"
 
 RULE = Rule(
     id="numa.balancing-on",
@@ -36,7 +38,7 @@ def test_a_rule_is_told_whole(golden: Golden) -> None:
     """When it is reported and when not, why, what to do, how to take it back, who says so."""
     shown = explain.render(RULE, color=False, width=80)
 
-    golden("explain.txt", shown)
+    golden(FOLDER / "explain.txt", shown)
     assert all(cells(line) <= 80 or "https://" in line for line in shown.splitlines())
 
 

@@ -11,9 +11,11 @@ from sysperf.model.outcome import Gap, Outcome, Report, Rewrap, Tally
 from sysperf.model.snapshot import Snapshot
 from sysperf.report import processes
 from sysperf.report.terminal import cells
+from tests.golden import ROOT, Golden
 from tests.report import reports
-from tests.report.conftest import Golden
 from tests.report.hostile import harmless, texts
+
+FOLDER = ROOT / "tests/report/golden"
 
 TRAIN: dict[str, Any] = {
     "pid": 4242,
@@ -76,13 +78,13 @@ def test_programs_with_their_findings(width: int, golden: Golden) -> None:
     """A row a program, what is wrong below it."""
     shown = render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
 
-    golden(f"processes-{width}.txt", shown)
+    golden(FOLDER / f"processes-{width}.txt", shown)
     assert max(map(cells, shown.splitlines())) <= width
 
 
 def test_verbose_tells_how_it_was_started(golden: Golden) -> None:
     """Environment, allocator, rank and the commands that help."""
-    golden("processes-verbose.txt", render(snapshot(TRAIN, SERVE), OUTCOMES, width=100, verbose=True))
+    golden(FOLDER / "processes-verbose.txt", render(snapshot(TRAIN, SERVE), OUTCOMES, width=100, verbose=True))
 
 
 def test_a_finding_stands_under_its_own_program() -> None:

@@ -1,8 +1,7 @@
-"""Golden screens: the text of the terminal, cell by cell, kept to be looked at."""
+"""What tests of the dashboard share: a dashboard on a recorded machine, and the text of its terminal, cell by cell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,6 @@ from sysperf.tui.doors import Doors
 from sysperf.verify.trials import Trials
 from tests.fix.kernel import Machine
 from tests.tui.machines import Still, news, rule
-
-Golden = Callable[[str, str], None]
-FOLDER = Path(__file__).parent / "golden"
-
-
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare a screen with the golden file of this name, or write it with ``--update``."""
-
-    def check(name: str, text: str) -> None:
-        path = FOLDER / f"{name}.txt"
-        if request.config.getoption("--update"):
-            FOLDER.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), f"{name} changed: look at it, then run pytest with --update"
-
-    return check
 
 
 def dashboard(report: Any, *, doors: Doors | None = None, **more: Any) -> Dashboard:

@@ -15,8 +15,11 @@ from sysperf.tui.doors import Doors
 from sysperf.tui.screens.view import TABS
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify import trials
-from tests.tui.conftest import Golden, dashboard, screen_text, settled
+from tests.golden import ROOT, Golden
+from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import MACHINES, Still, news, rule, server
+
+FOLDER = ROOT / "tests/tui/golden"
 
 MEASURED = Path(__file__).parent / "data/trials.jsonl"
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -48,7 +51,7 @@ async def _all_screens(name: str, size: tuple[int, int], golden: Golden) -> None
                 await settled(pilot)
             found.append(f"{screen}\n{screen_text(app)}")
             assert not [pane.failure for pane in app.screen.query(Pane) if pane.failure]
-    golden(f"{name}-{size[0]}x{size[1]}", ("\n" + "=" * size[0] + "\n").join(found))
+    golden(FOLDER / f"{name}-{size[0]}x{size[1]}.txt", ("\n" + "=" * size[0] + "\n").join(found))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -65,7 +68,7 @@ async def _measured(size: tuple[int, int], golden: Golden) -> None:
         await settled(pilot)
         await pilot.press("G")
         await settled(pilot)
-        golden(f"bench-{size[0]}x{size[1]}", screen_text(app))
+        golden(FOLDER / f"bench-{size[0]}x{size[1]}.txt", screen_text(app))
         await pilot.press("2", "j")
         await settled(pilot)
         told = " ".join(line.text for line in app.screen.query_one("#detail", Pane).lines)
