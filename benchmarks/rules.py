@@ -18,7 +18,7 @@ import time
 
 import msgspec
 
-from sysperf.engine import audit as engine
+from sysperf.engine import judging, reading
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Compiled, Ruleset, read_file
@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=11)
     runs = parser.parse_args().runs
 
-    schema = engine.schema()
-    files = [read_file(path) for path in engine.rule_files()]
+    schema = judging.schema()
+    files = [read_file(path) for path in judging.rule_files()]
     ours = [rule for file in files for rule in file.rule if rule.scope == "process"]
     many = tuple(
         msgspec.structs.replace(rule, id=f"{rule.id}.n{number}") for number, rule in zip(range(RULES), itertools.cycle(ours), strict=False)
@@ -50,7 +50,7 @@ def main() -> None:
         _ = rule.sieve
     print(f"compile {RULES} rules ({len(ours)} distinct): {(time.perf_counter() - start) * 1e3:.0f} ms, once")
 
-    names = scope_names(engine.snapshot(Host()))
+    names = scope_names(reading.snapshot(Host()))
     for sick in (0, PROCESSES // 20):
         measure(compiled, {**names, "procs": processes(schema, sick)}, ruleset, runs)
     slow = sum(1 for rule in compiled if rule.sieve.__name__ != "sieve")

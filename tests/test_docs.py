@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from sysperf.cli import COMMANDS, command_line
-from sysperf.cli.config import read_config
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.configuration import read_config
 from sysperf.evaluate.ruleset import read_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_rule_exists(page: Path) -> None:
     """A reader looks it up with `sysperf explain`."""
-    known = {rule.id for path in engine.rule_files() for rule in read_file(path).rule} | LATER
+    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule} | LATER
     written = re.sub(r"```toml.*?```", "", page.read_text(), flags=re.DOTALL) if page.name == "rules.md" else page.read_text()
     named = set(RULE.findall(written.replace("project.entry-points", "")))
 
@@ -35,7 +35,7 @@ def test_each_rule_exists(page: Path) -> None:
 
 def test_each_rule_in_the_help_exists() -> None:
     """Examples in the help can be typed."""
-    known = {rule.id for path in engine.rule_files() for rule in read_file(path).rule}
+    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule}
     for command in COMMANDS:
         parser, _ = command_line.parser(command)
         named = set(RULE.findall(parser.format_help()))

@@ -13,8 +13,7 @@ import pytest
 
 from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import Process
-from sysperf.engine import audit as engine
-from sysperf.engine import wrap as wrapping
+from sysperf.engine import reading, wrap
 from sysperf.engine.rewrap import rewraps
 from sysperf.engine.wrap_facts import gather_running
 from sysperf.host import Host
@@ -30,9 +29,9 @@ PROCESS = Process(pid=4242, ppid=1, name="python", command="python train.py 'a b
 
 
 def _rewrap(host: Host, process: Process) -> Rewrap | None:
-    facts = engine.snapshot(host, ("kernel", "cpu", "numa", "memory", "cgroup", "pcie", "gpu", "allocator"))
+    facts = reading.snapshot(host, ("kernel", "cpu", "numa", "memory", "cgroup", "pcie", "gpu", "allocator"))
     found = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((process,)))})
-    return next(iter(rewraps(host, found, wrapping.rules)), None)
+    return next(iter(rewraps(host, found, wrap.rules)), None)
 
 
 class _Processes(msgspec.Struct):
@@ -57,9 +56,9 @@ def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine)
     """Who asks may be outside of the group that stops it."""
     host = machine({"/sys/devices/system/cpu/online": "0-7\n", "/proc/self/status": "Cpus_allowed_list:\t0-7\n"})
     process = msgspec.structs.replace(PROCESS, allowed=CpuSet.parse("0-7"), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
-    found = Snapshot(taken_at="", areas=engine.snapshot(host, ("cpu", "numa", "cgroup")).areas)
+    found = Snapshot(taken_at="", areas=reading.snapshot(host, ("cpu", "numa", "cgroup")).areas)
 
-    decision = wrapping.decide(gather_running(host, process, ("python", "train.py"), found), wrapping.rules())
+    decision = wrap.decide(gather_running(host, process, ("python", "train.py"), found), wrap.rules())
 
     assert decision.placement.budget == 1
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import audit as engine
+from sysperf.engine import judging, reading
+from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import Ruleset, read_file
 from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host
@@ -19,18 +20,18 @@ from tests.golden import ROOT, Golden
 
 from .conftest import fixture_folder
 
-FILES = [Path(path) for path in engine.rule_files()]
+FILES = [Path(path) for path in judging.rule_files()]
 RULES = [rule for path in FILES for rule in read_file(path).rule]
 
 
 def ruleset() -> Ruleset:
-    return Ruleset([read_file(path) for path in FILES], engine.schema())
+    return Ruleset([read_file(path) for path in FILES], judging.schema())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_tests_inside_each_file_pass(path: Path) -> None:
     """Every rule fires, stays quiet and is unknown where its own tests say so."""
-    count, failures = run_tests(ruleset(), engine.schema(), list(read_file(path).rule))
+    count, failures = run_tests(ruleset(), judging.schema(), list(read_file(path).rule))
 
     assert not failures
     assert count >= 3 * len(read_file(path).rule)
@@ -86,7 +87,7 @@ def test_a_captured_machine_is_judged_without_a_collector_breaking(archive: Path
     """What was not gathered is unknown with a reason; nothing breaks, and the report fits its schema."""
     if archive is None:
         pytest.skip("no captured machines: set SYSPERF_FIXTURES to the folder that holds machines/")
-    report = engine.audit(Host(archive, tree=Archive(archive)), ruleset())
+    report = audit(Host(archive, tree=Archive(archive)), judging.Terms(ruleset()))
 
     for name, area in report.snapshot.areas.items():
         assert "broke" not in (area.problem or ""), name
@@ -97,4 +98,4 @@ def test_a_captured_machine_is_judged_without_a_collector_breaking(archive: Path
 
 def test_the_published_schema_is_the_current_one(golden: Golden) -> None:
     """docs/report.schema.json is what `sysperf audit --schema` prints."""
-    golden(ROOT / "docs/report.schema.json", as_json.dump(schema.report_schema(engine.records())))
+    golden(ROOT / "docs/report.schema.json", as_json.dump(schema.report_schema(reading.records())))

@@ -17,11 +17,12 @@ import msgspec
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.scan import Change, Scanner
 from sysperf.collect import AREAS, collect
-from sysperf.engine import audit as engine
+from sysperf.engine import reading
+from sysperf.engine.audit import judge_snapshot, with_drift
+from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names, subject_name
-from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.waivers import Waiver, apply_waivers
+from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, Report
@@ -42,14 +43,6 @@ ASLEEP = "the GPU sleeps to save power, and is not woken to be looked at"
 _NVIDIA = "/sys/bus/pci/drivers/nvidia"
 _WORD = re.compile(r"[a-z_]+")
 _BOUND = {**{bound: area for bound, area, _ in ITEMS.values()}, **{f"{bound}s": area for bound, area, _ in ITEMS.values()}}
-
-
-class Terms(NamedTuple):
-    """What is judged by: rules, what a site accepted, and a good machine to compare with."""
-
-    ruleset: Ruleset
-    waivers: Sequence[Waiver] = ()
-    reference: Snapshot | None = None
 
 
 class Look(NamedTuple):
@@ -179,8 +172,7 @@ class Auditor:
         """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
-        terms = engine.Terms(self._terms.waivers, None, self._terms.reference)
-        return engine.judged(snapshot, self._terms.ruleset, terms, Ledger(snapshot, sources))
+        return judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources))
 
     # ------------------------------------------------------------------ inside
 
@@ -243,18 +235,18 @@ class Auditor:
 
     def _snapshot(self) -> Snapshot:
         areas = {area: self._areas[area] for area in AREAS if area in self._areas}
-        return engine.with_drift(Snapshot(taken_at=engine.now(), areas=areas), self._terms.reference, self._terms.ruleset)
+        return with_drift(Snapshot(taken_at=reading.now(), areas=areas), self._terms.reference, self._terms.ruleset)
 
     def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Outcome]:
         """What these rules say; a rule that cannot be compiled says nothing."""
         self.doing = "judging"
         sources = (source for known in self._sources.values() for source in known.values())
-        court = Judge(scope_names(snapshot), self._terms.ruleset.tables, Ledger(snapshot, sources))
+        judge = Judge(scope_names(snapshot), self._terms.ruleset.tables, Ledger(snapshot, sources))
         for rule in rules:
             with contextlib.suppress(RuleError):
-                if not court.has_none(rule.scope):
-                    court.rule(self._terms.ruleset.compiled(rule.id))
-        found = apply_waivers(court.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else court.outcomes
+                if not judge.has_none(rule.scope):
+                    judge.rule(self._terms.ruleset.compiled(rule.id))
+        found = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
         return [one for one in found if one.rule != "waiver.stale"]
 
 

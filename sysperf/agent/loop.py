@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sysperf import __version__
 from sysperf.agent import api, sockets
 from sysperf.agent.apply_policy import ApplyPolicy, ChangeService, SettingsOf, checked
-from sysperf.agent.auditor import Auditor, Look, Terms
+from sysperf.agent.auditor import Auditor, Look
 from sysperf.agent.board import Cost
 from sysperf.agent.events import Events
 from sysperf.agent.files import Kept
@@ -32,12 +32,13 @@ from sysperf.agent.notify import Notifier
 from sysperf.agent.programs import Programs
 from sysperf.agent.scan import Scanner
 from sysperf.agent.server import Server
-from sysperf.agent.settings import Settings
 from sysperf.agent.shelf import Shelf
 from sysperf.agent.state import State
 from sysperf.agent.store import Event
 from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
+from sysperf.engine.judging import Terms
+from sysperf.model.agent_settings import Settings
 from sysperf.model.change import Transaction
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome, Remedy

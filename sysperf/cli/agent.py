@@ -33,7 +33,7 @@ import msgspec
 
 from sysperf import startup
 from sysperf.agent.places import default_socket, find_socket
-from sysperf.agent.settings import MODES, Settings
+from sysperf.model.agent_settings import MODES, Settings
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
@@ -106,9 +106,9 @@ def _fixer() -> ChangeService | None:
 
 def _settings_of(outcome: Outcome) -> tuple[Setting, ...]:
     """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
-    from sysperf.engine import change as changing  # noqa: PLC0415 - as above
+    from sysperf.engine import change  # noqa: PLC0415 - as above
 
-    return changing.requested_settings([outcome], [outcome.rule]).settings
+    return change.requested_settings([outcome], [outcome.rule]).settings
 
 
 class _Made:
@@ -158,7 +158,7 @@ def _history(given: str) -> str | None:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    from sysperf.cli.config import read_config  # noqa: PLC0415 - with the rest of the agent
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415 - with the rest of the agent
 
     settings = read_config(args.config).agent
     if args.interval is not None and not 0.2 <= args.interval <= 60:
@@ -169,17 +169,12 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 def _setup(args: argparse.Namespace) -> Setup:
     """Rules and configuration as they are now. Raises SysperfError."""
-    from sysperf.agent.auditor import Terms  # noqa: PLC0415
     from sysperf.agent.loop import Setup  # noqa: PLC0415
-    from sysperf.cli.config import read_config  # noqa: PLC0415
-    from sysperf.engine import audit as engine  # noqa: PLC0415 - as above
+    from sysperf.engine import judging  # noqa: PLC0415 - as above
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    ruleset = engine.rules([*config.rules, *args.rules])
-    for override in config.override:
-        ruleset.override(override)
-    reference = engine.read_machine(config.reference) if config.reference else None
-    return Setup(_settings(args), Terms(ruleset, config.waive, reference))
+    return Setup(_settings(args), judging.load_terms(config, judging.configured_rules(config, args.rules)))
 
 
 # ---------------------------------------------------------------------- status and events

@@ -28,10 +28,10 @@ from typing import Any
 
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
-from sysperf.cli.config import read_config
-from sysperf.engine import audit as engine
-from sysperf.engine import change as changing
+from sysperf.engine import change, judging
+from sysperf.engine.audit import audit
 from sysperf.engine.change import Changer, RequestedSettings
+from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import transaction
 from sysperf.host import Host
@@ -106,7 +106,7 @@ def requested_changes(args: argparse.Namespace, changer: Changer) -> tuple[Reque
     """What is asked for, and what it means here."""
     if args.set and args.rule:
         raise UsageError("--set and IDs both say what to change", "give one of them")
-    requested = RequestedSettings(tuple(map(changing.setting, args.set)), ()) if args.set else _of_findings(args)
+    requested = RequestedSettings(tuple(map(change.setting, args.set)), ()) if args.set else _of_findings(args)
     return requested, changer.plan(requested.settings, force=args.force)
 
 
@@ -120,8 +120,8 @@ def _of_findings(args: argparse.Namespace) -> RequestedSettings:
             raise UsageError(f"no rule `{name}`{suggest(name, known)}", "`sysperf rules list` shows all")
     if named:
         ruleset.select(named, [])
-    report = engine.audit(Host(), ruleset, engine.Terms(config.waive))
-    return changing.requested_settings(report.outcomes, named, caution=args.caution)
+    report = audit(Host(), judging.Terms(ruleset, config.waive))
+    return change.requested_settings(report.outcomes, named, caution=args.caution)
 
 
 def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) -> None:
@@ -157,7 +157,7 @@ _ITEMS = {"block device": "DISK", "process": "PID", "PCI address of a GPU": "GPU
 def span(text: str) -> float:
     """``10m`` in seconds."""
     try:
-        return changing.seconds(text)
+        return change.seconds(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(f"{error} {error.hint}") from None
 
@@ -178,7 +178,7 @@ def _confirmed(planned: Plan) -> bool:
 def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Transaction:
     """Apply; a signal that would end us takes the steps back first."""
     why = " ".join(["apply", *args.rule, *(f"--set {text}" for text in args.set)])
-    request = changing.request(why, lease_s=args.lease, persist=args.persist)
+    request = change.request(why, lease_s=args.lease, persist=args.persist)
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _stop)
     try:

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from sysperf import report
 from sysperf.cli import command_line
-from sysperf.cli.config import Config, read_baseline, read_config
-from sysperf.engine import audit as engine
+from sysperf.engine import judging, reading
+from sysperf.engine.audit import audit, judge_snapshot, with_rewraps
+from sysperf.engine.configuration import Config, read_baseline, read_config
 from sysperf.evaluate.judge import at_least
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.outcome import Report
 from sysperf.model.rule import SEVERITIES
@@ -52,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         from sysperf.report import as_json, schema  # noqa: PLC0415 - no audit needs it
 
-        command_line.write(as_json.dump(schema.report_schema(engine.records())), args)
+        command_line.write(as_json.dump(schema.report_schema(reading.records())), args)
         return Exit.CLEAN
     config = read_config(args.config)
-    result = audit(args, config)
+    result = _report(args, config)
     text = report.render(result, args.format, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
     command_line.write(text, args)
     fail_on = args.fail_on or config.fail_on
@@ -64,36 +62,18 @@ def run(args: argparse.Namespace) -> int:
     return Exit.PARTIAL if args.strict and result.tally.unknown else Exit.CLEAN
 
 
-def audit(args: argparse.Namespace, config: Config) -> Report:
+def _report(args: argparse.Namespace, config: Config) -> Report:
     """The report that the options ask for."""
-    ruleset = rules(args, config)
-    reference = args.reference or config.reference
-    terms = engine.Terms(config.waive, read_baseline(args.baseline), engine.read_machine(reference) if reference else None)
+    if args.source and args.root != "/":
+        raise UsageError("--from and --root both name a machine", "give one of them")
+    terms = judging.load_terms(config, rules(args, config), reference=args.reference, baseline=read_baseline(args.baseline))
     if args.source:
-        if args.root != "/":
-            raise UsageError("--from and --root both name a machine", "give one of them")
-        return engine.judged(engine.read_saved(args.source), ruleset, terms)
+        return judge_snapshot(reading.read_saved(args.source), terms)
     host = command_line.host(args)
-    return with_rewraps(host, engine.audit(host, ruleset, terms))
-
-
-def with_rewraps(host: Host, result: Report) -> Report:
-    """The report with how running programs would have been started by wrap."""
-    if not getattr(result.snapshot.areas["process"].facts, "processes", None):
-        return result
-    from sysperf.engine import rewrap  # noqa: PLC0415 - only machines with a running program pay
-
-    problems: list[str] = []
-    found = rewrap.rewraps(host, result.snapshot, lambda: rewrap.rules(problems=problems))
-    return msgspec.structs.replace(result, rewraps=found)
+    return with_rewraps(host, audit(host, terms))
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:
     """The rules in force: ours, the site's, and what the configuration and the options change."""
-    ruleset = engine.rules([*config.rules, *args.rules])
-    for override in config.override:
-        ruleset.override(override)
     select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
-    if select or ignore:
-        ruleset.select(select, ignore)
-    return ruleset
+    return judging.configured_rules(config, args.rules, select=select, ignore=ignore)

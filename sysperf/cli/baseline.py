@@ -16,8 +16,9 @@ import sys
 
 from sysperf.cli import command_line
 from sysperf.cli.audit import rules
-from sysperf.cli.config import BASELINE, read_baseline, read_config
-from sysperf.engine import audit as engine
+from sysperf.engine import judging, reading
+from sysperf.engine.audit import audit
+from sysperf.engine.configuration import BASELINE, read_baseline, read_config
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
@@ -33,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     earlier = read_baseline(args.file) if os.path.exists(args.file) else None
-    result = engine.audit(command_line.host(args), rules(args, config), engine.Terms(config.waive))
-    baseline, fresh = shrink(earlier, result.outcomes, engine.now())
+    result = audit(command_line.host(args), judging.Terms(rules(args, config), config.waive))
+    baseline, fresh = shrink(earlier, result.outcomes, reading.now())
     try:
         files.replace(args.file, to_json(baseline, indent=2) + b"\n")
     except OSError as error:

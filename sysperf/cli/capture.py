@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import reading
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Exit
 from sysperf.model.text import size
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     host = command_line.host(args, record=True)
-    snapshot = engine.snapshot(host)
+    snapshot = reading.snapshot(host)
     write_capture(host, args.out, force=args.force)
     unknown = [name for name, area in snapshot.areas.items() if area.facts is None]
     sys.stderr.write(f"sysperf: wrote {args.out} ({size(args.out.stat().st_size)}, {len(host.sources)} readings)\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import command_line
-from sysperf.engine import change as changing
+from sysperf.engine import change
 from sysperf.engine.change import Changer
 from sysperf.fix import journal
 from sysperf.fix.transaction import Standing
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in changing.journals()}
+    found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in change.journals()}
     if args.format == "json":
         command_line.write(as_json.dump({"schema": 1, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args)
         return Exit.CLEAN

@@ -20,7 +20,7 @@ import shtab
 
 from sysperf import collect
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
 from sysperf.model.errors import Exit
 from sysperf.model.knob import KNOBS
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _words() -> dict[str, Any]:
     """What completes an argument, by its name in the help."""
-    ids = [rule.id for rule in engine.rules().rules]
+    ids = [rule.id for rule in judging.load_rules().rules]
     words = {"ID": ids, "AREA": collect.AREAS, "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()]}
     found = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}
     return found | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)

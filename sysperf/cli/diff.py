@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import audit, judging, reading
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.snapshot import Snapshot
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if len(args.machines) < 2:
         raise UsageError("a comparison takes two machines", "`sysperf diff good.json .` compares a saved report with this machine")
-    found = engine.differences([_machine(name) for name in args.machines], engine.rules())
+    found = audit.differences([_machine(name) for name in args.machines], judging.load_rules())
     if args.format == "json":
         text = as_json.dump({"schema": 1, "machines": args.machines, "differences": found})
     else:
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _machine(name: str) -> Snapshot:
-    return engine.snapshot(Host("/")) if name == "." else engine.read_machine(name)
+    return reading.snapshot(Host("/")) if name == "." else reading.read_machine(name)

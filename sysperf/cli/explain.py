@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
 from sysperf.model.errors import Exit
 from sysperf.report import explain
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    ruleset = engine.rules(args.rules)
+    ruleset = judging.load_rules(args.rules)
     rule = ruleset.get(args.id)
 
     command_line.write(explain.render(rule, color=command_line.wants_color(args), width=command_line.width()), args)

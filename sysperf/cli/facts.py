@@ -13,7 +13,7 @@ import argparse
 
 from sysperf import collect
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import Exit, UsageError
 from sysperf.report import as_json, describe, facts
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     areas = args.areas or collect.AREAS
-    known = tuple(engine.records()) if args.describe else collect.AREAS
+    known = tuple(reading.records()) if args.describe else collect.AREAS
     for area in areas:
         if area not in known:
             raise UsageError(f"no area `{area}`{suggest(area.partition('.')[0], known)}", f"areas are {', '.join(known)}")
@@ -38,14 +38,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
-    snapshot = engine.snapshot(command_line.host(args), areas)
+    snapshot = reading.snapshot(command_line.host(args), areas)
     if args.format == "json":
         return as_json.dump(snapshot)
     return facts.render(snapshot, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
 
 
 def _describe(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
-    records = engine.records()
+    records = reading.records()
     described = [field for area in areas for field in describe.describe(area, records[area])]
     if args.format == "json":
         return as_json.dump(described)

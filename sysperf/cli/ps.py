@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import command_line
-from sysperf.cli.audit import rules, with_rewraps
-from sysperf.cli.config import read_config
-from sysperf.engine import audit as engine
+from sysperf.cli.audit import rules
+from sysperf.engine import judging
+from sysperf.engine.audit import audit, with_rewraps
+from sysperf.engine.configuration import read_config
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, processes
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     ruleset = rules(args, config)
     ruleset.keep_scope("process")
     host = command_line.host(args)
-    result = with_rewraps(host, engine.audit(host, ruleset, engine.Terms(config.waive), AREAS))
+    result = with_rewraps(host, audit(host, judging.Terms(ruleset, config.waive), AREAS))
     if args.format == "json":
         area = result.snapshot.areas["process"]
         text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes, "rewraps": result.rewraps})

@@ -14,7 +14,7 @@ import argparse
 import os
 
 from sysperf.cli import command_line
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    ruleset = engine.rules(args.rules)
+    ruleset = judging.load_rules(args.rules)
     if args.seed and not any(args.seed in rule.seeds for rule in ruleset.rules):
         raise UsageError(f"--seed {args.seed}: no rule covers such a statement", "docs/seeds.md lists the statements: S0.1, S0.7c, …")
     select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
@@ -74,8 +74,8 @@ def _summary(rule: Rule) -> dict[str, object]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    wanted = engine.rules(args.rules).get(args.id)
-    for path in (*engine.rule_files(), *engine.site_rule_files(args.rules)):
+    wanted = judging.load_rules(args.rules).get(args.id)
+    for path in (*judging.rule_files(), *judging.site_rule_files(args.rules)):
         if os.path.basename(path) == wanted.file:
             for rule in read_file(path).rule:
                 if rule.id == wanted.id:
@@ -87,17 +87,17 @@ def _files(args: argparse.Namespace) -> list[str]:
     for path in args.files:
         if not os.path.exists(path):
             raise UsageError(f"{path}: no such file", "name a rule file, or a folder of them")
-    return site_files((), args.files) if args.files else [*engine.rule_files(), *engine.site_rule_files()]
+    return site_files((), args.files) if args.files else [*judging.rule_files(), *judging.site_rule_files()]
 
 
 def _load(args: argparse.Namespace) -> tuple[Ruleset, list[Rule]]:
     """All rules in force with these files on top, and the rules of these files."""
     files = _files(args)
     own = [rule for path in files for rule in read_file(path).rule]
-    ours = engine.rule_files()
+    ours = judging.rule_files()
     known = set(map(os.path.realpath, ours))
     site = [path for path in files if os.path.realpath(path) not in known] if args.files else []
-    return load(ours, engine.schema(), site=site), own
+    return load(ours, judging.schema(), site=site), own
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
-    count, failures = run_tests(ruleset, engine.schema(), own)
+    count, failures = run_tests(ruleset, judging.schema(), own)
     lines = [f"{failure.rule}: {failure.test or 'tests'}: {failure.problem}" for failure in failures]
     command_line.write("\n".join([*lines, f"{count} tests of {len(own)} rules, {len(failures)} failed"]), args)
     return Exit.FINDINGS if failures else Exit.CLEAN

@@ -29,7 +29,7 @@ from sysperf.cli import plugins
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from sysperf.agent.auditor import Terms
+    from sysperf.engine.judging import Terms
     from sysperf.model.outcome import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
@@ -186,16 +186,11 @@ def _answering() -> str:
 
 def terms(args: argparse.Namespace) -> Terms:
     """Rules and waivers as they are now. Raises SysperfError."""
-    from sysperf.agent.auditor import Terms  # noqa: PLC0415
-    from sysperf.cli.config import read_config  # noqa: PLC0415
-    from sysperf.engine import audit as engine  # noqa: PLC0415 - in the thread that judges
+    from sysperf.engine import judging  # noqa: PLC0415 - in the thread that judges
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    ruleset = engine.rules([*config.rules, *args.rules])
-    for override in config.override:
-        ruleset.override(override)
-    reference = engine.read_machine(config.reference) if config.reference else None
-    return Terms(ruleset, config.waive, reference)
+    return judging.load_terms(config, judging.configured_rules(config, args.rules))
 
 
 def doors(args: argparse.Namespace, found: Source) -> Doors:
@@ -229,11 +224,10 @@ def _rule(args: argparse.Namespace, name: str) -> Rule:
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
-    from sysperf.engine import audit as engine  # noqa: PLC0415 - when a process is opened
-    from sysperf.engine import rewrap  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import reading, rewrap  # noqa: PLC0415 - when a process is opened
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host()
-    facts = engine.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
+    facts = reading.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
     found = rewrap.rewraps(host, facts, lambda: rewrap.rules(problems=[]))
     return next((one for one in found if one.pid == pid), None)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sysperf.engine import wrap as wrapping
+from sysperf.engine import wrap
 from sysperf.host import Host
 from sysperf.launch import environment, plan, shown
 from sysperf.launch import start as starting
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str], *, rank: int | None = None) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `problems`."""
-    ruleset = wrapping.rules(args.rules, problems)
-    return wrapping.wrap(Host(args.root), ruleset, request, env, _folder(), rank=rank)
+    ruleset = wrap.rules(args.rules, problems)
+    return wrap.wrap(Host(args.root), ruleset, request, env, _folder(), rank=rank)
 
 
 def _folder() -> str:

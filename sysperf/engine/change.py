@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from sysperf.engine import audit as engine
+from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import helper_protocol, journal, keeper, plan, transaction
 from sysperf.fix.journal import Journal
@@ -162,7 +162,7 @@ def check(changes: Iterable[Change], request: transaction.Request) -> None:
 
 def request(why: str, *, lease_s: float | None = None, persist: bool = False) -> transaction.Request:
     """A request by this user, now."""
-    return transaction.Request(by=user(os.geteuid()), why=why, taken_at=engine.now(), lease_s=lease_s, persist=persist)
+    return transaction.Request(by=user(os.geteuid()), why=why, taken_at=reading.now(), lease_s=lease_s, persist=persist)
 
 
 def seconds(text: str) -> float:

@@ -29,13 +29,13 @@ class Subject(NamedTuple):
     item: Any = None
 
 
-def judge(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
+def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
     """Evaluate every rule on the machine."""
-    court = Judge(scope_names(snapshot), ruleset.tables, ledger)
+    judge = Judge(scope_names(snapshot), ruleset.tables, ledger)
     for rule in ruleset.rules:
-        if rule.scope in JUDGED and not court.has_none(rule.scope):
-            court.rule(ruleset.compiled(rule.id))
-    return court
+        if rule.scope in JUDGED and not judge.has_none(rule.scope):
+            judge.rule(ruleset.compiled(rule.id))
+    return judge
 
 
 class Judge:

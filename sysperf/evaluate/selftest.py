@@ -75,13 +75,13 @@ def _fixes(outcome: Outcome) -> str:
 def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Outcome | None]]:
     names = machine(test.given, compiled.rule.scope, schema)
     for subject in _subjects(compiled, names, ruleset):
-        court = Judge(names, ruleset.tables, Ledger(Snapshot(taken_at="", areas={})))
-        court.subject(compiled, subject) if subject else court.rule(compiled)
-        if court.outcomes:
-            (outcome,) = court.outcomes
+        judge = Judge(names, ruleset.tables, Ledger(Snapshot(taken_at="", areas={})))
+        judge.subject(compiled, subject) if subject else judge.rule(compiled)
+        if judge.outcomes:
+            (outcome,) = judge.outcomes
             yield {"finding": "fire", "suppressed": "skip", "unknown": "unknown"}[outcome.state], outcome
         else:
-            yield ("pass" if court.passed else "skip"), None
+            yield ("pass" if judge.passed else "skip"), None
 
 
 def _subjects(compiled: Compiled, names: dict[str, Any], ruleset: Ruleset) -> list[Subject | None]:

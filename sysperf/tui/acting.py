@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf.engine import change as changing
+from sysperf.engine import change
 from sysperf.engine.change import Changer
 from sysperf.fix import journal
 from sysperf.fix.transaction import Standing
@@ -62,7 +62,7 @@ def propose(doors: Doors, outcome: Outcome, lease_s: float | None = None) -> Pro
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
     if doors.changer is None:
         raise UsageError(doors.refuses())
-    requested = changing.requested_settings([outcome], [outcome.rule])
+    requested = change.requested_settings([outcome], [outcome.rule])
     if requested.manual:
         return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
     planned = doors.changer().plan(requested.settings)
@@ -75,7 +75,7 @@ def apply(doors: Doors, outcome: Outcome, planned: Plan, lease_s: float | None =
     if doors.changer is None or doors.refuses():
         raise UsageError(doors.refuses())
     with _turn:
-        return doors.changer().apply(planned, changing.request(f"apply {outcome.rule} (dashboard)", lease_s=lease_s))
+        return doors.changer().apply(planned, change.request(f"apply {outcome.rule} (dashboard)", lease_s=lease_s))
 
 
 def outcome_text(done: Transaction, width: int) -> str:

@@ -14,7 +14,7 @@ from sysperf.agent.client import Client, NoAgent
 from sysperf.agent.places import default_socket, find_socket
 from sysperf.agent.store import Store
 from sysperf.cli import agent as command
-from sysperf.cli.config import read_config
+from sysperf.engine.configuration import read_config
 from sysperf.model.errors import ConfigError, SysperfError
 from tests.agent.machines import ROOT, Running, agent, until
 
@@ -156,7 +156,7 @@ def test_other_commands_do_not_pay() -> None:
     """asyncio, sqlite and h11 are for the agent only."""
     script = (
         "import sys\nfrom sysperf.cli import command_line\ncommand_line.parser('audit')\n"
-        "from sysperf.cli.config import read_config\nread_config()\n"
+        "from sysperf.engine.configuration import read_config\nread_config()\n"
         "print(sorted({'asyncio', 'sqlite3', 'h11', 'http.client', 'ssl'} & set(sys.modules)))"
     )
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True, cwd=ROOT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from sysperf.agent.meters import METERS
-from sysperf.agent.settings import MODES, Settings
+from sysperf.model.agent_settings import MODES, Settings
 from tests.golden import Golden
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/agent.md"

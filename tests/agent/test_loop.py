@@ -19,18 +19,20 @@ import pytest
 
 from sysperf.agent import loop, notify
 from sysperf.agent.apply_policy import AGAIN_S, ApplyPolicy, checked
-from sysperf.agent.auditor import Auditor, Terms, looks_at
+from sysperf.agent.auditor import Auditor, looks_at
 from sysperf.agent.board import Held
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.log import NOTICE, logger
 from sysperf.agent.scan import Scanner
-from sysperf.agent.settings import Mode, Settings
 from sysperf.agent.waits import Ends, Pressure
 from sysperf.agent.worker import Worker
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.audit import audit
+from sysperf.engine.judging import Terms
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.fix.journal import End, Journal, StepResult, StepStarted
 from sysperf.host import Host
+from sysperf.model.agent_settings import Mode, Settings
 from sysperf.model.change import Change, Setting
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome
@@ -363,7 +365,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def rules() -> Ruleset:
-    return load(engine.rule_files(), engine.schema())
+    return load(judging.rule_files(), judging.schema())
 
 
 def test_only_what_was_read_again_is_judged_again() -> None:
@@ -388,7 +390,7 @@ def test_an_audit_by_parts_says_what_an_audit_says() -> None:
     auditor = Auditor(Terms(ruleset), Scanner(), Gpus())
 
     looked = {(one.rule, one.state) for one in auditor.look().outcomes}
-    audited = {(one.rule, one.state) for one in engine.audit(Host("/"), ruleset).outcomes}
+    audited = {(one.rule, one.state) for one in audit(Host("/"), judging.Terms(ruleset)).outcomes}
 
     volatile = ("mem.", "proc.", "storage.")  # other programs run beside this test
     assert {one for one in looked ^ audited if not one[0].startswith(volatile)} == set()
@@ -517,7 +519,7 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(rule())
     path.chmod(0o644)
-    ruleset = load([], engine.schema(), site=[path])
+    ruleset = load([], judging.schema(), site=[path])
     hand = Hand()
     modes: Iterator[Mode] = iter(("apply", "observe", "apply"))
 

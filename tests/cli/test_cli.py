@@ -385,9 +385,9 @@ def test_a_closed_stream_is_no_fault_of_ours(words: str, closed: str) -> None:
 def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C ends a capture with 130 and without a half-written file."""
     code = (
-        "import signal, sys, time, sysperf.engine.audit as engine; from sysperf.cli import main;"
+        "import signal, sys, time, sysperf.engine.reading as reading; from sysperf.cli import main;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs are started with it ignored
-        "engine.snapshot = lambda *a: (print('reading', flush=True), time.sleep(30)); sys.exit(main(sys.argv[1:]))"
+        "reading.snapshot = lambda *a: (print('reading', flush=True), time.sleep(30)); sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, "capture", str(tmp_path / "x.tar.zst")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -403,7 +403,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_internal_errors_are_one_line_unless_debugged() -> None:
     """A bug in sysperf shows a line and a hint; --debug shows the traceback."""
-    code = "import sys, sysperf.engine.audit as e; e.now = None; from sysperf.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys, sysperf.engine.reading as e; e.now = None; from sysperf.cli import main; sys.exit(main(sys.argv[1:]))"
 
     plain = subprocess.run([sys.executable, "-c", code, "facts", "cpu"], capture_output=True, text=True, check=False)
     debug = subprocess.run([sys.executable, "-c", code, "facts", "cpu", "--debug"], capture_output=True, text=True, check=False)

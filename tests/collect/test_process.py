@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from sysperf.collect.process import Process, Processes, collect, numa_pages, unknown_variables
 from sysperf.collect.process.process_tree import Stat
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.audit import audit
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -643,9 +644,9 @@ def test_looking_for_variables_has_an_end(tmp_path: Path, monkeypatch: pytest.Mo
 
 def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     """The facts of a real process and the rules that fire on it."""
-    ruleset = engine.rules()
+    ruleset = judging.load_rules()
     ruleset.select(["omp", "alloc", "env"], [])
-    report = engine.audit(Host("/"), ruleset)
+    report = audit(Host("/"), judging.Terms(ruleset))
     one = next(one for one in report.snapshot.areas["process"].facts.processes if one.pid == pid)
     return one, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.subject}
 

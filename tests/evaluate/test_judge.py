@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import Judge, at_least, judge, rank
+from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.sieve import SIEVE_FROM
 from sysperf.model.record import convert
@@ -32,7 +32,7 @@ def rule(**changes: Any) -> Rule:
 
 def judged(rules: list[Rule], box: Box | None, sources: tuple[Source, ...] = (), problem: str | None = None) -> Judge:
     snapshot = Snapshot(taken_at="now", areas={"box": Area(box, problem)})
-    return judge(Ruleset([RuleFile(rule=tuple(rules))], SCHEMA), snapshot, Ledger(snapshot, sources))
+    return judge_rules(Ruleset([RuleFile(rule=tuple(rules))], SCHEMA), snapshot, Ledger(snapshot, sources))
 
 
 def test_a_finding_has_evidence_message_and_fix() -> None:

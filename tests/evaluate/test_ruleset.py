@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override
@@ -221,6 +221,6 @@ def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> Non
 
 def test_without_its_rules_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken installation says so: with no rules at all every machine would look healthy."""
-    monkeypatch.setattr(engine, "__file__", str(tmp_path / "sysperf/engine.py"))
+    monkeypatch.setattr(judging, "__file__", str(tmp_path / "sysperf/engine/judging.py"))
     with pytest.raises(RuleError, match="not there"):
-        engine.rules()
+        judging.load_rules()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import wrap as wrapping
+from sysperf.engine import wrap
 from sysperf.launch.shown import command_line
 from sysperf.model.cpuset import CpuSet
 from tests.collect.machines import every_machine
@@ -30,8 +30,8 @@ def commands(kind: str, name: str) -> str:
         lines.append(f"# {title}")
         for rank in range(ranks or 1):
             env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)} if ranks else {}
-            request = wrapping.LaunchRequest(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
-            decision = wrapping.wrap(captured(kind, name), wrapping.rules(), request, env, "/")
+            request = wrap.LaunchRequest(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
+            decision = wrap.wrap(captured(kind, name), wrap.rules(), request, env, "/")
             lines += [command_line(decision.plan), *(f"#   {note}" for note in decision.plan.notes)]
     return "\n".join(lines) + "\n"
 
@@ -49,12 +49,12 @@ def test_each_captured_machine(golden: Golden, monkeypatch: pytest.MonkeyPatch, 
 def test_ranks_share_no_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str) -> None:
     """Whatever the machine: up to as many ranks as cores, every rank has CPUs of its own, inside what is allowed and online."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    host, ruleset = captured(kind, name), wrapping.rules()
+    host, ruleset = captured(kind, name), wrap.rules()
     for size in (2, 3, 4):
         masks = []
         for rank in range(size):
             env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-            placement = wrapping.wrap(host, ruleset, wrapping.LaunchRequest(argv=("python", "x.py")), env, os.sep).placement
+            placement = wrap.wrap(host, ruleset, wrap.LaunchRequest(argv=("python", "x.py")), env, os.sep).placement
             assert placement.cpus
             assert placement.allowed is not None
             assert placement.cpus.issubset(placement.allowed)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sysperf.cli import apply, audit, changes, main, undo
-from sysperf.engine import change as changing
+from sysperf.engine import change
 from sysperf.fix import plan, process, targets, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.targets import Target
@@ -395,7 +395,7 @@ def _die() -> None:
 
 def planned(wishes: Mapping[str, str]) -> Any:
     """The plan of wishes that all can be done here."""
-    found = plan.plan(Host(), [changing.setting(f"{name}={value}") for name, value in wishes.items()])
+    found = plan.plan(Host(), [change.setting(f"{name}={value}") for name, value in wishes.items()])
     assert len(found.changes) == len(wishes), found.skipped
     return found
 
@@ -416,7 +416,7 @@ def until(wishes: Mapping[str, str], step: int, moment: str, then: Callable[[], 
 
     found = targets.of
     targets.of = of
-    request = changing.request("a test", persist=persist)._replace(progress=progress)
+    request = change.request("a test", persist=persist)._replace(progress=progress)
     transaction.apply(Host(), Journal(), planned(wishes), request)
 
 

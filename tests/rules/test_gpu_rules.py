@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import load
 from sysperf.model.outcome import Outcome, Report
 from tests.collect.environments import cu130_in, python_at, site_of
 from tests.conftest import Files, MakeMachine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
-RULES = [path for path in engine.rule_files() if Path(path).stem in ("gpu", "cuda")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "cuda")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
@@ -51,13 +52,13 @@ Judge = Callable[..., Report]
 @pytest.fixture
 def judge(machine: MakeMachine) -> Judge:
     """Our two rule files on a machine with these GPUs. `driver` holds them: "none" for nobody, "" for a machine without GPU."""
-    ruleset = load(RULES, engine.schema())
+    ruleset = load(RULES, judging.schema())
 
     def read(*gpus: Answers, extra: Files | None = None, made: Answers | None = None, deep: bool = False, driver: str = "nvidia") -> Report:
         found, links = files(max(len(gpus), 1) if gpus or driver else 0, driver if driver != "none" else "")
         answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(*gpus), **(made or {})}
         host = machine({**BASE, **found, **(extra or {})}, links, answers, deep=deep)
-        return engine.audit(host, ruleset, areas=AREAS)
+        return audit(host, judging.Terms(ruleset), areas=AREAS)
 
     return read
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.collect import AREAS
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import load
 from sysperf.host import Host
 from sysperf.model.outcome import Outcome
@@ -24,7 +25,7 @@ GPU: Files = {
     "/sys/bus/pci/devices/0000:65:00.0/vendor": "0x10de\n",
     "/sys/bus/pci/devices/0000:65:00.0/device": "0x2330\n",
 }
-RULES = [path for path in engine.rule_files() if Path(path).stem in ("python", "torch")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("python", "torch")]
 
 Judge = Callable[..., dict[str, Outcome]]
 
@@ -32,10 +33,10 @@ Judge = Callable[..., dict[str, Outcome]]
 @pytest.fixture
 def findings(machine: MakeMachine) -> Judge:
     """The findings of our two rule files on a machine made of files, by rule id."""
-    ruleset = load(RULES, engine.schema())
+    ruleset = load(RULES, judging.schema())
 
     def read(files: Files, links: dict[str, str] | None = None) -> dict[str, Outcome]:
-        report = engine.audit(machine({**SHELL, **files}, links, CALLS), ruleset, areas=AREAS)
+        report = audit(machine({**SHELL, **files}, links, CALLS), judging.Terms(ruleset), areas=AREAS)
         return {outcome.rule: outcome for outcome in report.findings()}
 
     return read
@@ -103,7 +104,7 @@ def test_a_hostile_version_reaches_no_shell(findings: Judge) -> None:
 
 def test_every_unknown_about_this_machine_says_why() -> None:
     """Live, with or without a PyTorch, what our rules leave open has a reason that a person can act on."""
-    report = engine.audit(Host(), load(RULES, engine.schema()), areas=AREAS)
+    report = audit(Host(), judging.Terms(load(RULES, judging.schema())), areas=AREAS)
 
     gaps = [gap for outcome in report.outcomes if outcome.state == "unknown" for gap in outcome.unknown]
     assert all(gap.reason for gap in gaps)

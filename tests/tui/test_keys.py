@@ -312,9 +312,9 @@ def value(made: Machine) -> str:
 def test_undo_from_the_list_of_changes(made: Machine) -> None:
     """The changes screen undoes the selected transaction."""
     changer = Changer(made.host, str(made.folder / "state"))
-    from sysperf.engine import change as changing
+    from sysperf.engine import change
 
-    changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "mem.swappiness-high")]), changing.request("test"))
+    changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "mem.swappiness-high")]), change.request("test"))
     source = Still(news(laptop()))
 
     async def do(app: Dashboard, pilot: Any) -> None:
@@ -726,12 +726,12 @@ def test_only_lines_that_changed_are_drawn() -> None:
 
 def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
     """A folder that holds nothing is shown, too: everything is unknown, and nothing is an error."""
-    from sysperf.agent.auditor import Terms
-    from sysperf.engine import audit as engine
+    from sysperf.engine import judging
+    from sysperf.engine.judging import Terms
     from sysperf.tui.sources.captured import Captured
 
     (tmp_path / "proc").mkdir()
-    ruleset = engine.rules()
+    ruleset = judging.load_rules()
 
     async def do(app: Dashboard, pilot: Any) -> None:
         for _ in range(100):

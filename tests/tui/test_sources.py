@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sysperf.agent.auditor import Terms
-from sysperf.engine import audit as engine
+from sysperf.engine import judging
+from sysperf.engine.judging import Terms
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain
 from sysperf.tui import decode
@@ -104,7 +104,7 @@ def test_a_newer_agent_may_say_more() -> None:
 def test_this_process_samples_by_itself() -> None:
     """Without an agent: facts, findings with the count of checks, and rates from the second sample on."""
     ear = Ear()
-    source = Here(lambda: Terms(engine.rules()), interval_s=0.2)
+    source = Here(lambda: Terms(judging.load_rules()), interval_s=0.2)
     source.start(ear)
     try:
         assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters, 30)

@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
 
-from sysperf.engine import change as changing
+from sysperf.engine import change
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.report import changes, explain
@@ -198,7 +198,7 @@ class Findings(View):
 
     def _for_a_time(self, one: Outcome, text: str | None) -> None:
         if text is not None:
-            self._in_thread(lambda: acting.propose(self.doors, one, changing.seconds(text)), lambda found: self._ask(one, found))
+            self._in_thread(lambda: acting.propose(self.doors, one, change.seconds(text)), lambda found: self._ask(one, found))
 
     def _ask(self, one: Outcome, found: acting.Proposal) -> None:
         if not found.plan.changes:

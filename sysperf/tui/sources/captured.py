@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from sysperf.agent.auditor import Terms
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
-from sysperf.engine import audit as engine
+from sysperf.engine.audit import audit
+from sysperf.engine.judging import Terms
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
@@ -34,7 +34,7 @@ class Captured:
     def _read(self, tell: Tell) -> None:
         try:
             terms = self._load()
-            report = engine.audit(self._host, terms.ruleset, engine.Terms(terms.waivers, None, terms.reference))
+            report = audit(self._host, terms)
         except SysperfError as error:
             tell(Problem(f"{error}. {error.hint}"))
             return

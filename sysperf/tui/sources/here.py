@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from sysperf.agent.auditor import Auditor, Look, Terms
+from sysperf.agent.auditor import Auditor, Look
 from sysperf.agent.gpus import Gpus
 from sysperf.agent.meters import System
 from sysperf.agent.programs import Programs
 from sysperf.agent.scan import Scanner
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
+from sysperf.engine.judging import Terms
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sysperf.agent.settings import Settings
 from sysperf.evaluate.waivers import Baseline, Waiver
+from sysperf.model.agent_settings import Settings
 from sysperf.model.errors import ConfigError
 from sysperf.model.path import StrPath
 from sysperf.model.record import Record, convert, fact, from_json

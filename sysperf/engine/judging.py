@@ -1,0 +1,72 @@
+"""What a machine is judged by, loaded in one place: rules, configuration, waivers, baseline and reference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysperf.collect import record_types
+from sysperf.engine.configuration import Config
+from sysperf.engine.reading import launch_record, read_machine
+from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files, toml_files
+from sysperf.evaluate.schema import Schema
+from sysperf.evaluate.waivers import Baseline, Waiver
+from sysperf.model.difference import Drift
+from sysperf.model.errors import RuleError
+from sysperf.model.path import StrPath
+from sysperf.model.snapshot import Snapshot
+
+
+class Terms(NamedTuple):
+    """What is judged by: the rules, what the site accepted, and a good machine to compare with."""
+
+    ruleset: Ruleset
+    waivers: Sequence[Waiver] = ()
+    baseline: Baseline | None = None
+    reference: Snapshot | None = None
+
+
+def load_terms(config: Config, ruleset: Ruleset, *, reference: StrPath | None = None, baseline: Baseline | None = None) -> Terms:
+    """The terms that a configuration gives; `reference` names another good machine than the configuration's. Raises SysperfError."""
+    good = reference or config.reference
+    return Terms(ruleset, config.waive, baseline, read_machine(good) if good else None)
+
+
+def configured_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Ruleset:
+    """The rules in force: ours, the site's and `extra`, with what the configuration and a selection change. Raises RuleError."""
+    ruleset = load_rules([*config.rules, *extra])
+    for override in config.override:
+        ruleset.override(override)
+    if select or ignore:
+        ruleset.select(select, ignore)
+    return ruleset
+
+
+def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
+    """All rules: ours, the site's and `extra`. Raises RuleError on the first mistake in a rule file."""
+    service = os.environ.get("CACHE_DIRECTORY", "").split(":")[0]  # systemd.exec(5): a service's own
+    home = service or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return load(rule_files(), schema(), site=site_rule_files(extra), cache=f"{home}/sysperf/rules.json")
+
+
+def schema() -> Schema:
+    """Every fact that a rule may name; what an audit never judges is imported when a rule asks for it."""
+    return make_schema({**record_types(), "drift": Drift}, {"launch": launch_record})
+
+
+def rule_files() -> list[str]:
+    """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it. Raises RuleError without them."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inside = f"{package}/rules"
+    folder = inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules"
+    files = toml_files(folder)
+    if not files:  # a machine that nobody judges would look like a healthy one
+        raise RuleError(f"{folder}: the rules that come with sysperf are not there", "install sysperf again")
+    return files
+
+
+def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:
+    """The rule files of this machine and user, then those named on the command line."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return site_files(("/etc/sysperf/rules.d", f"{home}/sysperf/rules.d"), extra)

@@ -1,0 +1,83 @@
+"""Reading a machine: this one, a capture of one, or a report that was saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sysperf.collect import AREAS, collect, record_types
+from sysperf.host import Host
+from sysperf.model.difference import Drift
+from sysperf.model.errors import CaptureError
+from sysperf.model.path import StrPath
+from sysperf.model.record import convert, from_json
+from sysperf.model.snapshot import Snapshot
+
+MAX_REPORT_BYTES = 64 << 20
+
+
+def records() -> dict[str, type]:
+    """The record of each area that a rule may name."""
+    return {**record_types(), "drift": Drift, "launch": launch_record()}
+
+
+def launch_record() -> type:
+    """The record of what `sysperf wrap` knows of a launch."""
+    from sysperf.launch.facts import Launch  # noqa: PLC0415 - `wrap` has these facts, audits do not
+
+    return Launch
+
+
+def now() -> str:
+    """The time, as reports write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def snapshot(host: Host, areas: Sequence[str] = AREAS) -> Snapshot:
+    """Read these areas of a machine."""
+    return Snapshot(taken_at=now(), root=host.root, deep=host.deep, areas=collect(host, areas))
+
+
+def read_machine(path: StrPath) -> Snapshot:
+    """A machine from a saved report, saved facts, or a capture. Raises CaptureError."""
+    return read_saved(path) if is_json(path) else snapshot(Host(path))
+
+
+def is_json(path: StrPath) -> bool:
+    """Whether this is a saved report rather than a capture."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(64).lstrip()[:1] == b"{"
+    except OSError:
+        return False
+
+
+def read_saved(path: StrPath) -> Snapshot:
+    """The snapshot in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
+    hint = "save one with `sysperf audit --format json --output FILE`"
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_REPORT_BYTES + 1)
+        if len(content) > MAX_REPORT_BYTES:
+            raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint)
+        raw = from_json(content, dict[str, Any])
+        return _typed(raw.get("snapshot", raw))
+    except OSError as error:
+        raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
+    except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError) as error:
+        raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
+
+
+def _typed(raw: dict[str, Any]) -> Snapshot:
+    """A snapshot whose areas hold their records again. Areas this version does not know are left out."""
+    found: Snapshot = convert(raw, Snapshot)
+    known = records()
+    areas = {
+        name: msgspec.structs.replace(area, facts=None if area.facts is None else convert(area.facts, known[name]))
+        for name, area in found.areas.items()
+        if name in known
+    }
+    return msgspec.structs.replace(found, areas=areas)
