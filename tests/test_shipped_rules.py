@@ -99,3 +99,17 @@ def test_a_captured_machine_is_judged_without_a_collector_breaking(archive: Path
 def test_the_published_schema_is_the_current_one(golden: Golden) -> None:
     """docs/report.schema.json is what `sysperf audit --schema` prints."""
     golden(ROOT / "docs/report.schema.json", as_json.dump(schema.report_schema(reading.records())))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_rule_stands_in_the_file_that_its_id_begins_with(path: Path) -> None:
+    """`memory.psi` stands in memory.toml: who reads an id knows where the rule is."""
+    assert {rule.id.partition(".")[0] for rule in read_file(path).rule} == {path.stem}
+
+
+def test_an_earlier_id_names_one_rule() -> None:
+    """No earlier id is an id of today, and none belongs to two rules."""
+    earlier = [name for rule in RULES for name in rule.formerly]
+
+    assert len(earlier) == len(set(earlier))
+    assert not set(earlier) & {rule.id for rule in RULES}

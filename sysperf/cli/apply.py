@@ -13,7 +13,7 @@ exit codes:
 
 examples:
   sudo sysperf apply                                       every safe fix, after a question
-  sudo sysperf apply --yes mem.swappiness-high             one, without a question
+  sudo sysperf apply --yes memory.swappiness-high             one, without a question
   sudo sysperf apply --set vm.swappiness=10 --lease 10m    it goes back by itself in ten minutes
   sudo sysperf apply --persist                             also set it at every start (sysctl.d, tmpfiles.d)
   sysperf plan                                             only show what would be done

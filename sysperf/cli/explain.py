@@ -2,7 +2,7 @@
 
 examples:
   sysperf explain numa.balancing-on
-  sysperf explain omp.affinity-pins-workers
+  sysperf explain openmp.affinity-pins-workers
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from sysperf.model.path import StrPath
 from sysperf.model.rule import Advice, Bind, Env, Override, Preload, Rule
 from sysperf.model.snapshot import Area, Snapshot
 
-RULES = "wrap.toml"
+RULES = "launch.toml"
 _AREA = re.compile(rf"\b({'|'.join(AREAS)})\.")
 MEMORY_POLICIES = {"memory-preferred": "preferred", "memory-strict": "strict", "memory-interleave": "interleave"}
 PACKAGES = {"tcmalloc_minimal": "libtcmalloc-minimal4", "jemalloc": "libjemalloc2", "mimalloc": "libmimalloc2.0"}

@@ -350,7 +350,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
             if hasattr(one, "_state") and one._state.last is not None:
                 break
             await asyncio.sleep(0.05)
-        for number, name in enumerate(("mem.swappiness-high", ""), 1):
+        for number, name in enumerate(("memory.swappiness-high", ""), 1):
             await changed(name)
             await soon(number)
         one._stopped()
@@ -358,7 +358,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     asyncio.run(scenario())
     assert ("change", "vm.swappiness: 60 → 10") in told
-    assert [set(one) for one in hurried[:2]] == [looks_at(one._auditor.rules["mem.swappiness-high"]), set()]
+    assert [set(one) for one in hurried[:2]] == [looks_at(one._auditor.rules["memory.swappiness-high"]), set()]
 
 
 # ---------------------------------------------------------------------- the audit, taken apart

@@ -105,7 +105,7 @@ def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: 
         ('fail_on = "loud"', "fail_on is error, warning, info, hint or never"),
         ('failon = "error"', "it may have waive, override, rules"),
         ('[[waive]]\nrule = "mem.*"', "a waiver has rule, reason"),
-        ('[[override]]\nrule = "mem.psi"\nsevere = true', "an override has rule"),
+        ('[[override]]\nrule = "memory.psi"\nsevere = true', "an override has rule"),
         ('[agent]\ninterval_s = "1s"', "[agent] may have mode"),
         ("fail_on = \n", "line 1"),
     ],
@@ -138,10 +138,10 @@ def test_an_area_selects_its_rules() -> None:
     """The name of the facts' area, and the first word of the ids, where the two differ."""
     listed = sysperf("rules", "list", "--select", "memory").stdout
 
-    assert "mem.oom-kill" in listed
-    assert "shm.too-small" in listed
+    assert "memory.oom-kill" in listed
+    assert "memory.shm-too-small" in listed
     assert "numa." not in listed
-    assert "mem.oom-kill" in sysperf("rules", "list", "--select", "mem").stdout
+    assert "memory.oom-kill" in sysperf("rules", "list", "--select", "memory").stdout
 
 
 def test_the_list_of_settings_names_where_they_are_documented_whole() -> None:

@@ -663,9 +663,9 @@ def test_binding_variables_collapse_real_workers_and_the_rule_says_so() -> None:
 
     assert (bound.workers, bound.worker_start, len(bound.worker_cpus or ())) == (2, "fork", 1)
     assert len(bound.allowed or ()) == 1 < len(bound.allowed_at_start or ())
-    assert "OMP_PROC_BIND" in said["omp.affinity-pins-workers"].message
+    assert "OMP_PROC_BIND" in said["openmp.affinity-pins-workers"].message
     assert len(free.worker_cpus or ()) == len(free.allowed or ()) > 1
-    assert "omp.affinity-pins-workers" not in quiet
+    assert "openmp.affinity-pins-workers" not in quiet
 
 
 @needs_torch
@@ -682,4 +682,4 @@ def test_a_real_program_is_described(tmp_path: Path) -> None:
     assert Path(one.torch_prefix, "bin").is_dir()
     assert one.openmp
     assert one.pins_memory is False
-    assert "alloc.preload-missing-file" in said
+    assert "allocator.preload-missing-file" in said

@@ -356,7 +356,7 @@ def _findings() -> dict[str, Any]:
     seen["pages"] = pages(pid)
     seen["caution"] = here("apply", "--yes", "--caution")
     seen["after caution"] = _found()
-    seen["security"] = here("apply", "--yes", "perf.paranoid")
+    seen["security"] = here("apply", "--yes", "kernel.perf-paranoid")
     seen["second"] = _found()
     seen["undone"] = here("undo", "--all")
     seen["third"] = _found()

@@ -158,7 +158,7 @@ def test_a_lease_ends_although_its_process_was_killed(seen: Seen) -> None:
 # ---------------------------------------------------------------------- findings
 
 
-FOUND = {"numa.balancing-on", "numa.zone-reclaim", "numa.pages-remote", "perf.paranoid"}
+FOUND = {"numa.balancing-on", "numa.zone-reclaim", "numa.pages-remote", "kernel.perf-paranoid"}
 
 
 def test_a_fix_that_can_affect_others_is_left_to_a_person(seen: Seen) -> None:
@@ -166,8 +166,8 @@ def test_a_fix_that_can_affect_others_is_left_to_a_person(seen: Seen) -> None:
     findings = seen["findings"]
     assert findings["first"].keys() >= FOUND
     told = ok(findings["careful"])
-    assert all(f"{rule}: can affect other programs" in told for rule in FOUND - {"perf.paranoid"})
-    assert "perf.paranoid: keeps users from each other" in told
+    assert all(f"{rule}: can affect other programs" in told for rule in FOUND - {"kernel.perf-paranoid"})
+    assert "kernel.perf-paranoid: keeps users from each other" in told
     assert findings["after careful"] == [{}, findings["pages before"]]
 
 
@@ -185,7 +185,7 @@ def test_a_finding_that_is_fixed_is_gone_and_comes_back_with_undo(seen: Seen) ->
     """Two were fixed by their names, one with --caution, and what keeps users from each other by its name, too."""
     findings = seen["findings"]
     ok(findings["caution"])
-    assert "perf.paranoid" in findings["after caution"]
+    assert "kernel.perf-paranoid" in findings["after caution"]
     ok(findings["security"])
     assert findings["first"].keys() - findings["second"].keys() == FOUND
     ok(findings["undone"])

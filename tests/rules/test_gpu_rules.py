@@ -15,7 +15,7 @@ from tests.collect.environments import cu130_in, python_at, site_of
 from tests.conftest import Files, MakeMachine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "cuda")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
@@ -171,10 +171,10 @@ def test_an_old_driver_is_set_against_the_environment(judge: Judge) -> None:
     """CUDA 13 wheels need driver 580."""
     old, new = (judge(H100, extra={**CUDA_13, "/sys/module/nvidia/version": f"{version}\n"}) for version in ("535.183.01", "580.95.05"))
 
-    (one,) = found(old)["cuda.driver-too-old"]
+    (one,) = found(old)["driver.too-old-for-cuda"]
     assert one.subject == VENV
     assert "580.65.06" in one.message
-    assert "cuda.driver-too-old" not in found(new)
+    assert "driver.too-old-for-cuda" not in found(new)
 
 
 def test_no_driver_is_not_blamed_on_its_version(judge: Judge) -> None:

@@ -74,7 +74,7 @@ def test_an_old_conda_environment_beside_a_good_one_is_told_apart(findings: Judg
 
     found = findings({**GPU, **python_at(V), **cu130_in(SITE), **conda}, links)
 
-    assert set(found) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "compile.toolchain-missing"}
+    assert set(found) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "torch.compile-toolchain-missing"}
     assert {one.subject for one in found.values()} == {"/opt/conda"}
     assert found["torch.version-lag"].evidence[-1].source == "/opt/conda/lib/python3.9/site-packages/torch/version.py"
 

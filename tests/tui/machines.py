@@ -123,7 +123,7 @@ def server() -> Report:
         reports.narrow_link(5),
         reports.balancing(),
         few_workers(4243),
-        reports.brief("mem.thp-never", "info", "Huge pages are never used."),
+        reports.brief("memory.thp-never", "info", "Huge pages are never used."),
     )
     return reports.report(*wrong, *reports.UNKNOWNS, machine=machine)
 

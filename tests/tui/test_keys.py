@@ -97,7 +97,7 @@ def test_a_finding_opens_from_the_meter_that_shows_it() -> None:
         await press(pilot, "j", "enter")
         assert isinstance(app.screen, Findings)
         assert app.screen.chosen is not None
-        assert app.screen.chosen.rule == "mem.thp-never"
+        assert app.screen.chosen.rule == "memory.thp-never"
 
     drive(dashboard(server()), do)
 
@@ -114,7 +114,7 @@ def test_the_list_moves_by_arrows_and_by_vim_keys() -> None:
             assert screen.chosen is not None
             rules.append(screen.chosen.rule)
         assert rules == [
-            "numa.balancing-on", "dataloader.workers-few", "numa.balancing-on", "gpu.link-narrow", "mem.thp-never", "gpu.link-narrow",
+            "numa.balancing-on", "dataloader.workers-few", "numa.balancing-on", "gpu.link-narrow", "memory.thp-never", "gpu.link-narrow",
         ]  # fmt: skip
         await pilot.click("#list", offset=(4, 2))
         await settled(pilot)
@@ -258,7 +258,7 @@ def swappiness(number: int = 60) -> Outcome:
         setting=Setting("vm.swappiness", "10"),
     )  # fmt: skip
     return Outcome(
-        "mem.swappiness-high", "finding", "warning", "host", "Swappiness is high", message=f"vm.swappiness is {number}.", why="It swaps early.",
+        "memory.swappiness-high", "finding", "warning", "host", "Swappiness is high", message=f"vm.swappiness is {number}.", why="It swaps early.",
         fixes=(fix,), fingerprint="swappiness",
     )  # fmt: skip
 
@@ -288,7 +288,7 @@ def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) 
         assert "1 setting changed and read back" in screen_text(app)
         assert source.looked == 1
         await press(pilot, "escape")
-        assert pane(app, "list").lines[0].text.startswith("✓ mem.swappiness-high")
+        assert pane(app, "list").lines[0].text.startswith("✓ memory.swappiness-high")
         await press(pilot, "6")
         assert "#1    in force" in screen_text(app)
         assert "holds" in screen_text(app)
@@ -314,7 +314,7 @@ def test_undo_from_the_list_of_changes(made: Machine) -> None:
     changer = Changer(made.host, str(made.folder / "state"))
     from sysperf.engine import change
 
-    changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "mem.swappiness-high")]), change.request("test"))
+    changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "memory.swappiness-high")]), change.request("test"))
     source = Still(news(laptop()))
 
     async def do(app: Dashboard, pilot: Any) -> None:
@@ -490,7 +490,10 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
         await press(pilot, "w", "escape")
 
     drive(started(report, "findings", doors), do)
-    assert tomli.loads(file.read_text()) == {"fail_on": "error", "waive": [{"rule": "mem.swappiness-high", "reason": 'it is "shared"\\'}]}
+    assert tomli.loads(file.read_text()) == {
+        "fail_on": "error",
+        "waive": [{"rule": "memory.swappiness-high", "reason": 'it is "shared"\\'}],
+    }
     assert file.stat().st_mode & 0o777 == 0o640
     assert [one.name for one in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
 

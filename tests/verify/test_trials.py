@@ -22,7 +22,7 @@ def trial(**changes: Any) -> Trial:
     """A result."""
     parts: dict[str, Any] = {
         "experiment": "verify", "what": "vm.swappiness = 10", "metric": "steps per second", "unit": "steps/s", "baseline": 8.0, "ratio": 1.05,
-        "low": 1.02, "high": 1.08, "confidence": 0.95, "pairs": 10, "verdict": "faster", "at": 1_800_000_000.0, "rule": "mem.swappiness-high",
+        "low": 1.02, "high": 1.08, "confidence": 0.95, "pairs": 10, "verdict": "faster", "at": 1_800_000_000.0, "rule": "memory.swappiness-high",
     }  # fmt: skip
     return Trial(**{**parts, **changes})
 
