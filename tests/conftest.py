@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from sysperf.host import Answers, Host
-from sysperf.host.tree import Captured
+from sysperf.host.links import LinkResolver
 
 pytest_plugins = ("tests.golden",)
 
@@ -19,7 +19,7 @@ Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
 
 
-class Dict(Captured):
+class Dict(LinkResolver):
     """A complete small machine: a file that is not in the dict does not exist. An OSError value is raised when read."""
 
     live = False

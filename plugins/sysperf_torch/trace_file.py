@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sysperf.host import files
 from sysperf.model.errors import UsageError
 
 CHUNK_BYTES = 1 << 20
@@ -109,13 +110,8 @@ def _new(pattern: re.Pattern[bytes], text: bytes, known: int) -> int:
 def rename(written: str, path: str) -> None:
     """Give a whole file its name, unless somebody else has taken that. Raises UsageError."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        files.rename_new(written, path)
     except FileExistsError:
         raise UsageError(f"{path} exists by now", "choose another name with --output: nothing is overwritten") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
-    try:
-        os.replace(written, path)
-    except BaseException:
-        os.unlink(path)
-        raise

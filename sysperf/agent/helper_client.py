@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sysperf import paths
 from sysperf.fix import helper_protocol
 from sysperf.fix.helper_protocol import Answer, AskApply, AskRenew, AskUndo, AskVerify, Unreachable
 from sysperf.model.change import Setting
@@ -13,7 +14,7 @@ from sysperf.model.errors import SysperfError
 class HelperClient:
     """Asks the helper at a socket; a `ChangeService`. What somebody else has set since sysperf did is left to them."""
 
-    def __init__(self, path: str = helper_protocol.SOCKET) -> None:
+    def __init__(self, path: str = paths.HELPER_SOCKET) -> None:
         self._path = path
 
     def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:

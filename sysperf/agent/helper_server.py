@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from sysperf import paths
 from sysperf.engine.change import Changer, check, request, user
 from sysperf.fix import helper_protocol, journal, process, transaction
 from sysperf.fix.helper_protocol import Answer, Holding
@@ -110,7 +111,7 @@ def _ends_at(one: Transaction) -> float | None:
 class HelperServer:
     """Serves one listening socket until it has been idle for `idle_s`."""
 
-    def __init__(self, listener: socket.socket, folder: str = journal.ROOT_FOLDER, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, listener: socket.socket, folder: str = paths.SYSTEM_STATE, *, idle_s: float = IDLE_S) -> None:
         self._listener = listener
         self._folder = folder
         self._idle_s = idle_s

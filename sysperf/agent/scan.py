@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sysperf.agent.meters import PAGE_BYTES
 from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
-from sysperf.host.tree import Live
+from sysperf.host.live import Live
 from sysperf.procfs.maps import torch_mapped
 
 NEVER = float("inf")

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sysperf import startup
-from sysperf.agent.places import default_socket, find_socket
+from sysperf import paths, startup
 from sysperf.model.agent_settings import MODES, Settings
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         return _run(args)
     from sysperf.agent.client import Client  # noqa: PLC0415 - http costs 10 ms and 3 MB, which the agent itself need not pay
 
-    client = Client(find_socket(args.socket or ""))
+    client = Client(paths.find_socket(args.socket or ""))
     return _status(client, args) if args.action == "status" else _events(client, args)
 
 
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     loop, log = _imported()
     settings = _settings(args)
-    options = _options(args, settings, loop.Options, default_socket())
+    options = _options(args, settings, loop.Options, paths.default_socket())
     loop.run(loop.Agent(lambda: _setup(args), options, log.logger()))
     return Exit.CLEAN
 
@@ -133,8 +132,7 @@ class _Made:
 
 def _journals() -> list[str]:
     """The folders of the machine's journal and of this user's own."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return list(dict.fromkeys(("/var/lib/sysperf/changes", f"{home}/sysperf/changes")))
+    return list(dict.fromkeys((f"{paths.SYSTEM_STATE}/changes", f"{paths.user_state_folder()}/changes")))
 
 
 def _locked_at(folder: str) -> int:
@@ -149,9 +147,9 @@ def _history(given: str) -> str | None:
     """The file of the history; None for memory."""
     if given:
         return None if given == "none" else os.path.abspath(given)
-    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    folder = paths.service_state_folder()
     if not folder and os.geteuid() != 0:
-        folder = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "sysperf")
+        folder = paths.user_state_folder()
         with contextlib.suppress(OSError):  # the history says so, and goes on in memory
             os.makedirs(folder, mode=0o700, exist_ok=True)
     return f"{folder}/history.db" if folder else None

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.fix.journal import ROOT_FOLDER
+from sysperf import paths
 from sysperf.model.errors import Exit, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket", metavar="PATH", help="listen here instead of on the socket that systemd passes")
-    parser.add_argument("--state", default=ROOT_FOLDER, metavar="FOLDER", help=f"folder of the journal (default: {ROOT_FOLDER})")
+    parser.add_argument("--state", default=paths.SYSTEM_STATE, metavar="FOLDER", help="folder of the journal (default: %(default)s)")
     parser.add_argument("--idle", type=float, default=30.0, metavar="SECONDS", help="leave after so long without work (default: 30)")
 
 

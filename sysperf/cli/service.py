@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
+from sysperf import paths
 from sysperf.cli import units
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
@@ -128,12 +129,12 @@ def _uninstall(args: argparse.Namespace) -> int:
         _run("systemctl", "daemon-reload")
         _run("systemctl", "reset-failed", *names, quiet=True)
     with contextlib.suppress(OSError):
-        os.rmdir("/run/sysperf")
+        os.rmdir(paths.SYSTEM_RUNTIME)
     if not files:
         sys.stdout.write("nothing of sysperf is installed\n")
     else:
         sys.stderr.write(
-            "  still there: the group sysperf, the history in /var/lib/sysperf-agent, the journal of changes in /var/lib/sysperf\n"
+            f"  still there: the group sysperf, the history in /var/lib/sysperf-agent, the journal of changes in {paths.SYSTEM_STATE}\n"
         )
     return Exit.FINDINGS if len(gone) < len(files) else Exit.CLEAN
 

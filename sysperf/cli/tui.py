@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sysperf import plugin, startup
+from sysperf import paths, plugin, startup
 from sysperf.cli import plugins
 from sysperf.model.errors import Exit, UsageError
 
@@ -168,9 +168,7 @@ def source(args: argparse.Namespace) -> Iterator[Source]:
 
 def _answering() -> str:
     """The socket of an agent that answers; empty without one."""
-    from sysperf.agent.places import find_socket  # noqa: PLC0415 - as above
-
-    path = find_socket()
+    path = paths.find_socket()
     if not os.path.exists(path):
         return ""
     from sysperf.agent.client import Client  # noqa: PLC0415
@@ -201,7 +199,6 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
     if not found.local:
         return Doors(found, lambda name: _rule(args, name))
     from sysperf.engine.change import Changer  # noqa: PLC0415
-    from sysperf.fix.journal import ROOT_FOLDER, default_folder  # noqa: PLC0415
     from sysperf.verify import trials  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
@@ -209,10 +206,10 @@ def doors(args: argparse.Namespace, found: Source) -> Doors:
         found,
         lambda name: _rule(args, name),
         Changer,
-        (ROOT_FOLDER,),
+        (paths.SYSTEM_STATE,),
         waive.write,
         _rewrap,
-        lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((ROOT_FOLDER, default_folder()))),
+        lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder()))),
         refusal,
         profilers.here(args.stacks_plugin, args.traces_plugin),
     )

@@ -20,9 +20,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from sysperf import paths
 from sysperf.cli import command_line
 from sysperf.engine.change import Changer
-from sysperf.fix.journal import ROOT_FOLDER
 from sysperf.model.change import Undone
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.report import as_json, changes
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sum((args.number is not None, args.all, args.expired)) > 1:
         raise UsageError("TXN, --all and --expired each say what to take back", "give one of them")
-    changer = Changer(folder=ROOT_FOLDER if args.machine else None)
+    changer = Changer(folder=paths.SYSTEM_STATE if args.machine else None)
     problems: list[SysperfError] = []
     done = [*_undone(args, changer, problems)]
     if args.format == "json":

@@ -16,6 +16,7 @@ from typing import Literal
 
 import sysperf
 from sysperf import __version__
+from sysperf.host import files
 from sysperf.host.commands import others_write
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
@@ -88,21 +89,8 @@ def written(root: str = "") -> Iterator[File]:
 
 def write(path: str, content: str) -> None:
     """Write a file in one step, readable by all. Raises OSError and leaves nothing behind."""
-    folder, name = os.path.split(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    temporary = f"{folder}/.{name}.{os.getpid()}"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o644)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    files.write_whole(path, lambda file: file.write(content.encode()), mode=0o644, exact=True, sync=True)
 
 
 def remove(path: str) -> None:

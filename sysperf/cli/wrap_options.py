@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from sysperf import paths
 from sysperf.launch import profile
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
@@ -69,7 +70,7 @@ def _assignment(text: str) -> tuple[str, str]:
 
 def _trace_folder(args: Any) -> str:
     """A folder of the user's own for the sockets of traces on demand; made when something will be started."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - made for us alone, and checked below
+    base = paths.runtime_home() or f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - made for us alone, and checked below
     folder = f"{base}/sysperf/kineto"
     if len(os.fsencode(folder)) > MAX_TRACE_FOLDER_BYTES:
         base = f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - as above

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from sysperf import paths
 from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import helper_protocol, journal, keeper, plan, transaction
+from sysperf.fix import helper_protocol, keeper, plan, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.transaction import Standing
 from sysperf.host import Host
@@ -183,4 +184,4 @@ def user(uid: int) -> str:
 
 def journals() -> list[Journal]:
     """The machine's journal, and this user's own."""
-    return [Journal(folder) for folder in dict.fromkeys((journal.ROOT_FOLDER, journal.default_folder()))]
+    return [Journal(folder) for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder()))]

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sysperf import paths
 from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.agent_settings import Settings
 from sysperf.model.errors import ConfigError
@@ -36,7 +37,7 @@ class Config(Record):
 def read_config(only: StrPath | None = None) -> Config:
     """The merged configuration. Raises ConfigError that names the file and the place."""
     merged: dict[str, object] = {}
-    for path in (only,) if only else _places():
+    for path in (only,) if only else paths.config_files():
         if only is None and not os.path.isfile(path):
             continue
         for name, value in _read(path).items():
@@ -46,11 +47,6 @@ def read_config(only: StrPath | None = None) -> Config:
         return convert(merged, Config)  # type: ignore[no-any-return]  # convert() gives what it is asked for
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"configuration: {error}", "docs/configuration.md describes it") from None
-
-
-def _places() -> tuple[str, ...]:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return "/etc/sysperf/config.toml", f"{home}/sysperf/config.toml", ".sysperf.toml"
 
 
 def _read(path: StrPath) -> dict[str, object]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import launch_record, read_machine
@@ -45,9 +46,7 @@ def configured_rules(config: Config, extra: Sequence[StrPath] = (), *, select: S
 
 def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
     """All rules: ours, the site's and `extra`. Raises RuleError on the first mistake in a rule file."""
-    service = os.environ.get("CACHE_DIRECTORY", "").split(":")[0]  # systemd.exec(5): a service's own
-    home = service or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return load(rule_files(), schema(), site=site_rule_files(extra), cache=f"{home}/sysperf/rules.json")
+    return load(rule_files(), schema(), site=site_rule_files(extra), cache=f"{paths.cache_folder()}/rules.json")
 
 
 def schema() -> Schema:
@@ -68,5 +67,4 @@ def rule_files() -> list[str]:
 
 def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:
     """The rule files of this machine and user, then those named on the command line."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return site_files(("/etc/sysperf/rules.d", f"{home}/sysperf/rules.d"), extra)
+    return site_files(paths.rule_folders(), extra)

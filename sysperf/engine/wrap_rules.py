@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from sysperf import paths as folders
 from sysperf.collect import AREAS
 from sysperf.engine.wrap_facts import Known
 from sysperf.evaluate.evidence import Ledger
@@ -55,16 +56,13 @@ class _RecordTypes(dict[str, Any]):
 
 def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> Ruleset:
     """The launch rules in force. A site's file that is wrong is left out and named in `problems`; one that was asked for raises."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     package = os.path.dirname(os.path.dirname(__file__))
     shipped = [f"{folder}/rules/{RULES}" for folder in (package, os.path.dirname(package))]
     ours = next((path for path in shipped if os.path.exists(path)), shipped[0])
-    cache = f"{caches}/sysperf/wrap.json"
+    cache = f"{folders.cache_folder()}/wrap.json"
     schema = Schema(_RecordTypes(launch=Launch))
-    places = ("/etc/sysperf/rules.d", f"{home}/sysperf/rules.d")
     try:
-        return load_rules((ours,), schema, scope="launch", site=site_files(places, extra), cache=cache)
+        return load_rules((ours,), schema, scope="launch", site=site_files(folders.rule_folders(), extra), cache=cache)
     except RuleError as error:
         if extra or problems is None:
             raise

@@ -16,6 +16,7 @@ from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.sieve import Sieve, compile_sieve
 from sysperf.evaluate.template import Template, compile_template
+from sysperf.host.files import write_whole
 from sysperf.model.errors import RuleError
 from sysperf.model.knob import SETTABLE, SYSCTLS, SYSFS, Knob
 from sysperf.model.path import StrPath
@@ -390,16 +391,9 @@ def _cached(paths: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
 
 def _store(paths: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
     """Keep the decoded rules for the next run. A folder that cannot be written costs only time; no home is made (HOME=/nonexistent)."""
-    temporary = f"{os.fspath(cache)}.{os.getpid()}"
+    content = to_json(_Cache(_key(paths), __version__, files))
     home = os.path.dirname(os.path.dirname(os.path.dirname(cache)))
-    if not os.path.isdir(home):
-        return
-    try:
-        os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(to_json(_Cache(_key(paths), __version__, files)))
-        os.replace(temporary, cache)
-    except OSError:
+    if os.path.isdir(home):
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
+            write_whole(os.fspath(cache), lambda file: file.write(content), mode=0o600)

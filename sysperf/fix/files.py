@@ -38,7 +38,7 @@ class File:
         """Set it."""
         if not _VALUE.fullmatch(value):
             raise OSError(errno.EINVAL, "not a value of one word")
-        self.host.write(self.path, value)
+        self.host.settings.write(self.path, value)
 
     def same(self, one: str, other: str) -> bool:
         """Whether two values are one to the kernel."""
@@ -57,7 +57,7 @@ class File:
         """Why it can not be written here, as far as that can be told without trying."""
         if self.knob.yields_to and self.read() == "0":
             return f"{self.knob.yields_to} is in force instead"
-        return self.host.refusal(self.path)
+        return self.host.settings.refusal(self.path)
 
 
 def read(host: Host, path: str) -> str:

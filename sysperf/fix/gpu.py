@@ -36,7 +36,7 @@ class Persistence:
 
     def write(self, value: str) -> None:
         """Set it."""
-        self.host.nvml_set("DeviceSetPersistenceMode", self._index, int(value))
+        self.host.settings.nvml_set("DeviceSetPersistenceMode", self._index, int(value))
 
     def same(self, one: str, other: str) -> bool:
         """Whether two values are one."""

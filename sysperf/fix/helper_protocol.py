@@ -16,8 +16,8 @@ import msgspec
 from sysperf.model.change import Plan, Setting, Transaction, Undone
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record, fact, from_json, to_json
+from sysperf.paths import HELPER_SOCKET
 
-SOCKET = "/run/sysperf/helper.sock"
 MAX_BYTES = 1 << 20
 TIMEOUT_S = 60.0
 _LENGTH = struct.Struct("!I")
@@ -97,12 +97,12 @@ class Answer(Record, kw_only=True):
     holdings: Annotated[tuple[Holding, ...], fact("answer to `verify`")] = ()
 
 
-def available(path: str = SOCKET) -> bool:
+def available(path: str = HELPER_SOCKET) -> bool:
     """Whether there is a helper that this user may ask."""
     return os.access(path, os.W_OK)
 
 
-def ask(question: Ask, path: str = SOCKET) -> Answer:
+def ask(question: Ask, path: str = HELPER_SOCKET) -> Answer:
     """Ask the helper. Raises HelperError when it says no, and its kind Unreachable when it is not there or breaks off."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:

@@ -20,14 +20,14 @@ from typing import Literal
 
 import msgspec
 
-from sysperf.host.tree import sync_folder
+from sysperf import paths
+from sysperf.host.files import sync_folder
 from sysperf.model.change import Change, Keeper, Lease, Step, StepState, SupersededStep, Transaction, TransactionState
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record, from_json, to_json
 from sysperf.startup import lazy
 
 VERSION = 1
-ROOT_FOLDER = "/var/lib/sysperf"
 _MAX_BYTES = 16 << 20
 _MAX_BYTES_OF_STEPS = 12 << 20
 """What announces more is refused here, so that there is room to write down what became of it."""
@@ -115,7 +115,7 @@ class Journal:
     """The transactions of this machine, or of one user on it."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self.folder = f"{folder or default_folder()}/changes"
+        self.folder = f"{folder or paths.state_folder()}/changes"
 
     @contextlib.contextmanager
     def locked(self, wait_s: float = _LOCK_S) -> Iterator[None]:
@@ -356,15 +356,6 @@ class _Replay:
 def _lost(number: int) -> Step:
     """A step whose announcement can not be read: nobody knows any more what it was about."""
     return Step(Change("unreadable", "", f"step {number + 1}, of which the journal's line can not be read", before="", after=""))
-
-
-def default_folder() -> str:
-    """Where the state of this user's changes lies: systemd's STATE_DIRECTORY, root's, or the user's own."""
-    if folder := os.environ.get("STATE_DIRECTORY", "").split(":")[0]:
-        return folder
-    if os.geteuid() == 0:
-        return ROOT_FOLDER
-    return f"{os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')}/sysperf"
 
 
 def boot_id() -> str:

@@ -28,7 +28,7 @@ class Latency:
 
     def read(self) -> str:
         """The limit in force."""
-        with open(self.host.hold(self.path, os.O_RDONLY), "rb", buffering=0) as file:
+        with open(self.host.settings.hold(self.path, os.O_RDONLY), "rb", buffering=0) as file:
             raw = file.read(_LIMIT.size)
         if len(raw) != _LIMIT.size:
             raise OSError(errno.EIO, "it gives no number")
@@ -37,7 +37,7 @@ class Latency:
     def write(self, value: str) -> None:
         """Request it, until `release` or the end of this process."""
         release()
-        descriptor = self.host.hold(self.path, os.O_WRONLY)
+        descriptor = self.host.settings.hold(self.path, os.O_WRONLY)
         _HELD[self.path] = descriptor
         os.write(descriptor, _LIMIT.pack(int(value)))
 
@@ -50,7 +50,7 @@ class Latency:
 
     def problem(self) -> str:
         """Why it can not be set here."""
-        return self.host.refusal(self.path)
+        return self.host.settings.refusal(self.path)
 
 
 def held() -> list[int]:

@@ -43,9 +43,9 @@ class Drop:
         """Write it; "" removes it."""
         if value:
             _check(value)
-            self.host.create(self.path, value)
+            self.host.settings.create(self.path, value)
         elif self.host.exists(self.path):
-            self.host.remove(self.path)
+            self.host.settings.remove(self.path)
 
     def same(self, one: str, other: str) -> bool:
         """Whether the content is the same."""

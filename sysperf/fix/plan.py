@@ -8,7 +8,8 @@ import msgspec
 
 from sysperf.fix import conflicts, targets
 from sysperf.fix.targets import Target
-from sysperf.host import CAPTURED, Host
+from sysperf.host import Host
+from sysperf.host.settings import CAPTURED
 from sysperf.model.change import Change, Conflict, Plan, Setting, Skipped
 from sysperf.model.knob import KNOBS, Knob
 from sysperf.model.text import parse_size, size

@@ -10,53 +10,47 @@ import errno
 import fnmatch
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sysperf.host import redact
-from sysperf.host.tree import HINT, KERNEL_FOLDERS, TOO_LARGE, Live, Tree, open_tree
+from sysperf.host.opening import open_tree
+from sysperf.host.recording import (
+    MANIFEST,
+    NOT_CAPTURED,
+    Answers,
+    Manifest,
+    Recorder,
+    SealedTree,
+    harmless,
+    raise_not_captured,
+    read_manifest,
+)
+from sysperf.host.tree import HINT, KERNEL_FOLDERS, TOO_LARGE, Tree
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
-from sysperf.model.record import Record, convert, from_json
+from sysperf.model.record import from_json
 from sysperf.model.snapshot import Source
 from sysperf.model.text import escaped, natural
 from sysperf.startup import lazy
+
+if TYPE_CHECKING:
+    from sysperf.host.nvml import Nvml
+    from sysperf.host.settings import Settings
+
+__all__ = ("MANIFEST", "NOT_CAPTURED", "Answers", "Host", "Manifest", "failures")
 
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 65_536
-MAX_DEPTH = 32
 MAX_WORD = 4_096
 MAX_LIST = 65_536
 """The longest CPU list: 8,192 CPUs, every second one."""
-MANIFEST = "/sysperf/capture.json"
-NOT_CAPTURED = "not in this capture"
-CAPTURED = "a captured machine is never changed"
 
 _UNESCAPED = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\n\t\0"
 _WILD = frozenset("*?[")
 _NUMBER = lazy(r"[+-]?[0-9]{1,20}")
-_MANIFEST_BYTES = 64 << 20
-
-
-class Answers(Record):
-    """What a machine answered, by question: PATH for a file, ``names:PATH``, ``link:PATH``, ``exists:PATH``, or a call's key."""
-
-    answers: dict[str, Any] = msgspec.field(default_factory=dict)
-    errors: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Manifest(Answers, kw_only=True):
-    """All answers in a capture but the bytes of files, which are files there."""
-
-    schema: int = 1
-    sysperf: str = ""
-    taken_at: str = ""
-    moved: dict[str, str] = msgspec.field(default_factory=dict)
-    """Where a file lies whose path is no name for a member of a tar (``/a/../b``)."""
 
 
 class Host:
@@ -79,13 +73,16 @@ class Host:
         self.root = os.fspath(root)
         self.deep = deep
         self.pythons = pythons
-        self.sources: list[Source] = []
         self.recording = record
         self._tree = tree if tree is not None else open_tree(self.root)
-        self._manifest = None if self._tree.live or answers is not None else _manifest(self._tree, self.root)
+        manifest = None if self._tree.live or answers is not None else read_manifest(self._tree, self.root)
         if root != "/" and tree is None and not self._tree.live and not _is_root(self._tree):
             raise CaptureError(f"{self.root}: holds nothing of a machine: neither proc nor sys", HINT)
-        self.answers = answers or self._manifest or (Answers() if record else None)
+        if manifest is not None:
+            self._tree = SealedTree(self._tree, manifest.moved)
+        self.answers = answers or manifest or (Answers() if record else None)
+        self._recorder = Recorder(self.answers, recording=record, complete=self._tree.complete)
+        self.sources = self._recorder.sources
         self._nvml = nvml
 
     @property
@@ -97,7 +94,7 @@ class Host:
 
     def data(self, path: str, limit: int = MAX_BYTES) -> bytes | None:
         """The bytes of a file without secrets; unknown when there are more than `limit`."""
-        raw: bytes | None = self._ask("", path, lambda: self._read(path, limit), bytes)
+        raw: bytes | None = self._recorder.ask("", path, lambda: redact.clean(path, self._tree.read(path, limit)), bytes)
         if raw is None or len(raw) <= limit:
             return raw
         self.refuse(path, TOO_LARGE)
@@ -141,7 +138,7 @@ class Host:
 
     def names(self, path: str, limit: int = MAX_ENTRIES) -> tuple[str, ...] | None:
         """The names in a folder in natural order (``node9`` before ``node10``); None when it cannot be listed."""
-        names: tuple[str, ...] | None = self._ask("names:", path, lambda: self._names(path, limit), tuple[str, ...])
+        names: tuple[str, ...] | None = self._recorder.ask("names:", path, lambda: self._names(path, limit), tuple[str, ...])
         return names
 
     def glob(self, pattern: str) -> list[str]:
@@ -160,12 +157,12 @@ class Host:
 
     def link(self, path: str) -> str | None:
         """The text of a symbolic link."""
-        target: str | None = self._ask("link:", path, lambda: self._link(path), str)
+        target: str | None = self._recorder.ask("link:", path, lambda: _shown(self._tree.link(path)), str)
         return target
 
     def exists(self, path: str) -> bool | None:
         """Whether there is such a file. None in a capture that does not say."""
-        found: bool | None = self._ask("exists:", path, lambda: self._exists(path), bool)
+        found: bool | None = self._recorder.ask("exists:", path, lambda: self._exists(path), bool)
         if found is False:
             self.refuse(path, os.strerror(errno.ENOENT))
         return found
@@ -177,7 +174,7 @@ class Host:
 
         `ask` runs on the live machine only. OSError becomes an unknown with its reason.
         """
-        return self._ask("", key, lambda: _harmless(ask()) if self.live else _not_captured(), as_type)
+        return self._recorder.ask("", key, lambda: harmless(ask()) if self.live else raise_not_captured(), as_type)
 
     def uname(self) -> tuple[str, str] | None:
         """(kernel release, machine architecture)."""
@@ -214,84 +211,20 @@ class Host:
         A first argument of a call named ``Device…`` is the GPU's index. Structures become dicts, bytes become text.
         None when NVML, the driver, the permission or the feature is absent; the source says which.
         """
-        return self.call(f"nvml:{name}({','.join(map(str, args))})", lambda: self._nvml_door().ask(name, args))
+        return self.call(f"nvml:{name}({','.join(map(str, args))})", lambda: self.nvml_library().ask(name, args))
 
-    # ------------------------------------------------------------------ changes
+    @property
+    def settings(self) -> Settings:
+        """The settings of this machine, which only `sysperf.fix` changes."""
+        from sysperf.host.settings import Settings  # noqa: PLC0415 - audits change nothing
 
-    def write(self, path: str, value: str) -> None:
-        """Write a setting of the allow-list (`sysperf.model.knob`); only `sysperf.fix` does. Raises OSError."""
-        self._own(path).write(path, value.encode())
-
-    def create(self, path: str, content: str) -> None:
-        """Write a file that makes the system set it again at its next start; its name is ours. Raises OSError."""
-        self._own(path).create(path, content.encode())
-
-    def remove(self, path: str) -> None:
-        """Take such a file away. Raises OSError."""
-        self._own(path).remove(path)
-
-    def hold(self, path: str, flags: int) -> int:
-        """Open a file of the allow-list that means something while it is open. Raises OSError."""
-        return self._own(path).hold(path, flags)
-
-    def refusal(self, path: str) -> str:
-        """Why a file of the allow-list can not be written, as far as that shows without trying."""
-        try:
-            return self._own(path).refusal(path)
-        except OSError as error:
-            return error.strerror or str(error)
-
-    def _own(self, path: str) -> Live:
-        """The machine itself, where `path` may be changed."""
-        from sysperf.model.knob import is_writable  # noqa: PLC0415 - only changes need it
-
-        if not is_writable(path):
-            raise PermissionError(errno.EPERM, "not a setting that sysperf may change", path)
-        if not isinstance(self._tree, Live):
-            raise OSError(errno.EROFS, CAPTURED, path)
-        return self._tree
-
-    def nvml_set(self, name: str, *args: int | str) -> None:
-        """Change a setting of a GPU. Raises OSError."""
-        if not self.live:
-            raise OSError(errno.EROFS, CAPTURED, name)
-        self._nvml_door().set(name, args)
+        return Settings(self._tree, self.nvml_library)
 
     # ------------------------------------------------------------------ inside
 
     def refuse(self, path: str, reason: str) -> None:
         """Note why what `path` says is unknown."""
-        self.sources.append(Source(path, error=reason))
-
-    def _ask(self, kind: str, path: str, ask: Callable[[], Any], as_type: Any) -> Any:
-        """One question: answered from what was recorded, else asked; noted as a source; kept while recording."""
-        try:
-            answer = ask() if self.answers is None else self._recorded(self.answers, kind + path, ask, as_type)
-        except (OSError, ValueError, RecursionError) as error:
-            self.refuse(path, self._reason(error))
-            return None
-        self.sources.append(Source(path))
-        return answer
-
-    def _recorded(self, known: Answers, key: str, ask: Callable[[], Any], as_type: Any) -> Any:
-        if key in known.errors:
-            raise OSError(known.errors[key])
-        if key in known.answers:
-            return _harmless(convert(known.answers[key], as_type))
-        try:
-            answer = ask()
-        except (OSError, ValueError) as error:
-            if self.recording:
-                known.errors[key] = self._reason(error)
-            raise
-        if self.recording:
-            known.answers[key] = answer
-        return answer
-
-    def _reason(self, error: Exception) -> str:
-        if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR) and not self._tree.complete:
-            return NOT_CAPTURED
-        return (isinstance(error, OSError) and error.strerror) or str(error)[:200]
+        self._recorder.note_failure(path, reason)
 
     def _parsed(self, path: str, parse: Callable[[str], T]) -> T | None:
         word = self.word(path, MAX_LIST)
@@ -303,33 +236,20 @@ class Host:
             self.refuse(path, str(error)[:200])
             return None
 
-    def _read(self, path: str, limit: int) -> bytes:
-        moved = self._manifest.moved if self._manifest else {}
-        return redact.clean(path, self._tree.read(moved.get(path, path), limit))
-
     def _names(self, path: str, limit: int) -> tuple[str, ...]:
-        self._unsealed()
-        return tuple(sorted((escaped(_utf8(name)) for name in self._tree.names(path, limit)), key=natural))
-
-    def _link(self, path: str) -> str:
-        self._unsealed()
-        return escaped(_utf8(self._tree.link(path)))
+        return tuple(sorted((_shown(name) for name in self._tree.names(path, limit)), key=natural))
 
     def _exists(self, path: str) -> bool:
-        found = self._tree.exists(path)
-        return found if found or self._tree.complete else _not_captured()
+        return self._tree.exists(path) or (raise_not_captured() if not self._tree.complete else False)
 
-    def _unsealed(self) -> None:
-        """In a capture of ours, files are there because they were read: its folders and links say nothing else."""
-        if self._manifest:
-            _not_captured()
-
-    def _nvml_door(self) -> Any:
+    def nvml_library(self) -> Nvml:
+        """The GPU library, opened when it is first asked."""
         if self._nvml is None:
             from sysperf.host.nvml import Nvml  # noqa: PLC0415 - pynvml costs 20 ms; only machines with a driver pay
 
             self._nvml = Nvml()
-        return self._nvml
+        library: Nvml = self._nvml
+        return library
 
 
 def failures(sources: Iterable[Source], limit: int = 200) -> tuple[Source, ...]:
@@ -351,25 +271,6 @@ def _is_root(tree: Tree) -> bool:
         return True
 
 
-def _manifest(tree: Tree, root: str) -> Manifest | None:
-    """What a capture of ours says was asked; None in a root that others made."""
-    try:
-        raw = tree.read(MANIFEST, _MANIFEST_BYTES)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return None
-        raise CaptureError(f"{root}{MANIFEST}: {error.strerror}", "make the capture again with `sysperf capture`") from None
-    try:
-        found: Manifest = from_json(raw, Manifest)
-    except ValueError as error:
-        raise CaptureError(f"{root}{MANIFEST}: {error}", "it is damaged, or a newer sysperf made it: update this one") from None
-    if any(key.startswith("/") for key in found.answers):
-        raise CaptureError(f"{root}{MANIFEST}: holds what belongs into files", "make the capture again with `sysperf capture`")
-    if found.schema != Manifest().schema:
-        raise CaptureError(f"{root}: a newer sysperf ({found.sysperf[:20]}) made this capture", "update this one")
-    return found
-
-
 def _whole(word: str) -> int:
     # int() alone would also take "1_0", other scripts' digits, and thousands of them.
     if not _NUMBER.fullmatch(word):
@@ -377,25 +278,8 @@ def _whole(word: str) -> int:
     return int(word)
 
 
-def _not_captured() -> Any:
-    raise OSError(NOT_CAPTURED)
-
-
-def _harmless(answer: Any, depth: int = 0) -> Any:
-    """Plain data whose texts are escaped. Raises ValueError when it is nested deeper than anything that we ask for."""
-    if isinstance(answer, str):
-        return escaped(answer)
-    if isinstance(answer, list | tuple | dict) and depth >= MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    if isinstance(answer, list | tuple):
-        return type(answer)(_harmless(one, depth + 1) for one in answer)
-    if isinstance(answer, dict):
-        return {_harmless(key): _harmless(value, depth + 1) for key, value in answer.items()}
-    return answer
-
-
-def _utf8(name: str) -> str:
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _shown(name: str) -> str:
+    return escaped(name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
 
 
 def _space(path: str) -> dict[str, int]:

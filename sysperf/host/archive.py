@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
-from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN, TOO_LARGE, Captured
+from sysperf.host.links import LinkResolver
+from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN, TOO_LARGE
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
 
@@ -44,7 +45,7 @@ class Member(NamedTuple):
     size: int
 
 
-class Archive(Captured):
+class Archive(LinkResolver):
     """A packed capture."""
 
     def __init__(self, path: StrPath) -> None:

@@ -14,14 +14,13 @@ import lzma
 import os
 import re
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from sysperf import __version__
-from sysperf.host import MANIFEST, Host, Manifest
+from sysperf.host import MANIFEST, Host, Manifest, files
 from sysperf.host.archive import zstd
 from sysperf.host.tree import MAX_PATH
 from sysperf.model.errors import CaptureError
@@ -51,13 +50,14 @@ def write_capture(host: Host, path: Path, *, force: bool = False) -> Summary:
     answers, errors = host.answers.answers, host.answers.errors
     members = _members(answers, errors, Pseudonyms(answers, os.uname().nodename if host.live else ""))
     try:
-        size_bytes = _publish(path, lambda file: _write(members, pack(file)), force=force)
+        publish = files.write_whole if force else files.write_new
+        size_bytes = publish(os.fspath(path), lambda file: _write(members, pack(file)), mode=0o600, sync=True)
     except FileExistsError:
         raise CaptureError(f"{path}: there is such a file", "use --force to replace it, or another name") from None
     except OSError as error:
         raise CaptureError(f"{path}: cannot be written ({error.strerror or error})", "choose a folder with room for it") from None
-    files = len(members) - 1
-    return Summary(files, len(answers) - files, len(errors), size_bytes)
+    count = len(members) - 1
+    return Summary(count, len(answers) - count, len(errors), size_bytes)
 
 
 def _members(answers: dict[str, Any], errors: dict[str, str], names: Pseudonyms) -> dict[str, bytes]:
@@ -103,42 +103,6 @@ def _write(members: dict[str, bytes], packed: Any) -> None:
             member = tarfile.TarInfo(path.lstrip("/"))
             member.size, member.mode, member.mtime = len(content), 0o644, now
             tar.addfile(member, io.BytesIO(content))
-
-
-def _publish(path: Path, write: Callable[[IO[bytes]], None], *, force: bool) -> int:
-    """Let `write` make the file at `path`, whole or not at all. Returns its size."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".sysperf-capture-")  # its mode is 0600
-    temporary = Path(name)
-    try:
-        with open(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            size_bytes = os.fstat(file.fileno()).st_size
-        _name(temporary, path, force=force)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    _sync_folder(path.parent)
-    return size_bytes
-
-
-def _name(temporary: Path, path: Path, *, force: bool) -> None:
-    if not force:
-        with contextlib.suppress(PermissionError, NotImplementedError):  # file systems without hard links
-            os.link(temporary, path)  # unlike a rename, it never replaces
-            return
-        if os.path.lexists(path):
-            raise FileExistsError
-    temporary.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # ---------------------------------------------------------------------- names of machines and devices

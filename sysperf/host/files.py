@@ -1,4 +1,4 @@
-"""Files that sysperf writes for a user: reports, waivers, kernels. Settings of the machine are written by `fix` alone."""
+"""Files that sysperf writes: each appears whole or not at all. Settings of the machine are written by `fix` alone."""
 
 from __future__ import annotations
 
@@ -6,32 +6,97 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable
+from typing import IO
 
 
 def replace(path: str, content: bytes) -> None:
-    """Write a file in one step, so that nobody sees half of it. What is no plain file (/dev/null, a pipe) is written to as it is.
+    """Write a file of the user's: a report, waivers, a kernel. What is no plain file (/dev/null, a pipe) is written to as it is.
 
-    A file of ours keeps its mode. Raises OSError and leaves nothing behind.
+    A file of ours keeps its mode; a link stays a link, and its target is replaced. Raises OSError and leaves nothing behind.
     """
-    target = _led_to(path)
+    target = _link_target(path)
     before = os.lstat(target) if os.path.lexists(target) else None
-    plain = before is None or stat.S_ISREG(before.st_mode)
-    written = f"{os.path.dirname(target)}/.sysperf-{os.urandom(8).hex()}" if plain else target
-    flags = os.O_CREAT | (os.O_EXCL if plain else os.O_NOFOLLOW)  # O_CREAT has the kernel refuse another user's pipe in /tmp
-    mode = stat.S_IMODE(before.st_mode) if plain and before and before.st_uid == os.geteuid() else 0o666
-    try:
-        with open(os.open(written, os.O_WRONLY | os.O_CLOEXEC | flags, mode), "wb") as file:
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        # O_CREAT has the kernel refuse another user's pipe in /tmp
+        with open(os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb") as file:
             file.write(content)
-        if plain:
-            os.replace(written, target)
+        return
+    mode = stat.S_IMODE(before.st_mode) if before and before.st_uid == os.geteuid() else 0o666
+    write_whole(target, lambda file: file.write(content), mode=mode)
+
+
+def write_whole(path: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, exact: bool = False, sync: bool = False) -> int:
+    """Let `write` fill a new file, which then takes the name `path`. Returns its size.
+
+    `mode` is subject to the umask unless it is `exact`; `sync` puts file and name on the disk. Raises OSError, or what `write`
+    raises, and leaves nothing behind.
+    """
+    temporary, size_bytes = write_temporary(os.path.dirname(path), write, mode=mode, exact=exact, sync=sync)
+    try:
+        os.replace(temporary, path)
     except OSError:
-        if plain:
-            with contextlib.suppress(OSError):
-                os.unlink(written)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if sync:
+        sync_folder(os.path.dirname(path))
+    return size_bytes
+
+
+def write_new(path: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, sync: bool = False) -> int:
+    """As `write_whole`, but never in place of another file. Raises FileExistsError."""
+    temporary, size_bytes = write_temporary(os.path.dirname(path), write, mode=mode, sync=sync)
+    try:
+        rename_new(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+    if sync:
+        sync_folder(os.path.dirname(path))
+    return size_bytes
+
+
+def write_temporary(
+    folder: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o600, exact: bool = False, sync: bool = False
+) -> tuple[str, int]:
+    """(path, size) of a new file in `folder` under a name that nobody can guess. Raises OSError and leaves nothing behind."""
+    temporary = os.path.join(folder or ".", f".sysperf-{os.urandom(8).hex()}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            if exact:
+                os.fchmod(file.fileno(), mode)
+            write(file)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+            return temporary, os.fstat(file.fileno()).st_size
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         raise
 
 
-def _led_to(path: str) -> str:
+def rename_new(temporary: str, path: str) -> None:
+    """Give a file another name unless that is taken: then FileExistsError. The first name may stay."""
+    with contextlib.suppress(PermissionError, NotImplementedError):  # file systems without hard links
+        os.link(temporary, path)  # unlike a rename, it never replaces
+        return
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    os.replace(temporary, path)
+
+
+def sync_folder(path: str) -> None:
+    """Put the names in a folder on the disk. Raises OSError."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link_target(path: str) -> str:
     """What a link leads to: it stays a link. Another user's is not followed, or `sudo` would write where he likes."""
     folder, name = os.path.split(os.path.abspath(path))
     place = f"{os.path.realpath(folder)}/{name}"

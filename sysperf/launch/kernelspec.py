@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sysperf import paths
 from sysperf.host import files
 from sysperf.model.errors import UsageError
 from sysperf.startup import lazy
@@ -23,9 +24,7 @@ MAX_BYTES = 1 << 20
 
 def user_folder(env: Mapping[str, str]) -> str:
     """Where a user's kernels lie."""
-    home = env.get("HOME") or os.path.expanduser("~")
-    data = env.get("XDG_DATA_HOME") or f"{home}/.local/share"
-    return f"{env.get('JUPYTER_DATA_DIR') or f'{data}/jupyter'}/kernels"
+    return f"{env.get('JUPYTER_DATA_DIR') or f'{paths.data_home(env)}/jupyter'}/kernels"
 
 
 def folders(env: Mapping[str, str]) -> list[str]:

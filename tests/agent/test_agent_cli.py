@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sysperf.agent.client import Client, NoAgent
-from sysperf.agent.places import default_socket, find_socket
 from sysperf.agent.store import Store
 from sysperf.cli import agent as command
 from sysperf.engine.configuration import read_config
 from sysperf.model.errors import ConfigError, SysperfError
+from sysperf.paths import default_socket, find_socket
 from tests.agent.machines import ROOT, Running, agent, until
 
 FREE = {"XDG_CONFIG_HOME": "/nowhere"}

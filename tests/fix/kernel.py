@@ -17,7 +17,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.plan import plan
 from sysperf.fix.transaction import Request
 from sysperf.host import Host
-from sysperf.host.tree import Live
+from sysperf.host.live import Live
 from sysperf.model.change import Plan, Setting
 
 SWAPPINESS = "/proc/sys/vm/swappiness"

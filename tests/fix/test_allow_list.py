@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sysperf.engine.change import setting
 from sysperf.fix import plan, targets, transaction
-from sysperf.host import CAPTURED, Host
+from sysperf.host import Host
+from sysperf.host.settings import CAPTURED
 from sysperf.model.change import Change, Plan, Setting
 from sysperf.model.errors import UsageError
 from sysperf.model.knob import KNOBS, PERSISTED, SYSCTLS, SYSFS, is_writable
@@ -137,10 +138,10 @@ def test_paths_that_are_not(path: str) -> None:
     assert not is_writable(path)
     host = Host()
     for door in (
-        lambda: host.write(path, "0"),
-        lambda: host.create(path, "0"),
-        lambda: host.remove(path),
-        lambda: host.hold(path, os.O_RDONLY),
+        lambda: host.settings.write(path, "0"),
+        lambda: host.settings.create(path, "0"),
+        lambda: host.settings.remove(path),
+        lambda: host.settings.hold(path, os.O_RDONLY),
     ):
         with pytest.raises(PermissionError):
             door()
@@ -151,9 +152,9 @@ def test_a_captured_machine_is_never_written() -> None:
     host = make_machine({SWAPPINESS: "60"})
     assert plan.plan(host, [Setting("vm.swappiness", "10")]).skipped[0].reason == CAPTURED
     doors: tuple[Callable[[], None], ...] = (
-        lambda: host.write(SWAPPINESS, "10"),
-        lambda: host.create("/etc/sysctl.d/90-sysperf-000001.conf", "x"),
-        lambda: host.nvml_set("DeviceSetPersistenceMode", 0, 1),
+        lambda: host.settings.write(SWAPPINESS, "10"),
+        lambda: host.settings.create("/etc/sysctl.d/90-sysperf-000001.conf", "x"),
+        lambda: host.settings.nvml_set("DeviceSetPersistenceMode", 0, 1),
     )
     for door in doors:
         with pytest.raises(OSError, match=CAPTURED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sysperf import paths
 from sysperf.fix import journal
 from sysperf.model.knob import KNOBS, PERSISTED
 
@@ -35,7 +36,7 @@ def test_the_lines_of_the_journal_are_all_described() -> None:
 def test_files_and_limits_are_those_of_the_program() -> None:
     """Paths and the version."""
     text = DOC.read_text()
-    assert journal.ROOT_FOLDER in text
+    assert paths.SYSTEM_STATE in text
     assert f"version {journal.VERSION}" in text
     for knob in PERSISTED.values():
         assert knob.path.replace("{item}", "NNNNNN") in text

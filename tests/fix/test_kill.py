@@ -16,13 +16,13 @@ import pytest
 
 import sysperf.fix
 from sysperf.fix import targets, transaction
-from sysperf.host import tree
+from sysperf.host import files, live
 from sysperf.model.change import LIVE, Plan
 from tests.fix.conftest import Victim
 from tests.fix.kernel import POLICY, Machine, asked, memory
 
 FOLDER = os.path.dirname(sysperf.fix.__file__)
-WHERE = (FOLDER, tree.__file__, os.path.join(os.path.dirname(__file__), "kernel.py"))
+WHERE = (FOLDER, live.__file__, files.__file__, os.path.join(os.path.dirname(__file__), "kernel.py"))
 CALLS = {
     "write",
     "open",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from sysperf.host import Host
-from sysperf.host.tree import opened
+from sysperf.host.plain_files import open_plain
 from sysperf.procfs.maps import Mapped
 from sysperf.startup import lazy
 
@@ -59,7 +59,7 @@ def _mentioned(names: list[str], files: Iterator[str]) -> set[str]:
 def _chunks(path: str) -> Iterator[bytes]:
     """The content in overlapping pieces, so that a name across two of them is in one."""
     tail = b""
-    with open(opened(path), "rb", buffering=0) as file:
+    with open(open_plain(path), "rb", buffering=0) as file:
         while part := file.read(CHUNK_BYTES):
             yield tail + part
             tail = part[-_LONGEST:]

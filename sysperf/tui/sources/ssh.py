@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from sysperf.agent.places import SYSTEM_SOCKET
 from sysperf.model.errors import UsageError
 from sysperf.model.text import neutral
+from sysperf.paths import AGENT_SOCKET
 from sysperf.startup import lazy
 
 WAIT_S = 60.0
@@ -33,7 +33,7 @@ def parse(address: str) -> tuple[str, str, str]:
     host = f"{parts.username}@{parts.hostname}" if parts.username else parts.hostname or ""
     if parts.scheme != "ssh" or not _HOST.fullmatch(host) or parts.password or parts.query or parts.fragment:
         raise UsageError(f"--connect {address}: not an address of ssh", hint)
-    path = parts.path if len(parts.path) > 1 else SYSTEM_SOCKET
+    path = parts.path if len(parts.path) > 1 else AGENT_SOCKET
     if ":" in path:
         raise UsageError(f"--connect {address}: ssh cannot forward a socket whose path holds a colon", hint)
     return host, port, path

@@ -1,0 +1,91 @@
+"""The folders, files and sockets of sysperf itself: the system's, a service's, a user's.
+
+XDG      https://specifications.freedesktop.org/basedir-spec/latest/
+systemd  https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#RuntimeDirectory=
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+SYSTEM_CONFIG = "/etc/sysperf"
+SYSTEM_STATE = "/var/lib/sysperf"
+"""Root's journal of changes."""
+SYSTEM_RUNTIME = "/run/sysperf"
+AGENT_SOCKET = f"{SYSTEM_RUNTIME}/agent.sock"
+HELPER_SOCKET = f"{SYSTEM_RUNTIME}/helper.sock"
+
+_Environment = Mapping[str, str]
+
+
+def config_folder(environ: _Environment = os.environ) -> str:
+    """Where this user's configuration lies."""
+    return f"{_xdg(environ, 'XDG_CONFIG_HOME', '.config')}/sysperf"
+
+
+def config_files(environ: _Environment = os.environ) -> tuple[str, ...]:
+    """The configuration files in the order in which they are read."""
+    return f"{SYSTEM_CONFIG}/config.toml", f"{config_folder(environ)}/config.toml", ".sysperf.toml"
+
+
+def rule_folders(environ: _Environment = os.environ) -> tuple[str, ...]:
+    """Where rules of this machine and this user lie."""
+    return f"{SYSTEM_CONFIG}/rules.d", f"{config_folder(environ)}/rules.d"
+
+
+def cache_folder(environ: _Environment = os.environ) -> str:
+    """Where files lie that can be made again: a service's own folder, else the user's."""
+    service = _of_service(environ, "CACHE_DIRECTORY")
+    return f"{service or _xdg(environ, 'XDG_CACHE_HOME', '.cache')}/sysperf"
+
+
+def user_state_folder(environ: _Environment = os.environ) -> str:
+    """Where this user's journal of changes and history lie."""
+    return f"{_xdg(environ, 'XDG_STATE_HOME', '.local/state')}/sysperf"
+
+
+def service_state_folder(environ: _Environment = os.environ) -> str:
+    """The state folder that systemd made for this service; "" when it made none."""
+    return _of_service(environ, "STATE_DIRECTORY")
+
+
+def state_folder(environ: _Environment = os.environ) -> str:
+    """Where the journal of changes lies: in the service's folder, root's, or the user's own."""
+    return service_state_folder(environ) or (SYSTEM_STATE if os.geteuid() == 0 else user_state_folder(environ))
+
+
+def data_home(environ: _Environment = os.environ) -> str:
+    """The folder for data of all of a user's programs."""
+    return _xdg(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def runtime_home(environ: _Environment = os.environ) -> str:
+    """The folder for sockets of all of a user's programs; "" when the user has none."""
+    folder = environ.get("XDG_RUNTIME_DIR", "")
+    return folder if folder.startswith("/") else ""
+
+
+def default_socket(environ: _Environment = os.environ) -> str:
+    """Where the agent listens unless told otherwise: in the service's folder, the system's, or the user's."""
+    if service := _of_service(environ, "RUNTIME_DIRECTORY"):
+        return f"{service}/agent.sock"
+    if os.geteuid() == 0:
+        return AGENT_SOCKET
+    return f"{runtime_home(environ) or f'/run/user/{os.getuid()}'}/sysperf/agent.sock"
+
+
+def find_socket(given: str = "", environ: _Environment = os.environ) -> str:
+    """The agent's socket to ask: the given one, else this user's, else the system's."""
+    own = given or default_socket(environ)
+    return own if given or os.path.exists(own) or not os.path.exists(AGENT_SOCKET) else AGENT_SOCKET
+
+
+def _xdg(environ: _Environment, variable: str, below_home: str) -> str:
+    """An XDG base folder; the specification has relative paths ignored."""
+    folder = environ.get(variable, "")
+    return folder if folder.startswith("/") else f"{environ.get('HOME') or os.path.expanduser('~')}/{below_home}"
+
+
+def _of_service(environ: _Environment, variable: str) -> str:
+    return environ.get(variable, "").partition(":")[0]
