@@ -1,0 +1,87 @@
+"""The worked examples of CONTRIBUTING.md, followed to the letter in a copy of the tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+BLOCK = r"\n\n```\w+\n(?P<text>.*?)^```"
+NEW = re.compile(rf"^A new file `(?P<path>[^`]+)`:{BLOCK}", re.MULTILINE | re.DOTALL)
+ABOVE = re.compile(rf"^In `(?P<path>[^`]+)`, above `(?P<anchor>[^`]+)`:{BLOCK}", re.MULTILINE | re.DOTALL)
+AT_END = re.compile(rf"^At the end of `(?P<path>[^`]+)`:{BLOCK}", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    """One worked example: its heading, how many files it says it touches, and its text."""
+
+    heading: str
+    files: int
+    text: str
+
+
+def examples() -> list[Example]:
+    """The examples that touch files of this tree."""
+    sections = re.findall(r"^### ([^\n]+): (\d+) files?\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return [Example(heading, int(files), text) for heading, files, text in sections]
+
+
+def follow(example: Example, tree: Path) -> set[str]:
+    """Do what the example says, and return the files that it touched."""
+    touched = set()
+    for match in NEW.finditer(example.text):
+        (tree / match["path"]).write_text(match["text"])
+        touched.add(match["path"])
+    for match in AT_END.finditer(example.text):
+        with (tree / match["path"]).open("a") as file:
+            file.write("\n" + match["text"])
+        touched.add(match["path"])
+    for match in ABOVE.finditer(example.text):
+        path = tree / match["path"]
+        lines = path.read_text().splitlines(keepends=True)
+        (index,) = [number for number, line in enumerate(lines) if line.startswith(match["anchor"])]
+        path.write_text("".join([*lines[:index], match["text"], *lines[index:]]))
+        touched.add(match["path"])
+    return touched
+
+
+def run(command: str, tree: Path, home: Path) -> str:
+    """What a command of the example prints, on both streams."""
+    _, *arguments = command.split()
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "HOME": str(home), "COLUMNS": "120"}
+    done = subprocess.run(
+        (sys.executable, "-m", "sysperf", *arguments), cwd=tree, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.heading)
+def test_a_worked_example_works(example: Example, tmp_path: Path) -> None:
+    """It touches as many files as it says, and its commands print what it shows."""
+    tree = tmp_path / "tree"
+    for folder in ("sysperf", "rules"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+    assert len(follow(example, tree)) == example.files
+    (console,) = CONSOLE.findall(example.text)
+    steps = re.findall(r"^\$ ([^\n]+)\n((?:[^$\n][^\n]*\n)*)", console, re.MULTILINE)
+    assert steps
+    for command, expected in steps:
+        printed = run(command, tree, tmp_path)
+        assert all(line in printed for line in expected.splitlines()), (command, printed)
+
+
+def test_each_drill_has_an_example() -> None:
+    """What people add most often."""
+    headings = re.findall(r"^### (Add a [a-z]+)", PAGE, re.MULTILINE)
+
+    assert headings == ["Add a rule", "Add a setting", "Add a profiler"]
