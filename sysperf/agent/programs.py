@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from sysperf.agent.files import Kept
 from sysperf.agent.meters import PAGE_BYTES, Rates
-from sysperf.collect.process.process_tree import TICKS_PER_S, WORKER
+from sysperf.collect.process.process_tree import WORKER
+from sysperf.procfs.stat import TICKS_PER_S
 
 SLOW_S = 15.0
 """Threads and workers are many: they are looked at this often."""

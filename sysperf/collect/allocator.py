@@ -9,7 +9,7 @@ import os
 from typing import Annotated
 
 from sysperf.collect.openmp import environment_folders
-from sysperf.collect.readers.ldcache import CACHE, cached, first_there
+from sysperf.collect.readers.libraries import CACHE, cached, first_there
 from sysperf.collect.readers.shell_environment import ENVIRON, shell_variables
 from sysperf.host import Host
 from sysperf.model.record import Record, fact

@@ -16,21 +16,21 @@ from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
-from sysperf.collect.readers.mounts import Mount, mounts
+from sysperf.collect.readers.mounts import mounts
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.host.redact import HIDDEN
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.cgroup import cpus_of_quota, group_paths, limit, stopped_us
+from sysperf.procfs.mountinfo import Mount
 from sysperf.procfs.numbers import whole
 
 GROUP = "/proc/*/cgroup"
-NO_LIMIT = 1 << 60
-"""v1 writes "no limit" as the largest number of whole pages; nothing this large is a limit."""
 V2 = 2
-MOST_LEVELS = 64
-MOST_GROUPS = 4_096
+MAX_LEVELS = 64
+MAX_GROUPS = 4_096
 
 _FS = "/sys/fs/cgroup/*"
 
@@ -125,13 +125,13 @@ class Groups:
         if text is None:
             return _no_groups() if self._host.exists("/proc/self/cgroup") is False and self._host.exists("/proc/self") else None
         if text not in self._seen:
-            if len(self._seen) >= MOST_GROUPS:
+            if len(self._seen) >= MAX_GROUPS:
                 self._seen.clear()
             self._seen[text] = self._read(path, text)
         return self._seen[text]
 
     def _read(self, source: str, text: str) -> Cgroup:
-        paths = _paths(text)
+        paths = {controller: _around(path) for controller, path in group_paths(text).items()}
         cpu = self._levels(source, paths, "cpu")
         return Cgroup(
             path=neutral(paths.get("cpu", paths.get("", ""))),
@@ -165,7 +165,7 @@ class Groups:
         bare = version == V2 and below and mount.root == "/" and not self._host.live
         top = 1 if bare and not self._host.exists(f"{base}/{controller}.max") else 0
         folders = ["/".join((base, *below[:depth])) for depth in range(len(below), top - 1, -1)]
-        return _Levels(version, tuple(folders[:MOST_LEVELS]))
+        return _Levels(version, tuple(folders[:MAX_LEVELS]))
 
 
 class _Levels(NamedTuple):
@@ -191,18 +191,6 @@ def _hierarchies(found: tuple[Mount, ...]) -> tuple[dict[str, Mount], Mount | No
         elif mount.fstype == "cgroup2" and second is None:
             second = mount
     return first, second
-
-
-def _paths(text: str) -> dict[str, str]:
-    """Group by controller out of lines ``4:memory:/group``; v2 has the empty name."""
-    paths: dict[str, str] = {}
-    for line in text.splitlines()[:64]:
-        _, _, rest = line.partition(":")
-        names, colon, path = rest.partition(":")
-        if colon and path.startswith("/"):
-            for name in names.split(","):
-                paths.setdefault(name, _around(path.removesuffix(" (deleted)")))
-    return paths
 
 
 def _around(path: str) -> str:
@@ -244,46 +232,41 @@ _NEVER: dict[str, int | None] = {"nr_periods": 0, "nr_throttled": 0, "throttled_
 def _quota_v2(host: Host, folder: str) -> float | None:
     """``150000 100000`` is 1.5 CPUs, ``max 100000`` and an absent file are 0.0: no quota."""
     words = _setting(host, f"{folder}/cpu.max").split()
-    if not words:
-        return None
-    return 0.0 if words[0] == "max" else _ratio(host, f"{folder}/cpu.max", words[0], words[1] if len(words) > 1 else "100000")
+    return _quota(host, f"{folder}/cpu.max", words[0], words[1] if len(words) > 1 else "100000") if words else None
 
 
 def _quota_v1(host: Host, folder: str) -> float | None:
     quota = _setting(host, f"{folder}/cpu.cfs_quota_us")
-    if not quota or quota == "max" or quota.startswith("-"):
-        return 0.0 if quota else None
-    return _ratio(host, f"{folder}/cpu.cfs_quota_us", quota, host.word(f"{folder}/cpu.cfs_period_us") or "")
+    if not quota:
+        return None
+    period = "" if quota in ("max", "-1") else host.word(f"{folder}/cpu.cfs_period_us") or ""
+    return _quota(host, f"{folder}/cpu.cfs_quota_us", quota, period)
 
 
-def _ratio(host: Host, path: str, quota: str, period: str) -> float | None:
-    used_us, period_us = whole(quota), whole(period)
-    if used_us and period_us:
-        return max(round(used_us / period_us, 4), 0.0001)
-    host.refuse(path, f"no quota: {quota[:20]!r} of {period[:20]!r}")
-    return None
+def _quota(host: Host, path: str, quota_us: str, period_us: str) -> float | None:
+    cpus = cpus_of_quota(quota_us, period_us)
+    if cpus is None:
+        host.refuse(path, f"no quota: {quota_us[:20]!r} of {period_us[:20]!r}")
+    return cpus
 
 
 def _throttling(host: Host, folder: str) -> dict[str, int | None]:
     stat = host.pairs(f"{folder}/cpu.stat", " ") or {}
-    stopped_us, stopped_ns = whole(stat.get("throttled_usec")), whole(stat.get("throttled_time"))
-    if stopped_us is None and stopped_ns is not None:
-        stopped_us = stopped_ns // 1000
-    return {"nr_periods": whole(stat.get("nr_periods")), "nr_throttled": whole(stat.get("nr_throttled")), "throttled_us": stopped_us}
+    return {"nr_periods": whole(stat.get("nr_periods")), "nr_throttled": whole(stat.get("nr_throttled")), "throttled_us": stopped_us(stat)}
 
 
 def _memory(host: Host, levels: _Levels | None) -> dict[str, Any]:
     if levels is None:
         return {}
     name = "memory.max" if levels.version == V2 else "memory.limit_in_bytes"
-    limit, folder = _binding(host, levels, name)
+    bound, folder = _binding(host, levels, name)
     if not levels.folders:
         return {"memory_limit_bytes": 0, "memory_high_bytes": 0, "memory_oom_kills": 0, "memory_high_events": 0, "memory_max_events": 0}
     if levels.version == 1:
-        return {"memory_limit_bytes": limit, "memory_high_bytes": 0, **_memory_v1(host, folder)}
+        return {"memory_limit_bytes": bound, "memory_high_bytes": 0, **_memory_v1(host, folder)}
     high, _ = _binding(host, levels, "memory.high")
     pressure = waited(host, f"{levels.folders[0]}/memory.pressure")[1]
-    return {"memory_limit_bytes": limit, "memory_high_bytes": high, **_memory_v2(host, folder), "memory_pressure": pressure}
+    return {"memory_limit_bytes": bound, "memory_high_bytes": high, **_memory_v2(host, folder), "memory_pressure": pressure}
 
 
 def _memory_v2(host: Host, folder: str) -> dict[str, int | None]:
@@ -316,8 +299,8 @@ def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
 def _pids(host: Host, levels: _Levels | None) -> dict[str, Any]:
     if levels is None:
         return {}
-    limit, folder = _binding(host, levels, "pids.max")
-    return {"pids_limit": limit, "pids_current": host.number(f"{folder}/pids.current") if limit else None}
+    bound, folder = _binding(host, levels, "pids.max")
+    return {"pids_limit": bound, "pids_current": host.number(f"{folder}/pids.current") if bound else None}
 
 
 # ---------------------------------------------------------------------- values
@@ -326,19 +309,17 @@ def _pids(host: Host, levels: _Levels | None) -> dict[str, Any]:
 def _binding(host: Host, levels: _Levels, name: str) -> tuple[int | None, str]:
     """The smallest limit of this name up the hierarchy (0: none, None: unknown) and the folder that sets it, else our own."""
     limits = [(_limit(host, f"{folder}/{name}"), folder) for folder in levels.folders]
-    smallest = _smallest([limit for limit, _ in limits])
-    folder = next((folder for limit, folder in limits if limit and limit == smallest), levels.folders[0] if levels.folders else "")
+    smallest = _smallest([bound for bound, _ in limits])
+    folder = next((folder for bound, folder in limits if bound and bound == smallest), levels.folders[0] if levels.folders else "")
     return None if smallest is None else int(smallest), folder
 
 
 def _limit(host: Host, path: str) -> int | None:
     text = _setting(host, path)
-    if text == "max":
-        return 0
-    limit = whole(text)
-    if limit is None and text:
+    bound = limit(text)
+    if bound is None and text:
         host.refuse(path, f"no limit: {text[:20]!r}")
-    return 0 if limit is not None and limit >= NO_LIMIT else limit
+    return bound
 
 
 def _setting(host: Host, path: str) -> str:
@@ -352,9 +333,9 @@ def _setting(host: Host, path: str) -> str:
 def _smallest(limits: Iterable[float | None]) -> float | None:
     """The smallest limit; 0 when there is none; None when one of them is unknown."""
     least = 0.0
-    for limit in limits:
-        if limit is None:
+    for bound in limits:
+        if bound is None:
             return None
-        if limit and (not least or limit < least):
-            least = limit
+        if bound and (not least or bound < least):
+            least = bound
     return least

@@ -11,10 +11,12 @@ NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 import re
 from typing import Annotated, Any
 
-from sysperf.collect.readers.mounts import Mount, mount_of, mounts
+from sysperf.collect.readers.mounts import mount_of, mounts
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs import environ
+from sysperf.procfs.mountinfo import Mount
 from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
@@ -109,7 +111,7 @@ def own_environment(host: Host) -> dict[str, str] | None:
     text = host.text(ENVIRON)
     if text is None:
         return None
-    return {name: neutral(value, 1_000) for name, equals, value in (entry.partition("=") for entry in text.split("\0")) if equals}
+    return {name: neutral(value, 1_000) for name, value in environ.variables(text).items()}
 
 
 # ---------------------------------------------------------------------- which

@@ -11,11 +11,12 @@ NVIDIA  https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
 import re
 from typing import Annotated
 
-from sysperf.collect.pcie import PCI, address_in, locality
+from sysperf.collect.pcie import PCI, locality
 from sysperf.collect.storage import home_of
 from sysperf.host import Host, redact
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.pci import address_in
 from sysperf.startup import lazy
 
 NET = "/sys/class/net"

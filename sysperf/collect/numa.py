@@ -15,7 +15,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
-from sysperf.model.text import parse_size
+from sysperf.procfs import meminfo
 from sysperf.startup import lazy
 
 FOLDER = "/sys/devices/system/node"
@@ -25,8 +25,8 @@ GPUS = "/proc/driver/nvidia/gpus"
 GPU_NODES = f"{GPUS}/*/numa_status"
 MAX_ROW_BYTES = 65_536  # a distance matrix has a number of up to four characters for each of at most 1,024 nodes
 
-_NODE = lazy(r"node(\d{1,5})")
-_DISTANCE = lazy(r"\d{1,5}")
+_NODE = lazy(r"node([0-9]{1,5})")
+_DISTANCE = lazy(r"[0-9]{1,5}")
 _FREED_FIRST = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
 
 
@@ -79,7 +79,7 @@ def node_numbers(host: Host) -> CpuSet:
 
 def _node(host: Host, number: int, online: CpuSet | None, gpu_memory: bool) -> Node:
     path = f"{FOLDER}/node{number}"
-    memory = _memory(host, f"{path}/meminfo")
+    memory = meminfo.sizes(host.text(f"{path}/meminfo") or "")
     return Node(
         id=number,
         cpus=_cpus(host, path, online),
@@ -104,23 +104,9 @@ def _distances(host: Host, path: str) -> tuple[int, ...] | None:
     return tuple(int(word) for word in words) if words and all(_DISTANCE.fullmatch(word) for word in words) else None
 
 
-def _memory(host: Host, path: str) -> dict[str, int]:
-    """Sizes of one node in bytes; a line reads ``Node 0 MemTotal:  32768 kB``."""
-    found = ((name.rpartition(" ")[2], _size(host, path, value)) for name, value in (host.pairs(path) or {}).items())
-    return {name: size for name, size in found if size is not None}
-
-
-def _size(host: Host, path: str, text: str) -> int | None:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        host.refuse(path, str(error))
-        return None
-
-
 def _gpu_nodes(host: Host) -> frozenset[int]:
     """The nodes that are memory of NVIDIA GPUs (POWER9, Grace Hopper)."""
     if not host.exists(GPUS):
         return frozenset()
     numbers = ((host.pairs(path) or {}).get("Node", "") for path in host.glob(GPU_NODES))
-    return frozenset(int(number) for number in numbers if re.fullmatch(r"\d{1,5}", number))
+    return frozenset(int(number) for number in numbers if re.fullmatch(r"[0-9]{1,5}", number))

@@ -9,7 +9,7 @@ OpenMP  https://gcc.gnu.org/onlinedocs/libgomp/Environment-Variables.html
 
 from typing import Annotated
 
-from sysperf.collect.readers.ldcache import CACHE, cached, first_there
+from sysperf.collect.readers.libraries import CACHE, cached, first_there
 from sysperf.collect.readers.shell_environment import ENVIRON, number_in, shell_variables
 from sysperf.host import Host
 from sysperf.model.record import Record, fact

@@ -9,7 +9,6 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 A machine can have more than a thousand functions: of each only `class` is read, the rest of those that decide speed.
 """
 
-import re
 from collections import Counter
 from typing import Annotated
 
@@ -20,6 +19,8 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.numbers import whole
+from sysperf.procfs.pci import EXTENDED, hex_id, is_address, lanes, redirects_peers, speed_gts
 from sysperf.startup import lazy
 
 PCI = "/sys/bus/pci/devices"
@@ -30,13 +31,7 @@ MAX_DETAILED = 256
 KINDS = {"0300": "gpu", "0302": "gpu", "0380": "gpu", "0b40": "accelerator", "0200": "network", "0207": "network", "0108": "nvme"}
 """What a device class (the first four digits) is; 12xx, processing accelerators, come on top."""
 
-_ADDRESS = lazy(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_SPEED = lazy(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
-_WIDTHS = frozenset((1, 2, 4, 8, 12, 16, 32))
-_GROUP = lazy(r"/(\d{1,9})$")
-_ACS_CAPABILITY = 0x000D
-_ACS_REDIRECTS = 0x04 | 0x08 | 0x20  # request redirect, completion redirect, egress control
-_EXTENDED = 256
+_GROUP = lazy(r"/([0-9]{1,9})$")
 _VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086"}
 
 
@@ -141,19 +136,13 @@ def locality(host: Host, address: str) -> tuple[int | None, CpuSet | None]:
     return node, cpus
 
 
-def address_in(target: str) -> str:
-    """The PCI address in the path of a device in /sys: the last one, since bridges come first; empty when there is none."""
-    found = _ADDRESS.findall(target)
-    return found[-1] if found else ""
-
-
 def _addresses(host: Host) -> list[str]:
     names = host.names(PCI)
     if names is None:
         if host.exists("/sys/bus") and host.exists(PCI) is False:
             return []
         raise Missing(f"{PCI} cannot be listed: no /sys, or not captured")
-    return [name for name in names if _ADDRESS.fullmatch(name)]
+    return [name for name in names if is_address(name)]
 
 
 def _kind(host: Host, address: str) -> tuple[str, str] | None:
@@ -169,10 +158,10 @@ def _hex(host: Host, path: str, digits: int) -> str | None:
     word = host.word(path)
     if word is None:
         return None
-    if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", word):
-        return word[2:].lower()
-    host.refuse(path, f"no number of {digits} hexadecimal digits")
-    return None
+    number = hex_id(word, digits)
+    if number is None:
+        host.refuse(path, f"no number of {digits} hexadecimal digits")
+    return number
 
 
 class _Reader:
@@ -255,8 +244,8 @@ class _Reader:
             if cpus is None:
                 cpus = self._host.mask(f"{path}/cpumap")
             number = path.rpartition("node")[2]
-            if cpus is not None and number.isascii() and number.isdigit():
-                found.setdefault(cpus if self._online is None else cpus & self._online, int(number[:6]))
+            if cpus is not None and (node := whole(number)) is not None:
+                found.setdefault(cpus if self._online is None else cpus & self._online, node)
         return found
 
     def _suspended(self, folder: str) -> bool | None:
@@ -271,8 +260,8 @@ class _Reader:
         target = self._host.link(f"{PCI}/{address}")
         if target is None:
             return None
-        found = tuple(part for part in target.split("/") if _ADDRESS.fullmatch(part))
-        return found[:-1] if found and found[-1] == address else None
+        above = tuple(part for part in target.split("/") if is_address(part))
+        return above[:-1] if above and above[-1] == address else None
 
     def _port(self, address: str) -> tuple[int | None, float | None]:
         if address not in self._ports:
@@ -302,28 +291,24 @@ def _driver(host: Host, folder: str) -> str | None:
 
 
 def _width(host: Host, path: str) -> int | None:
-    lanes = host.number(path)
-    if lanes is None or lanes in _WIDTHS:
-        return lanes
-    host.refuse(path, f"{lanes}: no link, or its width is unknown")  # virtual machines show 0, sleeping devices 63
-    return None
+    number = host.number(path)
+    width = lanes(number)
+    if number is not None and width is None:
+        host.refuse(path, f"{number}: no link, or its width is unknown")  # virtual machines show 0, sleeping devices 63
+    return width
 
 
 def _speed(host: Host, path: str) -> float | None:
     word = host.word(path)
-    if word is None:
-        return None
-    match = _SPEED.match(word)
-    if match:
-        return float(match[1])
-    host.refuse(path, f"{word[:20]!r}: no link, or its speed is unknown")
-    return None
+    speed = speed_gts(word)
+    if word is not None and speed is None:
+        host.refuse(path, f"{word[:20]!r}: no link, or its speed is unknown")
+    return speed
 
 
 def _errors(host: Host, folder: str, name: str, total: str) -> int | None:
     """The last line of an AER file: ``TOTAL_ERR_COR 0``."""
-    count = (host.pairs(f"{folder}/aer_dev_{name}", " ") or {}).get(f"TOTAL_ERR_{total}", "")
-    return int(count) if re.fullmatch(r"[0-9]{1,20}", count) else None
+    return whole((host.pairs(f"{folder}/aer_dev_{name}", " ") or {}).get(f"TOTAL_ERR_{total}"))
 
 
 def _acs_redirects(host: Host, devices: list[Device]) -> tuple[str, ...] | None:
@@ -359,22 +344,7 @@ def _redirects(host: Host, path: str) -> bool | None:
     config = host.data(path)
     if config is None:
         return None
-    if len(config) <= _EXTENDED:
+    if len(config) <= EXTENDED:
         host.refuse(path, "Permission denied: only root may read beyond the first 64 bytes")
         return None
-    control = _acs_control(config)
-    return control is not None and bool(control & _ACS_REDIRECTS)
-
-
-def _acs_control(config: bytes) -> int | None:
-    """The ACS control register out of a configuration space, or None when the port has none.
-
-    Extended capabilities are a chain of words from byte 256 on: 16 bits id, 4 version, 12 where the next one is.
-    """
-    position, steps = _EXTENDED, 0
-    while _EXTENDED <= position <= len(config) - 8 and steps < 64:
-        word = int.from_bytes(config[position : position + 4], "little")
-        if word & 0xFFFF == _ACS_CAPABILITY:
-            return int.from_bytes(config[position + 6 : position + 8], "little")
-        position, steps = word >> 20 & 0xFFC, steps + 1
-    return None
+    return redirects_peers(config)

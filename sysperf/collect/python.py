@@ -18,6 +18,7 @@ from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Source
 from sysperf.model.text import neutral
+from sysperf.procfs import environ
 from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
@@ -102,9 +103,8 @@ def discover(host: Host) -> Discovery:
 
 def shell_of(host: Host) -> Shell:
     """The variables, programs and home of the user who asks, behind sudo too."""
-    entries = (host.text(ENVIRON) or "").split("\0")
     return Shell(
-        variables=dict(entry.split("=", 1) for entry in entries if "=" in entry),
+        variables=environ.variables(host.text(ENVIRON) or ""),
         programs=_on_path(host),
         home=_folder(home_of(host)),
     )

@@ -14,13 +14,15 @@ import os
 import re
 from typing import Annotated
 
-from sysperf.collect.pcie import PCI, address_in, locality
+from sysperf.collect.pcie import PCI, locality
 from sysperf.collect.readers import mounts
 from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs import mountinfo
+from sysperf.procfs.pci import address_in
 from sysperf.startup import lazy
 
 PRESSURE = "/proc/pressure/io"
@@ -165,14 +167,14 @@ def is_network(fstype: str) -> bool:
     return fstype in NETWORK
 
 
-def _listed(host: Host, found: tuple[mounts.Mount, ...], spinning: dict[str, bool | None]) -> tuple[Mount, ...]:
+def _listed(host: Host, found: tuple[mountinfo.Mount, ...], spinning: dict[str, bool | None]) -> tuple[Mount, ...]:
     """The mounts of people's files: not the kernel's own, nor those of containers, snaps and sessions. The last on a path hides others."""
     wanted = {mount.point: mount for mount in found if mount.fstype not in _KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.point)}
     shown = sorted(wanted.values(), key=lambda mount: not is_network(mount.fstype))[:MAX_LISTED]
     return tuple(_mount(host, mount, spinning) for mount in shown)
 
 
-def _mount(host: Host, mount: mounts.Mount, spinning: dict[str, bool | None]) -> Mount:
+def _mount(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None]) -> Mount:
     path, nfs = neutral(mount.point, 4096), mount.fstype in ("nfs", "nfs4")
     kept = tuple(sorted(option for option in mount.options if _OPTIONS.fullmatch(option)))
     return Mount(
@@ -189,7 +191,7 @@ def _mount(host: Host, mount: mounts.Mount, spinning: dict[str, bool | None]) ->
     )
 
 
-def _rotational(host: Host, mount: mounts.Mount, spinning: dict[str, bool | None]) -> bool | None:
+def _rotational(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None]) -> bool | None:
     if mount.fstype == "tmpfs":
         return False
     found = [spinning.get(disk) for disk in disks_under(host, mount)]
@@ -207,7 +209,7 @@ def _option(options: tuple[str, ...], name: str) -> int | None:
 # ---------------------------------------------------------------------- places
 
 
-Places = dict[str, mounts.Mount | None]
+Places = dict[str, mountinfo.Mount | None]
 
 
 def home_of(host: Host) -> str:
@@ -232,7 +234,7 @@ def _places(host: Host) -> Places:
     }
 
 
-def _holder(host: Host, name: str, path: str) -> mounts.Mount | None:
+def _holder(host: Host, name: str, path: str) -> mountinfo.Mount | None:
     """The mount that holds a place; its mount point is all that is recorded."""
     point = host.call(f"mount-of:{name}", lambda: _point_of(host, path or os.getcwd()), str)
     return mounts.mount_of(host, point) if isinstance(point, str) else None
@@ -285,7 +287,7 @@ def _spaces(host: Host, places: Places) -> tuple[Space, ...]:
     return tuple(_space(host, local[point], tuple(names)) for point, names in held.items())
 
 
-def _space(host: Host, mount: mounts.Mount, names: tuple[str, ...]) -> Space:
+def _space(host: Host, mount: mountinfo.Mount, names: tuple[str, ...]) -> Space:
     sizes = host.space(mount.point) or {}
     read_only = sizes.get("read_only")
     return Space(
@@ -319,7 +321,7 @@ def _held(host: Host, places: Places) -> tuple[dict[str, tuple[str, ...]], bool]
     return held, complete
 
 
-def disks_under(host: Host, mount: mounts.Mount) -> tuple[str, ...]:
+def disks_under(host: Host, mount: mountinfo.Mount) -> tuple[str, ...]:
     """The disks below a mount, through partitions, LVM, encryption and software RAID; empty when not found."""
     if not mount.source.startswith("/dev/") or not _DEVICE.fullmatch(mount.device):
         return ()
@@ -336,7 +338,7 @@ def disks_under(host: Host, mount: mounts.Mount) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _block_name(host: Host, mount: mounts.Mount) -> str:
+def _block_name(host: Host, mount: mountinfo.Mount) -> str:
     """The whole disk's name. btrfs numbers its own devices (0:…): there the source says."""
     if mount.device.startswith("0:"):
         mapped = host.link(mount.source) if mount.source.startswith(("/dev/mapper/", "/dev/disk/")) else None

@@ -1,10 +1,27 @@
-"""Whole numbers as the kernel writes them: digits only, and no more of them than 64 bits hold."""
+"""Numbers as the kernel writes them: ASCII digits only, and no more of them than 64 bits hold."""
+
+from __future__ import annotations
 
 from sysperf.startup import lazy
 
-_WHOLE = lazy(r"[0-9]{1,19}")
+MAX_DIGITS = 19
+_DECIMAL = lazy(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
 
-def whole(text: str | None) -> int | None:
+def whole(text: str | bytes | None) -> int | None:
     """The number, or None when the text is anything else. int() would also take ``+1``, ``1_0`` and other scripts' digits."""
-    return int(text) if text and _WHOLE.fullmatch(text) else None
+    return int(text) if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else None
+
+
+def signed(text: str | bytes) -> int:
+    """A number that may be negative. Raises ValueError when the text is anything else."""
+    digits = text[1:] if text[:1] in ("-", b"-") else text
+    number = whole(digits)
+    if number is None:
+        raise ValueError(f"not a number: {text[:20]!r}")
+    return number if digits is text else -number
+
+
+def decimal(text: str | None) -> float | None:
+    """A number with a fraction such as ``12345.67``; None when the text is anything else."""
+    return float(text) if text and _DECIMAL.fullmatch(text) else None

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.allocator import collect
-from sysperf.collect.readers import ldcache
+from sysperf.procfs import ldcache
 from tests.conftest import MakeMachine
 
 LIB = "/usr/lib/x86_64-linux-gnu"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sysperf.collect.cpu import Cpu, collect, online_cpus
 from sysperf.collect.readers import cpu_topology
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
-from sysperf.collect.readers.cpuinfo import Cpuinfo
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import from_json, to_json
+from sysperf.procfs.cpuinfo import Cpuinfo
 from tests.collect.machines import every_machine, expected
 from tests.conftest import Dict, Files, MakeMachine, captured
 

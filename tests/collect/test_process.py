@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.process import Process, Processes, collect, numa_pages, unknown_variables
-from sysperf.collect.process.process_tree import Stat
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.host import Host
@@ -23,6 +22,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import to_json
 from sysperf.procfs.maps import Mapped, torch_mapped
+from sysperf.procfs.stat import Stat
 from tests.collect.programs import FAKE, LIBTORCH, LOADER, PYTHON, SITE, SMALL, VERSION, maps, process, running, stat, torch_library
 from tests.conftest import Dict, Files, MakeMachine, make_machine
 

@@ -15,14 +15,16 @@ from msgspec import field
 from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion
 from sysperf.collect.readers import cpu_topology
 from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
-from sysperf.collect.readers.cpu_topology import EACH, ONLINE, SYSTEM, Groups, cpu_folders, online_cpus
-from sysperf.collect.readers.cpuinfo import CPUINFO, Cpuinfo, Isa, cpuinfo
+from sysperf.collect.readers.cpu_topology import EACH, ONLINE, SYSTEM, cpu_folders, online_cpus
+from sysperf.collect.readers.cpuinfo import cpuinfo
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.procfs.cpu_topology import Groups
+from sysperf.procfs.cpuinfo import CPUINFO, Cpuinfo, Isa
 from sysperf.startup import lazy
 
 PRESENT = f"{SYSTEM}/present"

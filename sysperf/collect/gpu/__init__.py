@@ -15,6 +15,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs import pci
 from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
@@ -136,15 +137,10 @@ def _xids(host: Host, has_gpu: bool) -> tuple[Xid, ...] | None:
     for line in log.splitlines():
         match = _XID.match(line) if "NVRM: Xid" in line else None
         if match and len(found) < MAX_XIDS:
-            bus_id, code = _xid_bus_id(match[2]), int(match[3])
+            bus_id, code = pci.bus_id(match[2]) or match[2], int(match[3])
             before = found.get((bus_id, code))
             found[bus_id, code] = Xid(f"Xid {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
     return tuple(found.values())
-
-
-def _xid_bus_id(text: str) -> str:
-    """The log writes ``0000:65:00``, without the function."""
-    return text.lower() if "." in text else f"{text.lower()}.0"
 
 
 def _functions(host: Host) -> tuple[Function, ...] | None:

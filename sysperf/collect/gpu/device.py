@@ -15,6 +15,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs import pci
 from sysperf.startup import lazy
 
 PCI = "/sys/bus/pci/devices"
@@ -50,15 +51,12 @@ COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclu
 VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 ADDRESSING = {0: "none", 1: "hmm", 2: "ats"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
-GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6, "128.0": 7}
 
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
 
-_BUS_ID = lazy(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
 _MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX\d{3}\b")
 _SLOWEST = 15  # performance states; 32 says that it is unknown
-_WIDEST = 32
 
 
 class Process(Record):
@@ -296,7 +294,7 @@ class _Asked:
 def one_gpu(host: Host, index: int, hours: float | None) -> Device:
     """Everything NVML and sysfs tell about the GPU of this number; `hours` is how long the machine is up."""
     gpu = _Asked(host, index)
-    bus_id = _bus_id(gpu.ask("DeviceGetPciInfo"))
+    bus_id = bus_id_in(gpu.ask("DeviceGetPciInfo"))
     name, uuid = gpu.text("DeviceGetName"), gpu.text("DeviceGetUUID")
     architecture = gpu.one_of(ARCHITECTURES, "DeviceGetArchitecture")
     capability = gpu.numbers("DeviceGetCudaComputeCapability")
@@ -446,21 +444,20 @@ def slot(host: Host, bus_id: str | None) -> tuple[int | None, int | None]:
     """Lanes and generation of the port above a device."""
     target = host.link(f"{PCI}/{bus_id}") if bus_id else None
     parent = (target or "").rpartition("/")[0]
-    if not _BUS_ID.fullmatch(parent.rpartition("/")[2]):
+    if not pci.is_address(parent.rpartition("/")[2]):
         return None, None  # attached to the root complex itself, as in many virtual machines
     port = f"/sys/{parent.lstrip('./')}"
     return lanes(host, f"{port}/max_link_width"), generation(host, f"{port}/max_link_speed")
 
 
 def lanes(host: Host, path: str) -> int | None:
-    """Lanes of a link; unknown when it is down, which the kernel shows as 0 or 255."""
-    width = host.number(path)
-    return width if width is not None and 0 < width <= _WIDEST else None
+    """Lanes of a link; unknown when it is down."""
+    return pci.lanes(host.number(path))
 
 
 def generation(host: Host, path: str) -> int | None:
     """``32.0 GT/s PCIe`` is generation 5."""
-    return GENERATIONS.get((host.word(path) or "").partition(" ")[0])
+    return pci.generation(host.word(path))
 
 
 def _nvlink(gpu: _Asked, fields: Any) -> NvLink:
@@ -530,10 +527,9 @@ def _mask(words: Any) -> CpuSet | None:
     return CpuSet(bits=bits)
 
 
-def _bus_id(info: Any) -> str | None:
-    """NVML writes ``00000000:65:00.0`` where sysfs writes ``0000:65:00.0``."""
-    found = _BUS_ID.fullmatch(str(info.get("busId", ""))) if isinstance(info, dict) else None
-    return f"{int(found[1], 16):04x}:{found[2]}:{found[3]}.{found[4]}".lower() if found else None
+def bus_id_in(info: Any) -> str | None:
+    """The PCI address as sysfs writes it."""
+    return pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
 
 
 def _truth(value: int | None) -> bool | None:

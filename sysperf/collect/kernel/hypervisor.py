@@ -7,9 +7,9 @@ Kernel  https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-hypervisor-xe
         https://docs.kernel.org/arch/x86/cpuinfo.html
 """
 
-from sysperf.collect.readers.cpuinfo import CPUINFO, Cpuinfo
 from sysperf.host import Host
 from sysperf.model.text import neutral
+from sysperf.procfs.cpuinfo import CPUINFO, Cpuinfo
 
 DMI = "/sys/class/dmi/id"
 TYPE = "/sys/hypervisor/type"

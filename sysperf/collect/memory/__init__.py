@@ -17,8 +17,9 @@ from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
-from sysperf.model.text import neutral, parse_size
-from sysperf.procfs.numbers import whole
+from sysperf.model.text import neutral
+from sysperf.procfs import meminfo
+from sysperf.procfs.numbers import decimal, whole
 from sysperf.startup import lazy
 
 MEMINFO = "/proc/meminfo"
@@ -135,9 +136,9 @@ def collect(host: Host) -> Memory:
 
 
 def _meminfo(host: Host) -> dict[str, Any]:
-    lines = host.pairs(MEMINFO) or {}
-    sizes = {field: _size(lines, name) for field, name in _SIZES.items()}
-    return {**sizes, "swap_zram_only": _zram_only(host, sizes["swap_total_bytes"]), **_hugetlb(host, lines)}
+    sizes = meminfo.sizes(host.text(MEMINFO) or "")
+    facts = {field: sizes.get(name) for field, name in _SIZES.items()}
+    return {**facts, "swap_zram_only": _zram_only(host, facts["swap_total_bytes"]), **_hugetlb(host, sizes)}
 
 
 _SIZES = {
@@ -153,13 +154,6 @@ _SIZES = {
 }
 
 
-def _size(lines: dict[str, str], name: str) -> int | None:
-    try:
-        return parse_size(lines.get(name, ""))
-    except ValueError:
-        return None
-
-
 def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
     """Whether every line after the heading of /proc/swaps is a zram device; False where there is no swap."""
     if swap_total_bytes == 0:
@@ -171,14 +165,14 @@ def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
     return bool(areas) and all(area.startswith("/dev/zram") for area in areas)
 
 
-def _hugetlb(host: Host, lines: dict[str, str]) -> dict[str, Any]:
+def _hugetlb(host: Host, sizes: dict[str, int]) -> dict[str, Any]:
     """Explicit huge pages. meminfo counts those of the default size, ``Hugetlb`` in it (from 4.16 on) those of all."""
-    default, total = _size(lines, "Hugepagesize"), _size(lines, "HugePages_Total")
-    if _size(lines, "Hugetlb") == 0 or (lines and default is None):  # the latter: a kernel without them
+    default, total = sizes.get("Hugepagesize"), sizes.get("HugePages_Total")
+    if sizes.get("Hugetlb") == 0 or (sizes and default is None):  # the latter: a kernel without them
         return {"hugetlb_bytes": 0, "hugetlb_free_bytes": 0}
     pools = [_pool(host, path) for path in host.glob(POOLS)]
     if not pools and default is not None and total is not None:
-        free, reserved = _size(lines, "HugePages_Free"), _size(lines, "HugePages_Rsvd")
+        free, reserved = sizes.get("HugePages_Free"), sizes.get("HugePages_Rsvd")
         return {"hugetlb_bytes": total * default, "hugetlb_free_bytes": None if free is None else max(0, free - (reserved or 0)) * default}
     return {"hugetlb_bytes": _sum(size for size, _ in pools), "hugetlb_free_bytes": _sum(free for _, free in pools)}
 
@@ -279,7 +273,7 @@ def _counters(host: Host) -> dict[str, Any]:
     lines = host.pairs(VMSTAT, " ") or {}
     counters = {field: whole(lines.get(name)) for field, name in _COUNTERS.items()}
     uptime = (host.word("/proc/uptime") or "").split(" ")[0]
-    return {**counters, "pressure_some": some, "pressure_full": full, "counted_s": float(uptime) if _UPTIME.fullmatch(uptime) else None}
+    return {**counters, "pressure_some": some, "pressure_full": full, "counted_s": decimal(uptime)}
 
 
 _COUNTERS = {
@@ -290,7 +284,6 @@ _COUNTERS = {
     "thp_faults": "thp_fault_alloc",
     "thp_fallbacks": "thp_fault_fallback",
 }
-_UPTIME = lazy(r"\d{1,12}(\.\d{1,6})?")
 
 
 def _edac(host: Host) -> dict[str, Any]:

@@ -18,16 +18,21 @@ import msgspec
 
 from sysperf.collect.cgroup import Cgroup, Groups
 from sysperf.collect.process import loaded_torch, ranks, unknown_variables
-from sysperf.collect.process.process_tree import TICKS_PER_S, Family, Found, Stat, find, forget_if_gone, in_time, read_argv
+from sysperf.collect.process.process_tree import Family, Found, find, forget_if_gone, in_time, read_argv
 from sysperf.collect.process.threads import all_allowed, allowed_in, cpus_of, read_threads
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
-from sysperf.model.text import neutral, parse_size
+from sysperf.model.text import neutral
 from sysperf.model.version import Version
+from sysperf.procfs import environ, pci, schedstat
 from sysperf.procfs.maps import MAPS, OPENMP, Library, holds_data
+from sysperf.procfs.numa_maps import NumaMaps
 from sysperf.procfs.numbers import whole
+from sysperf.procfs.schedstat import SchedStat
+from sysperf.procfs.stat import TICKS_PER_S, Stat
+from sysperf.procfs.status import Status
 from sysperf.startup import lazy
 
 STAT = "/proc/[0-9]*/stat"
@@ -44,17 +49,13 @@ MAX_FDS = 20_000
 MAX_LINKS = 256
 MAX_GPUS = 64
 MAX_PACKAGES = 64
-MOST_COMMAND = 800
+MAX_COMMAND = 800
 MAX_NUMA_RSS_BYTES = 4 << 30
 """The kernel walks all pages to answer numa_maps, while the process cannot map memory: larger ones only with `--deep`."""
 FAULT_S = 2e-6
 """CPU time of a minor fault: 1.7 to 2.3 µs, measured with glibc's malloc against one that keeps its pages."""
 
-_NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_PAGES = lazy(r"N(\d{1,4})=(\d{1,15})")
-_PAGE_KB = lazy(r"kernelpagesize_kB=(\d{1,9})")
-_BUS_ID = lazy(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_OPEN_FILES = lazy(r"^Max open files\s+(\d{1,18}|unlimited)", re.MULTILINE)
+_OPEN_FILES = lazy(r"^Max open files\s+([0-9]{1,18}|unlimited)", re.MULTILINE)
 _BINDING = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
@@ -237,7 +238,7 @@ class _Subject:
         host, self.stat, self.mapped = machine.host, family.stat, family.mapped
         self.host, self.machine, self.family, self.pid = host, machine, family, family.stat.pid
         self.status_path = f"/proc/{self.pid}/status"
-        self.status = host.pairs(self.status_path) or {}
+        self.status = Status(host.text(self.status_path) or "")
         self.env = _environment(host, self.pid, family.argv)
         self.threads = read_threads(host, self.pid)
         self.root = loaded_torch.root_of(host, self.pid)
@@ -278,8 +279,8 @@ def _identity(subject: _Subject) -> dict[str, Any]:
         "pid": stat.pid,
         "ppid": stat.ppid,
         "name": neutral(stat.comm, 40),
-        "user": whole(subject.status.get("Uid", "").partition("\t")[0]),
-        "command": None if argv is None else neutral(_command(argv), MOST_COMMAND),
+        "user": subject.status.user,
+        "command": None if argv is None else neutral(_command(argv), MAX_COMMAND),
         "age_s": subject.age_s,
     }
 
@@ -334,7 +335,7 @@ def _helpers(subject: _Subject) -> dict[str, Any]:
     masks = [
         cpus for stat, status in zip(workers, statuses, strict=True) if (cpus := cpus_of(subject.host, f"/proc/{stat.pid}/status", status))
     ]
-    sizes = [size for status in statuses if (size := _bytes(status, "VmRSS")) is not None]
+    sizes = [size for status in statuses if (size := status.size_bytes("VmRSS")) is not None]
     return {
         "workers": len(workers),
         "worker_start": _start_method(subject.host, family, workers),
@@ -352,15 +353,15 @@ def _busy_share(workers: list[Stat], uptime_s: float | None) -> float | None:
     if not workers:
         return 0.0
     lived_s = 0.0 if uptime_s is None else sum(max(0.0, uptime_s - stat.start_ticks / TICKS_PER_S) for stat in workers)
-    return None if lived_s < 1.0 else round(min(1.0, sum(stat.cpu_ticks for stat in workers) / TICKS_PER_S / lived_s), 3)
+    return None if lived_s < 1.0 else round(min(1.0, sum(stat.cpu_s for stat in workers) / lived_s), 3)
 
 
-def _worker_status(host: Host, pid: int) -> dict[str, str]:
+def _worker_status(host: Host, pid: int) -> Status:
     mark = len(host.sources)
-    status = host.pairs(f"/proc/{pid}/status")
-    if status is None:
+    text = host.text(f"/proc/{pid}/status")
+    if text is None:
         forget_if_gone(host, pid, mark)  # workers end with every epoch
-    return status or {}
+    return Status(text or "")
 
 
 def _threads(subject: _Subject) -> dict[str, Any]:
@@ -391,27 +392,27 @@ def _allowed_at_start(subject: _Subject, now: CpuSet | None) -> CpuSet | None:
 
 def _usage(subject: _Subject) -> dict[str, Any]:
     stat = subject.stat
-    schedstat = (subject.host.word(f"/proc/{subject.pid}/schedstat") or "").split()
+    main = schedstat.parse(subject.host.word(f"/proc/{subject.pid}/schedstat"))
     return {
-        "cpu_s": stat.cpu_ticks / TICKS_PER_S,
-        "demand": _demand(subject, _nanoseconds(schedstat, 0), _nanoseconds(schedstat, 1)),
+        "cpu_s": stat.cpu_s,
+        "demand": _demand(subject, main),
         "minor_faults": stat.minor_faults,
         "major_faults": stat.major_faults,
-        "refault_share": _refault_share(stat, _bytes(subject.status, "VmHWM")),
+        "refault_share": _refault_share(stat, subject.status.size_bytes("VmHWM")),
         "nice": stat.nice,
         "policy": _POLICIES.get(stat.policy, ""),
-        "main_run_s": _nanoseconds(schedstat, 0),
-        "main_wait_s": _nanoseconds(schedstat, 1),
+        "main_run_s": None if main is None else round(main.run_s, 3),
+        "main_wait_s": None if main is None else round(main.wait_s, 3),
         "cgroup": subject.machine.groups.of(subject.pid),
     }
 
 
-def _demand(subject: _Subject, main_run_s: float | None, main_wait_s: float | None) -> float | None:
+def _demand(subject: _Subject, main: SchedStat | None) -> float | None:
     """How much it wanted CPUs since it started: 0 for a server without work, 1 for a loop that computes, also if it gets no CPU."""
-    if not subject.age_s or not subject.allowed or main_run_s is None or main_wait_s is None:
+    if not subject.age_s or not subject.allowed or main is None:
         return None
-    used = subject.stat.cpu_ticks / TICKS_PER_S / len(subject.allowed)
-    return round(min(1.0, max(main_run_s + main_wait_s, used) / subject.age_s), 3)
+    used_s = subject.stat.cpu_s / len(subject.allowed)
+    return round(min(1.0, max(main.run_s + main.wait_s, used_s) / subject.age_s), 3)
 
 
 def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:
@@ -419,16 +420,16 @@ def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:
     if peak_bytes is None or not stat.cpu_ticks:
         return None
     again = max(0, stat.minor_faults - peak_bytes // 4096)
-    return round(min(1.0, again * FAULT_S / (stat.cpu_ticks / TICKS_PER_S)), 4)
+    return round(min(1.0, again * FAULT_S / stat.cpu_s), 4)
 
 
 def _memory(subject: _Subject) -> dict[str, Any]:
-    rss = _bytes(subject.status, "VmRSS")
+    rss = subject.status.size_bytes("VmRSS")
     policy, pages = _numa_memory(subject, rss)
     return {
         "rss_bytes": rss,
-        "peak_rss_bytes": _bytes(subject.status, "VmHWM"),
-        "swap_bytes": _bytes(subject.status, "VmSwap"),
+        "peak_rss_bytes": subject.status.size_bytes("VmHWM"),
+        "swap_bytes": subject.status.size_bytes("VmSwap"),
         "numa_policy": policy,
         "numa_pages": pages,
     }
@@ -447,19 +448,8 @@ def _numa_memory(subject: _Subject, rss_bytes: int | None) -> tuple[str | None, 
 
 def numa_pages(text: str) -> tuple[str, tuple[NodePages, ...]]:
     """(the policy of most of the memory, bytes by node) out of the text of numa_maps."""
-    nodes: dict[int, int] = {}
-    policies: dict[str, int] = {}
-    for line in text.splitlines():
-        words = line.split(" ", 3)
-        # "prefer (many):1" and "weighted interleave:0-1" are two words
-        policy = " ".join(words[1:3]) if words[1:2] in (["prefer"], ["weighted"]) else "".join(words[1:2])
-        size = _PAGE_KB.search(line)
-        page_bytes = int(size[1]) << 10 if size else 4096
-        for node, pages in _PAGES.findall(line):
-            nodes[int(node)] = nodes.get(int(node), 0) + int(pages) * page_bytes
-            policies[policy] = policies.get(policy, 0) + int(pages) * page_bytes
-    most = max(policies, key=lambda name: policies[name], default="default")
-    return neutral(most, 80), tuple(NodePages(node, nodes[node]) for node in sorted(nodes))
+    maps = NumaMaps(text)
+    return neutral(maps.policy, 80), tuple(NodePages(node, maps.by_node[node]) for node in sorted(maps.by_node))
 
 
 def _files(subject: _Subject) -> dict[str, Any]:
@@ -497,14 +487,10 @@ def _data_mounts(subject: _Subject, names: tuple[str, ...]) -> tuple[DataMount, 
 def _environment(host: Host, pid: int, argv: tuple[str, ...] | None) -> dict[str, str] | None:
     """The performance variables at the start of the process; None when they cannot be read."""
     path = f"/proc/{pid}/environ"
-    text = host.text(path, 4 << 20)
+    text = host.text(path, environ.MAX_BYTES)
     if text is None:
         return None
-    found: dict[str, str] = {}
-    for entry in text.split("\0")[:MAX_VARIABLES]:
-        name, equals, value = entry.partition("=")
-        if equals and _NAME.fullmatch(name):
-            found.setdefault(name, neutral(value, 2000))
+    found = {name: neutral(value, 2000) for name, value in environ.variables(text, MAX_VARIABLES).items()}
     if not found and argv is not None and len(argv) == 1 and not _names_program(host, pid, argv[0]):
         host.refuse(path, "the program wrote its title over it, as setproctitle does")
         return None
@@ -529,21 +515,9 @@ def _start_method(host: Host, family: Family, workers: list[Stat]) -> str:
     return "forkserver" if "multiprocessing.forkserver" in command else "spawn" if "multiprocessing.spawn" in command else "fork"
 
 
-def _bytes(status: dict[str, str], name: str) -> int | None:
-    try:
-        return parse_size(status[name])
-    except (KeyError, ValueError):
-        return None
-
-
 def _seconds(text: str | None) -> float | None:
     seconds = whole((text or "").partition(".")[0])
     return None if seconds is None else float(seconds)
-
-
-def _nanoseconds(words: list[str], index: int) -> float | None:
-    nanoseconds = whole(words[index] if len(words) > index else None)
-    return None if nanoseconds is None else round(nanoseconds / 1e9, 3)
 
 
 def _gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | None:
@@ -565,10 +539,10 @@ def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
     found: dict[int, list[str]] = {}
     for index in range(min(count, MAX_GPUS)):
         info, running = host.nvml("DeviceGetPciInfo", index), host.nvml("DeviceGetComputeRunningProcesses_v3", index)
-        bus_id = _BUS_ID.fullmatch(str(info.get("busId", ""))) if isinstance(info, dict) else None
+        bus_id = pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
         if bus_id is None or not isinstance(running, list):
             return None
         for one in running[:MAX_VARIABLES]:
             if isinstance(one, dict) and isinstance(one.get("pid"), int) and one["pid"]:
-                found.setdefault(one["pid"], []).append(f"{int(bus_id[1], 16):04x}:{bus_id[2]}".lower())
+                found.setdefault(one["pid"], []).append(bus_id)
     return found

@@ -1,17 +1,15 @@
-"""software: the PyTorch that a process has loaded, and libraries that do not belong to it. `process` asks.
+"""The PyTorch that a process has loaded, and libraries that do not belong to it.
 
 Reads   version.py or build-version beside the mapped libtorch  /proc/[pid]/ns/mnt
         /proc/[pid]/root/... for a process with mounts of its own
 """
 
-import re
-
 from sysperf.host import Host
 from sysperf.model.text import neutral
+from sysperf.procfs import torch_version
 from sysperf.procfs.maps import Mapped
 from sysperf.startup import lazy
 
-_VERSION = lazy(r"^__version__\s{0,8}=\s{0,8}['\"]([^'\"\n]{1,80})['\"]", re.MULTILINE)
 _PREFIX = lazy(r"(/.{0,2000}?)/(?:local/)?lib(?:64)?/python3(?:\.\d{1,3}t?)?/(?:site|dist)-packages/")
 _SITE = lazy(r"(/.{0,2000})/torch(?:\.libs|/lib)/[^/]+")
 _OWN = {
@@ -40,14 +38,14 @@ class Software:
         return self._versions[folder]
 
     def _read_version(self, folder: str) -> str | None:
-        text = self._host.text(f"{folder}/version.py", 64 << 10)
+        text = self._host.text(f"{folder}/version.py", torch_version.MAX_BYTES)
         if text is None:  # the C++ distribution has no Python, but says its version too
             word = self._host.word(f"{folder}/build-version")
-            return neutral(word, 80) if word else None
-        found = _VERSION.search(text)
-        if found is None:
-            self._host.refuse(f"{folder}/version.py", "no __version__ in it")
-        return neutral(found[1], 80) if found else None
+            return torch_version.checked(word) if word else None
+        version = torch_version.version(text)
+        if version is None:
+            self._host.refuse(f"{folder}/version.py", "no version in it")
+        return version
 
     def foreign(self, mapped: Mapped, root: str) -> tuple[str, ...]:
         """CUDA libraries that come from elsewhere although wheels beside PyTorch bring them."""

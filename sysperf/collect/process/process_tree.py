@@ -1,4 +1,4 @@
-"""family: which processes run PyTorch, and whose helpers the others are. No area of its own; `process` asks.
+"""Which processes run PyTorch, and whose helpers the others are.
 
 Reads   /proc/[pid]/{statm,stat,cmdline,maps}  /proc/[pid]/task/[tid]/comm
 Kernel  https://docs.kernel.org/filesystems/proc.html
@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from sysperf.host import Host
 from sysperf.model.errors import Missing
+from sysperf.procfs import cmdline
 from sysperf.procfs.maps import Mapped, torch_mapped
 from sysperf.procfs.numbers import whole
+from sysperf.procfs.stat import Stat
 
 SMALLEST_BYTES = 300 << 20
 """A process with less address space cannot have libtorch mapped: the CPU build alone needs 700 MiB (2.13)."""
@@ -21,48 +23,13 @@ MAX_FAMILIES = 512
 MAX_S = 20.0
 """Looking at hundreds of programs takes a second or two; what a user makes large on purpose takes a second each."""
 MAX_GENERATIONS = 8
-TICKS_PER_S = 100  # USER_HZ, which is 100 on every architecture that PyTorch runs on
 WORKER = "pt_data_worker"
 COMPILER = "torch/_inductor/compile_worker"
 GONE = ("No such file or directory", "No such process")
-_FEWEST_FIELDS, _STACK, _POLICY = 20, 25, 38
 _THREADS_OF_A_HELPER = 2
 _RANKS = ("pt_nccl", "pt_gloo", "pt_autograd", "cuda-")
 
 T = TypeVar("T")
-
-
-class Stat:
-    """The fields of /proc/[pid]/stat that we use. Raises ValueError on a text that is none."""
-
-    __slots__ = (
-        "comm",
-        "cpu_ticks",
-        "major_faults",
-        "minor_faults",
-        "nice",
-        "pid",
-        "policy",
-        "ppid",
-        "stack",
-        "start_ticks",
-        "state",
-        "threads",
-    )
-
-    def __init__(self, text: str) -> None:
-        head, found, tail = text.rpartition(")")
-        pid, opened, comm = head.partition(" (")
-        rest = tail.split()
-        if not found or not opened or len(rest) < _FEWEST_FIELDS:
-            raise ValueError("not the fields of a process")
-        self.pid, self.comm, self.state = int(pid), comm, rest[0]
-        self.ppid = int(rest[1])
-        self.minor_faults, self.major_faults = int(rest[7]), int(rest[9])
-        self.cpu_ticks = int(rest[11]) + int(rest[12])
-        self.nice, self.threads, self.start_ticks = int(rest[16]), int(rest[17]), int(rest[19])
-        self.stack = int(rest[_STACK]) if len(rest) > _STACK else 0  # 0 for who may not look closer
-        self.policy = int(rest[_POLICY]) if len(rest) > _POLICY else -1
 
 
 class Family:
@@ -99,7 +66,7 @@ def find(host: Host) -> Found:
     """
     found = Found()
     stats: dict[int, Stat] = {}
-    pids = [name for name in host.names("/proc") or () if name.isdigit()]
+    pids = [name for name in host.names("/proc") or () if whole(name) is not None]
     if not pids:
         raise Missing("/proc lists no process: not captured, or /proc is not mounted")
     for pid in _large(host, pids, found):
@@ -144,16 +111,20 @@ def read_stat(host: Host, pid: int | str, path: str = "") -> Stat | None:
         forget_if_gone(host, pid, mark)
         return None
     try:
-        return Stat(text)
+        stat = Stat(text)
     except ValueError as error:
         host.refuse(path, str(error)[:200])
         return None
+    if str(stat.pid) == path.split("/")[-2]:
+        return stat
+    host.refuse(path, f"it is about process {stat.pid}")
+    return None
 
 
 def read_argv(host: Host, pid: int) -> tuple[str, ...] | None:
     """The command line without secrets; empty for a process that cleared it."""
-    text = host.text(f"/proc/{pid}/cmdline", 256 << 10)
-    return None if text is None else tuple(text.rstrip("\0").split("\0"))[:4096]
+    text = host.text(f"/proc/{pid}/cmdline", cmdline.MAX_BYTES)
+    return None if text is None else cmdline.arguments(text)
 
 
 def _large(host: Host, pids: Iterable[str], found: Found) -> Iterator[str]:

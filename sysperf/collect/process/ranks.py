@@ -1,4 +1,4 @@
-"""ranks: which part of a parallel job a process is, and who started it. No area of its own; `process` asks.
+"""Which part of a parallel job a process is, and who started it.
 
 Reads   /proc/[pid]/{environ,cmdline,stat}
 torchrun  https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables

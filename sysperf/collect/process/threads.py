@@ -1,4 +1,4 @@
-"""threads: what the threads of a PyTorch process are for, told by their names. No area of its own; `process` asks.
+"""What the threads of a PyTorch process are for, told by their names.
 
 Reads   /proc/[pid]/task/[tid]/{stat,status}
 Kernel  https://docs.kernel.org/filesystems/proc.html
@@ -7,9 +7,11 @@ PyTorch https://github.com/pytorch/pytorch/pull/128448 (loader, elastic, NCCL: 2
         https://github.com/pytorch/pytorch/pull/169979 (gloo: 2.11)
 """
 
-from sysperf.collect.process.process_tree import GONE, Stat, read_stat
+from sysperf.collect.process.process_tree import GONE, read_stat
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.stat import Stat
+from sysperf.procfs.status import CPUS, Status
 
 MAX_THREADS = 2048
 BUSY_SHARE = 0.05
@@ -55,21 +57,18 @@ def all_allowed(host: Host, pid: int, threads: Threads | None) -> CpuSet:
 def allowed_in(host: Host, path: str) -> CpuSet | None:
     """The CPUs that a status file allows; None when it cannot be read."""
     mark = len(host.sources)
-    cpus = cpus_of(host, path, host.pairs(path) or {})
+    cpus = cpus_of(host, path, Status(host.text(path) or ""))
     if cpus is None and any(source.error in GONE for source in host.sources[mark:]):
         del host.sources[mark:]
     return cpus
 
 
-def cpus_of(host: Host, path: str, status: dict[str, str]) -> CpuSet | None:
+def cpus_of(host: Host, path: str, status: Status) -> CpuSet | None:
     """The CPUs in a status that was read already."""
-    try:
-        return CpuSet.parse(status["Cpus_allowed_list"])
-    except KeyError:
-        return None
-    except ValueError as error:
-        host.refuse(path, str(error)[:200])
-        return None
+    cpus, text = status.cpus, status.get(CPUS)
+    if cpus is None and text:
+        host.refuse(path, f"no list of CPUs: {text[:60]!r}")
+    return cpus
 
 
 def _stat(host: Host, pid: int, tid: str) -> Stat | None:

@@ -1,4 +1,4 @@
-"""knobs: variables that nothing in the loaded PyTorch and NCCL reads, so that a typo is seen. `process` asks, only `--deep`.
+"""Variables that nothing in the loaded PyTorch and NCCL reads, so that a typo is seen. Only `--deep` asks.
 
 Every variable that a build knows is a text in its libraries or Python modules; a name in none of them has no effect.
 

@@ -1,4 +1,4 @@
-"""workers: the DataLoader workers of one program, each by itself. No area of its own: it is read when somebody looks.
+"""The DataLoader workers of one program, each by itself: read when somebody looks.
 
 Reads   /proc/[pid]/task/[pid]/children  /proc/[pid]/{stat,status,io}
 Kernel  https://docs.kernel.org/filesystems/proc.html
@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from sysperf.collect.process import process_tree
-from sysperf.collect.process.process_tree import TICKS_PER_S, WORKER
+from sysperf.collect.process.process_tree import WORKER
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
+from sysperf.procfs.numbers import whole
+from sysperf.procfs.stat import Stat
+from sysperf.procfs.status import Status
 
-MOST = 256
+MAX_WORKERS = 256
 STAT, STATUS, IO = "/proc/*/stat", "/proc/*/status", "/proc/*/io"
-_CPU_FIELD = 36
 
 
 class Worker(Record):
@@ -44,74 +46,51 @@ class Workers(Record):
 def read(host: Host, pid: int) -> Workers:
     """The workers of this program as they are now; None where nobody can tell which processes they are."""
     at = time.monotonic() if host.live else 0.0
-    found = _children(host, pid)
-    stats = _of_children(host, found) if found is not None else _of_family(host, pid)
-    return Workers(pid, at, None if stats is None else tuple(sorted((_worker(host, *one) for one in stats), key=lambda one: one.pid)))
+    children = _children(host, pid)
+    stats = _of_children(host, children) if children is not None else _of_tree(host, pid)
+    if stats is None:
+        return Workers(pid, at, None)
+    return Workers(pid, at, tuple(_worker(host, stat) for stat in sorted(stats, key=lambda stat: stat.pid)))
 
 
-def _children(host: Host, pid: int) -> list[str] | None:
+def _children(host: Host, pid: int) -> list[int] | None:
     text = host.text(f"/proc/{pid}/task/{pid}/children", 64 << 10)
-    return None if text is None else [word for word in text.split() if word.isdigit()][:MOST]
+    return None if text is None else [number for word in text.split()[:MAX_WORKERS] if (number := whole(word)) is not None]
 
 
-def _of_children(host: Host, children: list[str]) -> list[tuple[str, list[str]]]:
+def _of_children(host: Host, children: list[int]) -> list[Stat]:
     """Workers are children, or children of a fork server, which is a Python with a name of its own."""
-    found: list[tuple[str, list[str]]] = []
-    for child in children:
-        comm, rest = _stat(host, child)
-        if comm == WORKER:
-            found.append((child, rest))
-        elif comm.startswith("python"):
-            found += [(pid, rest) for pid, (comm, rest) in _stats(host, _children(host, int(child)) or []) if comm == WORKER]
-    return found[:MOST]
+    workers: list[Stat] = []
+    for child in _stats(host, children):
+        if child.comm == WORKER:
+            workers.append(child)
+        elif child.comm.startswith("python"):
+            workers += [served for served in _stats(host, _children(host, child.pid) or []) if served.comm == WORKER]
+    return workers[:MAX_WORKERS]
 
 
-def _of_family(host: Host, pid: int) -> list[tuple[str, list[str]]] | None:
+def _of_tree(host: Host, pid: int) -> list[Stat] | None:
     """The same by every process's parent: for captures, and for kernels that do not list children."""
     try:
-        known = process_tree.find(host).families.get(pid)
+        family = process_tree.find(host).families.get(pid)
     except Missing:
         return None
-    if known is None:
-        return None
-    return [(number, rest) for number, (comm, rest) in _stats(host, [str(one.pid) for one in known.workers[:MOST]]) if comm]
+    return None if family is None else family.workers[:MAX_WORKERS]
 
 
-def _stats(host: Host, pids: list[str]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
-    return ((pid, _stat(host, pid)) for pid in pids)
+def _stats(host: Host, pids: list[int]) -> Iterator[Stat]:
+    """Those that did not end meanwhile."""
+    return (stat for pid in pids if (stat := process_tree.read_stat(host, pid)) is not None)
 
 
-def _stat(host: Host, pid: str) -> tuple[str, list[str]]:
-    """(its name, the fields behind it); an empty name for what ended or cannot be read."""
-    head, found, tail = (host.text(f"/proc/{pid}/stat", 4096) or "").rpartition(")")
-    rest = tail.split()
-    whole = bool(found) and len(rest) > 21 and all(rest[place].isdecimal() for place in (11, 12, 21))
-    return (head.partition(" (")[2], rest) if whole else ("", [])
-
-
-def _worker(host: Host, pid: str, rest: list[str]) -> Worker:
+def _worker(host: Host, stat: Stat) -> Worker:
     page_bytes = int(host.call("page_size", lambda: os.sysconf("SC_PAGESIZE")) or 4096)
-    last = rest[_CPU_FIELD] if len(rest) > _CPU_FIELD else ""
     return Worker(
-        int(pid),
-        rest[0][:1],
-        (int(rest[11]) + int(rest[12])) / TICKS_PER_S,
-        int(last) if last.isdecimal() and len(last) < 7 else None,
-        int(rest[21]) * page_bytes,
-        _allowed(host, pid),
-        _read_bytes(host, pid),
+        stat.pid,
+        stat.state,
+        stat.cpu_s,
+        stat.last_cpu if stat.last_cpu >= 0 else None,
+        stat.rss_pages * page_bytes,
+        Status(host.text(f"/proc/{stat.pid}/status", 8192) or "").cpus,
+        whole((host.pairs(f"/proc/{stat.pid}/io") or {}).get("read_bytes")),
     )
-
-
-def _allowed(host: Host, pid: str) -> CpuSet | None:
-    _, found, rest = (host.text(f"/proc/{pid}/status", 8192) or "").partition("\nCpus_allowed_list:")
-    try:
-        return CpuSet.parse(rest.split("\n", 1)[0].strip()) if found else None
-    except ValueError:
-        return None
-
-
-def _read_bytes(host: Host, pid: str) -> int | None:
-    _, found, rest = (host.text(f"/proc/{pid}/io", 4096) or "").partition("\nread_bytes: ")
-    number = rest.split("\n", 1)[0].strip()
-    return int(number) if found and number.isdecimal() and len(number) < 25 else None

@@ -10,9 +10,11 @@ process's own, that has the file decides.
 """
 
 from sysperf.collect.readers.cpu_topology import online_cpus
-from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS, Mount, holds, mounts
+from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS, mounts
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.cgroup import V2, group_paths
+from sysperf.procfs.mountinfo import Mount, holds
 
 STATUS = "/proc/self/status"
 CGROUP = "/proc/self/cgroup"
@@ -84,12 +86,7 @@ def _kind(mount: Mount) -> str:
 
 def _group(host: Host, kind: str) -> str | None:
     """The process's group in a hierarchy of this kind."""
-    for line in (host.text(CGROUP) or "").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if (number == "0" and not controllers) if kind == "v2" else "cpuset" in controllers.split(","):
-            return group
-    return None
+    return group_paths(host.text(CGROUP) or "").get(V2 if kind == "v2" else "cpuset")
 
 
 def _nearest(host: Host, mount: Mount, group: str, kind: str) -> tuple[CpuSet | None, CpuSet | None]:

@@ -15,10 +15,10 @@ One CPU of each group is read, so that the cost grows with cores and caches, not
 
 from collections.abc import Mapping
 
-from sysperf.collect.readers.cpuinfo import processors
+from sysperf.collect.readers.cpuinfo import cpuinfo
 from sysperf.host import Host
-from sysperf.model.cpuset import LARGEST, CpuSet
-from sysperf.startup import lazy
+from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.cpu_topology import Groups, by_capacity, cpu_numbers, partition
 
 SYSTEM = "/sys/devices/system/cpu"
 ONLINE = f"{SYSTEM}/online"
@@ -30,13 +30,6 @@ HYBRID_PMUS = ("cpu_lowpower", "cpu_atom", "cpu_core")
 """Intel's kinds of cores, least capable first, as the kernel names their counters."""
 
 L3 = 3
-SAME_KIND = 1.2
-"""Capacities and frequencies of one kind vary by favoured cores and binning: less than this factor apart, they are one kind.
-(GB10: 718 and 731, then 997 to 1024. Raptor Lake: 1.4 against 1.9 GHz.)"""
-
-_CPU = lazy(r"cpu(\d{1,5})")
-
-Groups = tuple[CpuSet, ...]
 
 
 def online_cpus(host: Host) -> CpuSet | None:
@@ -50,13 +43,12 @@ def online_cpus(host: Host) -> CpuSet | None:
     there = cpu_folders(host)
     if there:
         return CpuSet(cpu for cpu in there if host.number(f"{SYSTEM}/cpu{cpu}/online") != 0)
-    return processors(host) or None
+    return cpuinfo(host).processors()
 
 
 def cpu_folders(host: Host) -> CpuSet:
     """The CPUs that have a folder, online or not."""
-    found = (_CPU.fullmatch(name) for name in host.names(SYSTEM) or ())
-    return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
+    return cpu_numbers(host.names(SYSTEM) or ())
 
 
 def cores(host: Host, online: CpuSet) -> Groups | None:
@@ -113,16 +105,7 @@ def _folder(group: CpuSet) -> str:
 def _groups(host: Host, online: CpuSet, names: tuple[str, ...]) -> Groups | None:
     """The sets of CPUs that the first readable of these files names, each cut to what is online."""
     read = Reader(host, names)
-    seen, found = CpuSet(), []
-    for cpu in online:
-        if cpu in seen:
-            continue
-        mates = read(f"{SYSTEM}/cpu{cpu}/topology")
-        if mates is None:
-            return None
-        found.append((mates & online | CpuSet((cpu,))) - seen)
-        seen |= found[-1]
-    return tuple(found)
+    return partition(online, lambda cpu: read(f"{SYSTEM}/cpu{cpu}/topology"))
 
 
 class Reader:
@@ -191,18 +174,5 @@ def _by_number(host: Host, firsts: Groups, name: str) -> Groups | None:
         if number is None or number <= 0:
             return None
         numbers.append((number, group))
-    found = _apart(sorted(numbers, key=lambda one: one[0]))
+    found = by_capacity(numbers)
     return found if len(found) > 1 else None
-
-
-def _apart(ranked: list[tuple[int, CpuSet]]) -> Groups:
-    """Split where a number is clearly above the one before it."""
-    found: list[CpuSet] = []
-    before = 0
-    for number, group in ranked:
-        if number >= before * SAME_KIND:
-            found.append(group)
-        else:
-            found[-1] |= group
-        before = number
-    return tuple(found)

@@ -1,4 +1,4 @@
-"""shell: the performance variables of the shell that started sysperf. They act on what is started from it next.
+"""The performance variables of the shell that started sysperf. They act on what is started from it next.
 
 Reads   /proc/self/environ
 """
@@ -7,24 +7,21 @@ import os
 
 from sysperf.host import Host
 from sysperf.model.text import neutral
+from sysperf.procfs import environ
 from sysperf.procfs.numbers import whole
-from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
-MAX_VARIABLES = 512
-_NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 def shell_variables(host: Host, prefixes: tuple[str, ...]) -> dict[str, str] | None:
     """The variables whose names begin so; None when they cannot be read, and behind sudo, which drops them."""
-    text = host.text(ENVIRON, 4 << 20)
+    text = host.text(ENVIRON, environ.MAX_BYTES)
     if text is None:
         return None
     if host.call("sudo", lambda: "SUDO_UID" in os.environ):
         host.refuse(ENVIRON, "sudo dropped the variables of the shell: run sysperf without it to see them")
         return None
-    pairs = (entry.partition("=") for entry in text.split("\0")[:MAX_VARIABLES] if entry.startswith(prefixes))
-    return {name: neutral(value, 2000) for name, equals, value in pairs if equals and _NAME.fullmatch(name)}
+    return {name: neutral(value, 2000) for name, value in environ.variables(text).items() if name.startswith(prefixes)}
 
 
 def number_in(variables: dict[str, str] | None, name: str) -> int | None:

@@ -20,6 +20,7 @@ from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
+from sysperf.procfs import torch_version
 from sysperf.startup import lazy
 
 MAX_PROBED = 3
@@ -46,9 +47,6 @@ PINNED = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 VENV_NAMES = ("/.venv", "/venv", "/env", "/.env")
 PROJECT_FILES = ("pyproject.toml", "requirements.txt", "pixi.toml")
 
-_ASSIGNED = lazy(
-    r"^(__version__|cuda|hip|xpu|debug|git_version)\b[^=\n]{0,60}=[ \t]*(None|True|False|'[^'\n]{0,200}'|\"[^\"\n]{0,200}\")", re.MULTILINE
-)
 _OFFICIAL = lazy(r"cpu|cu\d{2,3}|rocm[\d.]{1,12}|xpu")
 _FROM_CHANNEL = lazy(r"^\+(\S{1,300})/[a-z0-9-]{1,30}::(\S{1,300})$", re.MULTILINE)
 _PYTORCH_CHANNEL_BUILD = lazy(r"py3\.\d{1,2}_(?:cpu|cuda[\d.]{1,12}_cudnn[\d.]{1,12})_\d{1,4}")
@@ -224,9 +222,9 @@ def _compiler(shell: Shell, site: Site) -> bool | None:
 
 
 def _version_file(host: Host, root: str) -> dict[str, str]:
-    """The assignments of torch/version.py as text; None is empty. Read by pattern: the file is another user's."""
-    text = host.text(f"{root}/version.py", MAX_SOURCE) or ""
-    return {name: "" if value == "None" else neutral(value.strip("'\""), 200) for name, value in _ASSIGNED.findall(text)}
+    """The assignments of torch/version.py as text; None is empty."""
+    text = host.text(f"{root}/version.py", torch_version.MAX_BYTES) or ""
+    return {name: neutral(value, 200) for name, value in torch_version.assignments(text).items()}
 
 
 def _build(site: Site, said: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> dict[str, Any]:

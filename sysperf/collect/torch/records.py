@@ -1,4 +1,4 @@
-"""install: what is known of one PyTorch installation. The records of the area `torch`.
+"""What is known of one PyTorch installation. The records of the area `torch`.
 
 Reads   */site-packages/torch/{version.py,lib}  */site-packages/*.dist-info/{METADATA,INSTALLER}  */conda-meta
 """

@@ -1,4 +1,4 @@
-"""site: the packages in one Python environment, told by names of folders. No area of its own; `torch` asks.
+"""the packages in one Python environment, told by names of folders. No area of its own; `torch` asks.
 
 Reads   */site-packages  */site-packages/*.dist-info/{METADATA,INSTALLER}  */conda-meta
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/

@@ -1,35 +1,16 @@
-"""ldcache: where the dynamic loader finds a library by its name. No area of its own; `allocator` and `openmp` ask.
+"""/etc/ld.so.cache: where the dynamic loader finds a library by its name, in the format of glibc 2.2 and later and in the older one.
 
-Reads   /etc/ld.so.cache, in the format of glibc 2.2 and later and in the older one
 Format  https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-cache.h
 """
 
 import struct
-from collections.abc import Sequence
 
-from sysperf.host import Host
-
-CACHE = "/etc/ld.so.cache"
 MAX_BYTES = 16 << 20
 MAX_ENTRIES = 100_000
 _NEW, _OLD = b"glibc-ld.so.cache1.1", b"ld.so-1.7.0"
 _OLD_ENTRY, _NEW_ENTRY = struct.Struct("<iII"), struct.Struct("<iIIIQ")  # flags, name, path; and OS version, hardware
-_FLAGS = {"x86_64": 0x0300, "aarch64": 0x0A00, "ppc64le": 0x0500, "s390x": 0x0400, "riscv64": 0x1000}
+FLAGS = {"x86_64": 0x0300, "aarch64": 0x0A00, "ppc64le": 0x0500, "s390x": 0x0400, "riscv64": 0x1000}
 """What an entry for 64-bit programs carries, by machine (sysdeps/generic/ldconfig.h)."""
-
-
-def cached(host: Host, wanted: Sequence[str]) -> dict[str, str] | None:
-    """Paths of the wanted libraries by their file names; None when the cache cannot be read."""
-    raw = host.data(CACHE, MAX_BYTES)
-    if raw is None:
-        return None
-    uname = host.uname()
-    try:
-        found = parse(raw, frozenset(name.encode() for name in wanted), _FLAGS.get(uname[1] if uname else ""))
-    except ValueError as error:
-        host.refuse(CACHE, str(error)[:200])
-        return None
-    return {name.decode("utf-8", "replace"): path.decode("utf-8", "replace") for name, path in found.items()}
 
 
 def parse(raw: bytes, wanted: frozenset[bytes], flags: int | None = None) -> dict[bytes, bytes]:
@@ -63,12 +44,3 @@ def _count(raw: bytes, at: int) -> int:
 def _text(raw: bytes, at: int) -> bytes:
     end = raw.find(b"\0", at, at + 4096)
     return raw[at:end] if end >= 0 else b""
-
-
-def first_there(host: Host, names: Sequence[str], folders: Sequence[str], cache: dict[str, str] | None) -> str | None:
-    """The path of the first of these names: in the folders, else where the loader finds it."""
-    for folder in folders:
-        for name in names:
-            if host.exists(f"{folder}/{name}"):
-                return f"{folder}/{name}"
-    return next((path for name in names if (path := (cache or {}).get(name)) and host.exists(path) is not False), None)

@@ -1,0 +1,86 @@
+"""/proc/PID/stat and /proc/PID/task/TID/stat: what the scheduler and the memory manager say of a process or a thread.
+
+Kernel  https://docs.kernel.org/filesystems/proc.html (table 1-4)
+"""
+
+from __future__ import annotations
+
+from sysperf.procfs.numbers import signed
+
+TICKS_PER_S = 100
+"""USER_HZ, in which times are counted: 100 on every architecture that PyTorch runs on."""
+
+# Places of the fields behind the name, whose first is the state (field 3 of proc_pid_stat(5)).
+_MINOR_FAULTS, _MAJOR_FAULTS = 7, 9
+_USER_TICKS, _SYSTEM_TICKS = 11, 12
+_NICE, _THREADS, _START_TICKS, _RSS_PAGES = 16, 17, 19, 21
+_STACK, _LAST_CPU, _POLICY = 25, 36, 38
+_MIN_FIELDS = _RSS_PAGES + 1
+
+
+class Stat:
+    """The fields that we use. Raises ValueError on a text that is none."""
+
+    __slots__ = (
+        "comm",
+        "cpu_ticks",
+        "last_cpu",
+        "major_faults",
+        "minor_faults",
+        "nice",
+        "pid",
+        "policy",
+        "ppid",
+        "rss_pages",
+        "stack",
+        "start_ticks",
+        "state",
+        "threads",
+    )
+
+    def __init__(self, text: str | bytes) -> None:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        head, closed, tail = text.rpartition(")")  # a name may hold anything, brackets and blanks too
+        pid, opened, self.comm = head.partition(" (")
+        fields = tail.split()
+        if not closed or not opened or len(fields) < _MIN_FIELDS:
+            raise ValueError("not the fields of a process")
+        self.pid, self.state = signed(pid), fields[0][:1]
+        self.ppid = signed(fields[1])
+        self.minor_faults, self.major_faults = signed(fields[_MINOR_FAULTS]), signed(fields[_MAJOR_FAULTS])
+        self.cpu_ticks = signed(fields[_USER_TICKS]) + signed(fields[_SYSTEM_TICKS])
+        self.nice, self.threads = signed(fields[_NICE]), signed(fields[_THREADS])
+        self.start_ticks, self.rss_pages = signed(fields[_START_TICKS]), signed(fields[_RSS_PAGES])
+        self.stack = _optional(fields, _STACK, 0)
+        """Where its stack begins; 0 for who may not look closer."""
+        self.last_cpu = _optional(fields, _LAST_CPU, -1)
+        self.policy = _optional(fields, _POLICY, -1)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds used."""
+        return self.cpu_ticks / TICKS_PER_S
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether only its entry is left, until its parent asks for it."""
+        return self.state in ("Z", "X")
+
+
+def parse(text: str | bytes | None) -> Stat | None:
+    """The same, None for a text that is none: for those who need no reason."""
+    try:
+        return Stat(text) if text else None
+    except ValueError:
+        return None
+
+
+def _optional(fields: list[str], place: int, otherwise: int) -> int:
+    """A field that old kernels lack."""
+    if len(fields) <= place:
+        return otherwise
+    try:
+        return signed(fields[place])
+    except ValueError:
+        return otherwise  # an address of 20 digits
