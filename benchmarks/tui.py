@@ -37,7 +37,7 @@ import sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
 import msgspec
-from tests.agent.boards import Table, serving
+from tests.agent.states import Table, serving
 from tests.tui import machines
 hertz, rows = float(sys.argv[2]), int(sys.argv[3])
 report = machines.server()

@@ -13,14 +13,16 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from sysperf import __version__
 from sysperf.agent import events, metrics
-from sysperf.agent.board import Board, Held, Status
-from sysperf.agent.meters import describe
+from sysperf.agent.async_store import Hanging
 from sysperf.agent.server import EVENT_STREAM, JSON, PROBLEM, Answer, Handler, Problem, Refused, Request
-from sysperf.agent.shelf import Hanging
+from sysperf.agent.state import AgentState
+from sysperf.agent.status import Status
 from sysperf.agent.store import Event, Point
-from sysperf.agent.worker import Worker
 from sysperf.collect.process import workers
 from sysperf.host import Host
+from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.system import describe
+from sysperf.live.worker import Worker
 from sysperf.model.record import Record, fact, json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.machine import look
@@ -30,9 +32,9 @@ DEFAULT_SPAN_S = 3_600.0
 MAX_SERIES = 100
 MAX_POINTS = 10_000
 REPLAY = 500
-CREW_S = 5.0
+WORKERS_S = 5.0
 """How old the figures of single workers may be that /metrics tells."""
-CREW_WAIT_S = 2.0
+WORKERS_WAIT_S = 2.0
 _KINDS = "sample, finding, gone, flapping, process, change, agent, lost"
 
 T = TypeVar("T")
@@ -48,7 +50,7 @@ class Index(Record):
 class Findings(Record):
     """What rules found, most costly first."""
 
-    findings: tuple[Held, ...]
+    findings: tuple[TrackedFinding, ...]
 
 
 class Programs(Record):
@@ -57,7 +59,7 @@ class Programs(Record):
     processes: tuple[Any, ...]
 
 
-class Crews(Record):
+class AllWorkers(Record):
     """The DataLoader workers of programs. Two answers give what each worker did in between."""
 
     programs: tuple[workers.Workers, ...]
@@ -133,32 +135,32 @@ _EVENT_PARAMETERS = (
 
 
 class Api:
-    """Answers from a board."""
+    """Answers from the state."""
 
-    def __init__(self, board: Board, news: events.Events, now: Callable[[], float] = time.time) -> None:
-        self._board = board
+    def __init__(self, state: AgentState, news: events.Events, now: Callable[[], float] = time.time) -> None:
+        self._state = state
         self._news = news
         self._now = now
         self._snapshot: tuple[Snapshot | None, bytes] = (None, b"")
         self._reader = Worker("sysperf-ask")
-        self._crew: asyncio.Task[tuple[workers.Workers, ...]] | None = None
-        self._crew_at = 0.0
+        self._workers_task: asyncio.Task[tuple[workers.Workers, ...]] | None = None
+        self._workers_read_at = 0.0
         self.table = (
             Route("/", "what there is to ask", self._index, (Index,)),
-            Route("/v1/status", "how the agent is doing", lambda _: _json(board.status()), (Status,)),
+            Route("/v1/status", "how the agent is doing", lambda _: _json(state.status()), (Status,)),
             Route("/v1/snapshot", "the facts of the machine, by area", self._last_snapshot, (Snapshot,)),
-            Route("/v1/findings", "what rules found, with since when it holds", lambda _: _json(Findings(board.findings())), (Findings,)),
-            Route("/v1/processes", "the running PyTorch programs", lambda _: _json(Programs(board.processes())), (Programs,)),
+            Route("/v1/findings", "what rules found, with since when it holds", lambda _: _json(Findings(state.findings())), (Findings,)),
+            Route("/v1/processes", "the running PyTorch programs", lambda _: _json(Programs(state.processes())), (Programs,)),
             Route(
                 "/v1/workers",
                 "the DataLoader workers of programs, read now",
                 self._workers,
-                (Crews,),
+                (AllWorkers,),
                 parameters=_WORKERS_PARAMETERS,
             ),
-            Route("/v1/meters", "the latest value of each series", lambda _: _json(Meters(now(), dict(board.meters()))), (Meters,)),
+            Route("/v1/meters", "the latest value of each series", lambda _: _json(Meters(now(), dict(state.meters()))), (Meters,)),
             Route("/v1/history", "the past of series", self._history, (History, AllSeries), parameters=_HISTORY_PARAMETERS),
-            Route("/v1/changes", "what was changed on this machine", lambda _: _json(Changes(board.changes())), (Changes,)),
+            Route("/v1/changes", "what was changed on this machine", lambda _: _json(Changes(state.changes())), (Changes,)),
             Route("/v1/events", f"what happens, as it happens ({_KINDS})", self._events, (Event,), EVENT_STREAM, _EVENT_PARAMETERS),
             Route("/v1/openapi.json", "this description", lambda _: _json(openapi(self.table))),
             Route("/metrics", "everything as Prometheus metrics", self._metrics, content_type=metrics.CONTENT_TYPE),
@@ -176,7 +178,7 @@ class Api:
         return _json(Index(__version__, {route.path: route.doc for route in self.table}))
 
     def _last_snapshot(self, _: Request) -> Answer:
-        snapshot = self._board.snapshot()
+        snapshot = self._state.snapshot()
         if snapshot is None:
             raise Refused(503, "the first snapshot is not taken yet")
         if self._snapshot[0] is not snapshot:
@@ -190,10 +192,10 @@ class Api:
         if request.query.get("pid") and wanted not in known:
             raise Refused(404, "`pid` is not the number of a PyTorch program that runs")
         pids = known if wanted < 0 else [int(wanted)]
-        return _json(Crews(await self._read(pids)))
+        return _json(AllWorkers(await self._read(pids)))
 
     async def _history(self, request: Request) -> Answer:
-        store, query = self._board.store, request.query
+        store, query = self._state.store, request.query
         names = tuple(dict.fromkeys(name for name in query.get("series", "").split(",") if name))
         if not names:
             return _json(AllSeries(tuple(Series(name, describe(name)) for name in await _kept(store.series()))))
@@ -218,7 +220,7 @@ class Api:
         """First what was missed, then what happens."""
         with self._news.subscribe(kinds) as subscription:
             yield b"retry: 3000\n\n"
-            last = self._board.store.last_event
+            last = self._state.store.last_event
             last = last if after is None else min(after, last)
             while missed := await self._missed(last) if after is not None else ():
                 last = missed[-1].id
@@ -233,23 +235,23 @@ class Api:
     async def _missed(self, last: int) -> tuple[Event, ...]:
         """Events that are kept; none where the disk does not answer: what happens from now on comes all the same."""
         try:
-            return await self._board.store.events(last, REPLAY)
+            return await self._state.store.events(last, REPLAY)
         except Hanging:
             return ()
 
     async def _metrics(self, _: Request) -> Answer:
-        return 200, metrics.CONTENT_TYPE, metrics.render(self._board, await self._crews()).encode("utf-8", "replace")
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._state, await self._all_workers()).encode("utf-8", "replace")
 
-    async def _crews(self) -> tuple[workers.Workers, ...]:
+    async def _all_workers(self) -> tuple[workers.Workers, ...]:
         """The workers of all programs that have some, however many scrape at once; none where reading them takes too long."""
-        if self._crew is None or (self._crew.done() and time.monotonic() - self._crew_at >= CREW_S):
-            pids = [pid for pid in self._pids() if self._board.meters().get(f"process.{pid}.workers")]
-            self._crew, self._crew_at = asyncio.ensure_future(self._read(pids)), time.monotonic()
-        await asyncio.wait((self._crew,), timeout=CREW_WAIT_S)
-        return self._crew.result() if self._crew.done() and not self._crew.exception() else ()
+        if self._workers_task is None or (self._workers_task.done() and time.monotonic() - self._workers_read_at >= WORKERS_S):
+            pids = [pid for pid in self._pids() if self._state.meters().get(f"process.{pid}.workers")]
+            self._workers_task, self._workers_read_at = asyncio.ensure_future(self._read(pids)), time.monotonic()
+        await asyncio.wait((self._workers_task,), timeout=WORKERS_WAIT_S)
+        return self._workers_task.result() if self._workers_task.done() and not self._workers_task.exception() else ()
 
     def _pids(self) -> list[int]:
-        return [pid for one in self._board.processes() if isinstance(pid := look(one, "process", "pid"), int)]
+        return [pid for one in self._state.processes() if isinstance(pid := look(one, "process", "pid"), int)]
 
     async def _read(self, pids: Sequence[int]) -> tuple[workers.Workers, ...]:
         return await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))

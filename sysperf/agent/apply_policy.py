@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from sysperf.agent.board import Held
 from sysperf.agent.log import NOTICE
+from sysperf.live.hysteresis import TrackedFinding
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome
@@ -57,7 +57,7 @@ class ApplyPolicy:
         """Whether a lease must be renewed before the next look."""
         return bool(self._made) and now_s >= self._renew_s
 
-    def step(self, active: Sequence[Held], now_s: float) -> list[tuple[str, Outcome]]:
+    def step(self, active: Sequence[TrackedFinding], now_s: float) -> list[tuple[str, Outcome]]:
         """Renew what was made, and make what is new. Runs in the worker; returns the new transactions."""
         self._renew(now_s)
         made = []

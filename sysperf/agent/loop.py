@@ -20,24 +20,24 @@ from typing import Any, NamedTuple
 from sysperf import __version__
 from sysperf.agent import api, sockets
 from sysperf.agent.apply_policy import ApplyPolicy, ChangeService, SettingsOf, checked
-from sysperf.agent.auditor import Auditor, Look
-from sysperf.agent.board import Cost
+from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.events import Events
-from sysperf.agent.files import Kept
-from sysperf.agent.gpus import Gpus
-from sysperf.agent.hold import Findings, News, Past, Times
 from sysperf.agent.log import NOTICE
-from sysperf.agent.meters import PAGE_BYTES, System
 from sysperf.agent.notify import Notifier
-from sysperf.agent.programs import Programs
-from sysperf.agent.scan import Scanner
 from sysperf.agent.server import Server
-from sysperf.agent.shelf import Shelf
-from sysperf.agent.state import State
+from sysperf.agent.state import AgentState
+from sysperf.agent.status import Cost
 from sysperf.agent.store import Event
-from sysperf.agent.waits import Ends, Pressure
-from sysperf.agent.worker import Worker
 from sysperf.engine.judging import Terms
+from sysperf.live.auditor import Auditor, AuditPass
+from sysperf.live.gpus import Gpus
+from sysperf.live.hysteresis import FindingTracker, Past, Times, Transition
+from sysperf.live.open_file import OpenFile
+from sysperf.live.programs import Programs
+from sysperf.live.scan import Scanner
+from sysperf.live.system import PAGE_BYTES, System
+from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
+from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Settings
 from sysperf.model.change import Transaction
 from sysperf.model.errors import SysperfError, UsageError
@@ -109,7 +109,7 @@ class Agent:
         events = Events()
         passed = sockets.passed_sockets()
         listener = sockets.listener(self._options.socket, "agent.socket", passed)
-        store = await Shelf.open(self._options.history)
+        store = await AsyncStore.open(self._options.history)
         self._open(store, events)
         faces = api.Api(self._state, events)
         server = Server(faces.routes())
@@ -119,7 +119,7 @@ class Agent:
             await server.start(listener)
             for one, its in figures:
                 await one.start(its)
-            await self._beat()
+            await self._run()
         finally:
             self._notify.stopping()
             for one in (server, *(one for one, _ in figures)):
@@ -128,18 +128,18 @@ class Agent:
 
     # ------------------------------------------------------------------ parts
 
-    def _open(self, store: Shelf, events: Events) -> None:
+    def _open(self, store: AsyncStore, events: Events) -> None:
         """Make the parts. They hold no more than descriptors and memory."""
         loop = asyncio.get_running_loop()
         self._store, self._events = store, events
         self._system, self._programs, self._gpus, self._scanner = System(), Programs(), Gpus(), Scanner()
         self._auditor = Auditor(self._setup.terms, self._scanner, self._gpus)
-        self._findings = Findings(Past(store.first_seen, store.last_seen))
-        self._state = State(store, self._findings, self._setup.settings.mode, time.time())
+        self._findings = FindingTracker(Past(store.first_seen, store.last_seen))
+        self._state = AgentState(store, self._findings, self._setup.settings.mode, time.time())
         self._state.problems = self._all_problems
         self._looker, self._gpu_worker, self._hand = Worker("sysperf-look"), Worker("sysperf-gpu"), Worker("sysperf-fix")
-        self._ends = Ends(loop, self._ended)
-        self._pressure = Pressure(loop, self._pressed)
+        self._ends = ProcessExitWatcher(loop, self._ended)
+        self._pressure = PressureWatcher(loop, self._pressed)
         self._applying = self._made_for(self._setup)
         self._look_task: asyncio.Task[None] | None = None
         self._gpu_task: asyncio.Task[None] | None = None
@@ -149,7 +149,7 @@ class Agent:
         self._look_started = self._next_at = self._sampled_at = self._feed_at = 0.0
         self._read_at: dict[str, float] = {}
         self._names: dict[int, str] = {}
-        self._own = Kept("/proc/self/statm", time.monotonic)
+        self._own = OpenFile("/proc/self/statm", time.monotonic)
         self._cpu_s, self._cpu_at = time.process_time(), time.monotonic()
 
     async def _close(self) -> None:
@@ -175,7 +175,7 @@ class Agent:
 
     # ------------------------------------------------------------------ the beat
 
-    async def _beat(self) -> None:
+    async def _run(self) -> None:
         """Sample at fixed times, however long a sample takes; times that passed meanwhile are left out."""
         loop = asyncio.get_running_loop()
         self._tell("agent", "", f"started, mode {self._state.mode}, sysperf {__version__}")
@@ -321,7 +321,7 @@ class Agent:
                 return
             touched = self._changed(made) if made != self._state.made and self._state.last is not None else set()
             self._state.made = made
-            self._saw(await self._looker.run(self._auditor.look), touched)
+            self._apply_result(await self._looker.run(self._auditor.run_pass), touched)
             self._problems.pop("look", None)
 
     def _changed(self, made: tuple[Any, ...]) -> set[str]:
@@ -330,13 +330,13 @@ class Agent:
         rules = {step.change.rule for one in news for step in one.steps}
         areas = {area for rule in rules for area in self._auditor.areas_of(rule)}
         if news:
-            self._auditor.hurry(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
+            self._auditor.invalidate(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
         for one in news:
             if not one.why.startswith(OURS):  # those are told by whom they are made
                 self._tell("change", one.steps[0].change.shown(), _change_told(one), {"transaction": one.number, "state": one.state})
         return rules
 
-    def _saw(self, look: Look, touched: Collection[str] = ()) -> None:
+    def _apply_result(self, look: AuditPass, touched: Collection[str] = ()) -> None:
         """Take over what a look found."""
         first, self._state.last = self._state.last is None, look.snapshot
         programs = self._state.processes()
@@ -366,7 +366,7 @@ class Agent:
             if held.last_seen == at:
                 self._store.remember(held.outcome.fingerprint, at)
 
-    def _announce(self, news: list[News]) -> None:
+    def _announce(self, news: list[Transition]) -> None:
         for one in news:
             if one.restored:
                 continue
@@ -376,7 +376,7 @@ class Agent:
             if self._state.mode != "observe":
                 self._advise(one)
 
-    def _advise(self, one: News) -> None:
+    def _advise(self, one: Transition) -> None:
         """Say in the log what is new, and what to do."""
         outcome = one.held.outcome
         where = f" [{outcome.subject}]" if outcome.subject else ""
@@ -400,7 +400,7 @@ class Agent:
             for transaction, outcome in made:
                 self._tell("change", outcome.subject, f"fixed {outcome.rule}", {"rule": outcome.rule, "transaction": transaction})
             if made:
-                self._auditor.hurry(*{area for _, outcome in made for area in self._auditor.areas_of(outcome.rule)})
+                self._auditor.invalidate(*{area for _, outcome in made for area in self._auditor.areas_of(outcome.rule)})
 
     # ------------------------------------------------------------------ what happens
 
@@ -417,7 +417,7 @@ class Agent:
         now = asyncio.get_running_loop().time()
         if now >= self._awake_until + REST_S:
             self._awake_until = now + AWAKE_S
-            self._auditor.hurry("memory", "cgroup")
+            self._auditor.invalidate("memory", "cgroup")
             self._sooner()
 
     def _stopped(self) -> None:

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from sysperf.agent.board import Board, Held, Status
-from sysperf.agent.meters import METERS
+from sysperf.agent.state import AgentState
+from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
+from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.system import METERS
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -86,24 +88,24 @@ def split(series: str) -> tuple[str, str]:
     return (f"{area}.*.{what}", number) if area in ITEMS and what else (series, "")
 
 
-def render(board: Board, crews: Iterable[Workers] = ()) -> str:
+def render(state: AgentState, loaders: Iterable[Workers] = ()) -> str:
     """All metrics, as text."""
-    snapshot, status = board.snapshot(), board.status()
-    labels = _labels(snapshot, board.processes())
+    snapshot, status = state.snapshot(), state.status()
+    labels = _labels(snapshot, state.processes())
     families = [
-        *findings([held.outcome for held in board.findings() if held.state == "active"]),
-        *_since(board.findings()),
-        *_meters(board.meters(), labels),
-        *_workers(crews, labels),
-        *_machine(snapshot, board.processes()),
+        *findings([held.outcome for held in state.findings() if held.state == "active"]),
+        *_since(state.findings()),
+        *_meters(state.meters(), labels),
+        *_workers(loaders, labels),
+        *_machine(snapshot, state.processes()),
         *(areas(snapshot) if snapshot else ()),
-        *_changes(board.changes()),
-        *_agent(status, board),
+        *_changes(state.changes()),
+        *_agent(status, state),
     ]
     return "".join(families)
 
 
-def _since(held: Iterable[Held]) -> list[str]:
+def _since(held: Iterable[TrackedFinding]) -> list[str]:
     known = [one for one in held if one.state == "active"]
     gone = [one for one in held if one.state == "gone"]
     counts = [one.outcome.severity for one in gone]
@@ -168,12 +170,12 @@ def _label(pattern: str, number: str, labels: Labels) -> dict[str, str]:
     return labels.get((area, number), unnamed)
 
 
-def _workers(crews: Iterable[Workers], labels: Labels) -> list[str]:
-    """Each DataLoader worker by its place in its crew: numbers of processes would be new series with each epoch."""
+def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
+    """Each DataLoader worker by its place in its loader: numbers of processes would be new series with each epoch."""
     found = [
-        ({**_label("process", str(crew.pid), labels), "worker": str(place)}, worker)
-        for crew in crews
-        for place, worker in enumerate(crew.workers or ())
+        ({**_label("process", str(loader.pid), labels), "worker": str(place)}, worker)
+        for loader in loaders
+        for place, worker in enumerate(loader.workers or ())
     ]
     return [
         family(
@@ -230,7 +232,7 @@ def _changes(changes: Iterable[Any]) -> list[str]:
     ]
 
 
-def _agent(status: Status, board: Board) -> list[str]:
+def _agent(status: Status, state: AgentState) -> list[str]:
     cost = status.cost
     families = [
         gauge("build_info", "The version of the agent.", [({"version": status.version, "mode": status.mode}, 1)]),
@@ -238,11 +240,11 @@ def _agent(status: Status, board: Board) -> list[str]:
         family("agent_samples_total", "Samples taken.", [({}, status.samples)], "counter"),
         gauge("agent_clients", "Connections to the agent's socket.", [({}, status.clients)]),
         gauge("agent_problems", "What does not work; GET /v1/status says what.", [({}, len(status.problems))]),
-        gauge("agent_history_bytes", "Size of the history.", [({}, board.store.size_bytes)]),
+        gauge("agent_history_bytes", "Size of the history.", [({}, state.store.size_bytes)]),
         gauge("agent_history_healthy", "1 while nothing is wrong with the history file.", [({}, not status.store_problem)]),
     ]
     if cost.cpu_s is not None:
         families.append(family("agent_cpu_seconds_total", "CPU time that the agent used.", [({}, cost.cpu_s)], "counter"))
-    if cost.rss_bytes is not None and "agent.rss_bytes" not in board.meters():
+    if cost.rss_bytes is not None and "agent.rss_bytes" not in state.meters():
         families.append(gauge(_SPECIAL["agent.rss_bytes"], metric("agent.rss_bytes").doc, [({}, cost.rss_bytes)]))
     return families

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import msgspec
 
 from sysperf import __version__
-from sysperf.agent.board import Cost, Held, Mode, Status
-from sysperf.agent.hold import Findings
-from sysperf.agent.shelf import Shelf
+from sysperf.agent.async_store import AsyncStore
+from sysperf.agent.status import Cost, Mode, Status
 from sysperf.collect.process import Process
+from sysperf.live.hysteresis import FindingTracker, TrackedFinding
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot
 
@@ -23,10 +23,10 @@ class Program(Record):
     meters: Annotated[dict[str, float], fact("the series process.PID.…, without that prefix")] = msgspec.field(default_factory=dict)
 
 
-class State:
-    """What `sysperf.agent.board.Board` promises. The loop writes, the server reads, both in one thread."""
+class AgentState:
+    """What the agent knows right now. The loop writes, the server reads, both in one thread; every call answers at once."""
 
-    def __init__(self, store: Shelf, findings: Findings, mode: Mode, started_at: float) -> None:
+    def __init__(self, store: AsyncStore, findings: FindingTracker, mode: Mode, started_at: float) -> None:
         self.store = store
         self.tracked = findings
         self.mode: Mode = mode
@@ -40,24 +40,30 @@ class State:
         self.last: Snapshot | None = None
 
     def snapshot(self) -> Snapshot | None:
+        """The last snapshot; None before the first."""
         return self.last
 
-    def findings(self) -> tuple[Held, ...]:
+    def findings(self) -> tuple[TrackedFinding, ...]:
+        """What rules found, most costly first; findings that went stay for a while as `gone`."""
         return self.tracked.all()
 
     def processes(self) -> tuple[Program, ...]:
+        """The PyTorch programs, each with its live meters."""
         area = self.last.areas.get("process") if self.last else None
         if area is None or area.facts is None:
             return ()
         return tuple(Program(one, self._meters_of(one.pid)) for one in area.facts.processes)
 
     def meters(self) -> Mapping[str, float]:
+        """The latest value of each series."""
         return self.values
 
     def changes(self) -> tuple[Any, ...]:
+        """What was changed on this machine, newest first."""
         return self.made
 
     def status(self) -> Status:
+        """How the agent itself is doing."""
         return Status(
             version=__version__,
             mode=self.mode,

@@ -18,7 +18,7 @@ from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from sysperf.tui.now import Now
-    from sysperf.tui.source import News, Source
+    from sysperf.tui.source import Source, SourceUpdate
 
 WAIT_S = 30.0
 SAMPLES = 2
@@ -52,7 +52,7 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
     from sysperf.tui.now import Now  # noqa: PLC0415 - with the dashboard's other parts
     from sysperf.tui.source import Problem  # noqa: PLC0415
 
-    news: queue.SimpleQueue[News] = queue.SimpleQueue()
+    news: queue.SimpleQueue[SourceUpdate] = queue.SimpleQueue()
     now, samples, end = Now(), 0, time.monotonic() + wait_s
     now.origin = source.name
     source.start(news.put)

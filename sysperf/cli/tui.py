@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sysperf.model.outcome import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
+    from sysperf.tui.actions import Actions
     from sysperf.tui.app import Dashboard
-    from sysperf.tui.doors import Doors
     from sysperf.tui.source import Source
 
 SWITCH_S = 0.0005
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         with startup.without_ssl():
             found = stack.enter_context(source(args))
             make = _imported()
-        app = make(doors(args, found), theme=args.theme)
+        app = make(actions(args, found), theme=args.theme)
         app.run()
         _settled()
         if app.failure is not None:
@@ -191,18 +191,18 @@ def terms(args: argparse.Namespace) -> Terms:
     return judging.load_terms(config, judging.configured_rules(config, args.rules))
 
 
-def doors(args: argparse.Namespace, found: Source) -> Doors:
+def actions(args: argparse.Namespace, found: Source) -> Actions:
     """What the dashboard may do: changes only on this machine."""
     from sysperf.tui import profilers, waive  # noqa: PLC0415 - as above
-    from sysperf.tui.doors import READ_ONLY, Doors  # noqa: PLC0415
+    from sysperf.tui.actions import READ_ONLY, Actions  # noqa: PLC0415
 
     if not found.local:
-        return Doors(found, lambda name: _rule(args, name))
+        return Actions(found, lambda name: _rule(args, name))
     from sysperf.engine.change import Changer  # noqa: PLC0415
     from sysperf.verify import trials  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
-    return Doors(
+    return Actions(
         found,
         lambda name: _rule(args, name),
         Changer,

@@ -15,7 +15,7 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome
 from sysperf.report import changes
-from sysperf.tui.doors import Doors
+from sysperf.tui.actions import Actions
 
 _turn = threading.Lock()
 """Held while something is changed: the dashboard does not end in the middle of it."""
@@ -58,24 +58,24 @@ class Proposal(NamedTuple):
         return "\n".join([*held, f"It is taken back by itself after {changes.duration(self.lease_s)}; u takes it back before."])
 
 
-def propose(doors: Doors, outcome: Outcome, lease_s: float | None = None) -> Proposal:
+def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) -> Proposal:
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
-    if doors.changer is None:
-        raise UsageError(doors.refuses())
+    if actions.changer is None:
+        raise UsageError(actions.refuses())
     requested = change.requested_settings([outcome], [outcome.rule])
     if requested.manual:
         return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
-    planned = doors.changer().plan(requested.settings)
+    planned = actions.changer().plan(requested.settings)
     held = next((one.knob for one in planned.changes if KNOBS[one.knob].held), "")
     return Proposal(planned, "", HELD_S if held and lease_s is None else lease_s, held)
 
 
-def apply(doors: Doors, outcome: Outcome, planned: Plan, lease_s: float | None = None) -> Transaction:
+def apply(actions: Actions, outcome: Outcome, planned: Plan, lease_s: float | None = None) -> Transaction:
     """Do it, for good or until a lease ends: the helper or a process that stays behind ends it. Raises SysperfError."""
-    if doors.changer is None or doors.refuses():
-        raise UsageError(doors.refuses())
+    if actions.changer is None or actions.refuses():
+        raise UsageError(actions.refuses())
     with _turn:
-        return doors.changer().apply(planned, change.request(f"apply {outcome.rule} (dashboard)", lease_s=lease_s))
+        return actions.changer().apply(planned, change.request(f"apply {outcome.rule} (dashboard)", lease_s=lease_s))
 
 
 def outcome_text(done: Transaction, width: int) -> str:
@@ -83,11 +83,11 @@ def outcome_text(done: Transaction, width: int) -> str:
     return changes.outcome(done, color=True, width=width)
 
 
-def undo(doors: Doors, number: int, folder: str = "") -> list[Undone]:
+def undo(actions: Actions, number: int, folder: str = "") -> list[Undone]:
     """Take a transaction back, of this user's own journal or the one in `folder`. Raises SysperfError."""
-    changer = next((one for one in _changers(doors) if folder in ("", one.journal.folder)), None)
-    if changer is None or doors.refuses():
-        raise UsageError(doors.refuses())
+    changer = next((one for one in _changers(actions) if folder in ("", one.journal.folder)), None)
+    if changer is None or actions.refuses():
+        raise UsageError(actions.refuses())
     with _turn:
         return changer.undo(number)
 
@@ -98,24 +98,24 @@ def finished() -> None:
         return
 
 
-def made(doors: Doors) -> list[Made]:
+def made(actions: Actions) -> list[Made]:
     """What was changed on this machine, the newest first. Raises SysperfError."""
     found = [
         Made(changer.journal.folder, one, standings, _left(one))
-        for changer in _changers(doors)
+        for changer in _changers(actions)
         for one, standings in changer.transactions()
     ]
     return sorted(found, key=lambda one: (one.transaction.taken_at, one.transaction.number), reverse=True)
 
 
-def _changers(doors: Doors) -> list[Changer]:
+def _changers(actions: Actions) -> list[Changer]:
     """This user's own journal first, then the machine's."""
-    if doors.changer is None:
+    if actions.changer is None:
         return []
-    own = doors.changer()
+    own = actions.changer()
     return [
         own,
-        *(Changer(own.host, folder) for folder in doors.journals if Changer(own.host, folder).journal.folder != own.journal.folder),
+        *(Changer(own.host, folder) for folder in actions.journals if Changer(own.host, folder).journal.folder != own.journal.folder),
     ]
 
 
@@ -125,13 +125,13 @@ def _left(one: Transaction) -> float | None:
     return 0.0 if journal.expired(one.lease) else one.lease.until_s - journal.boot_s()
 
 
-def made_by(doors: Doors, rule: str) -> tuple[str, int] | None:
+def made_by(actions: Actions, rule: str) -> tuple[str, int] | None:
     """(journal, number) of the latest transaction in force that this rule asked for: this user's, or one that the helper made."""
-    if doors.changer is None or doors.refuses():
-        raise UsageError(doors.refuses())
+    if actions.changer is None or actions.refuses():
+        raise UsageError(actions.refuses())
     made = [
         (one.taken_at, one.number, changer.journal.folder)
-        for changer in _changers(doors)
+        for changer in _changers(actions)
         for one in changer.journal.transactions()
         if one.live and any(step.change.rule == rule for step in one.steps)
     ]
@@ -141,6 +141,6 @@ def made_by(doors: Doors, rule: str) -> tuple[str, int] | None:
     return folder, number
 
 
-def told(error: SysperfError) -> str:
+def error_text(error: SysperfError) -> str:
     """An error with its hint, for a notice."""
     return f"{error}" + (f"\n{error.hint}" if error.hint else "")

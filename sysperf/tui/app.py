@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from sysperf.model.text import neutral
-from sysperf.tui.doors import Doors
+from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.bench import Bench
 from sysperf.tui.screens.changes import Changes
@@ -27,7 +27,7 @@ from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
-from sysperf.tui.source import Facts, News, Problem
+from sysperf.tui.source import Facts, Problem, SourceUpdate
 from sysperf.tui.widgets import helping
 
 CHECK_S = 5.0
@@ -50,18 +50,18 @@ class Dashboard(App[None]):
         Binding("ctrl+z", "suspend_process", "Suspend", show=False),
     ]
 
-    class Told(Message):
-        """News from a source, in whatever thread it lives."""
+    class SourceUpdated(Message):
+        """SourceUpdate from a source, in whatever thread it lives."""
 
-        def __init__(self, news: News) -> None:
+        def __init__(self, news: SourceUpdate) -> None:
             super().__init__()
             self.news = news
 
-    def __init__(self, doors: Doors, *, theme: str = "", first: str = "overview") -> None:
+    def __init__(self, actions: Actions, *, theme: str = "", first: str = "overview") -> None:
         super().__init__()
-        self.doors = doors
+        self.actions = actions
         self.now = Now()
-        self.now.origin = doors.source.name
+        self.now.origin = actions.source.name
         self._first = first
         self.failure: Exception | None = None
         """The internal error that ended the dashboard, for whoever started it to tell."""
@@ -72,11 +72,11 @@ class Dashboard(App[None]):
 
     def on_mount(self) -> None:
         for view in VIEWS:
-            self.install_screen(view(self.now, self.doors), name=view.NAME)
+            self.install_screen(view(self.now, self.actions), name=view.NAME)
         self.push_screen(self._first)
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._end_on(number)
-        self.doors.source.start(self._tell)
+        self.actions.source.start(self._publish)
         self.set_interval(CHECK_S, self._check)
 
     def _end_on(self, number: signal.Signals) -> None:
@@ -87,11 +87,11 @@ class Dashboard(App[None]):
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
 
     def on_unmount(self) -> None:
-        self.doors.source.close()
+        self.actions.source.close()
 
-    def _tell(self, news: News) -> None:
+    def _publish(self, news: SourceUpdate) -> None:
         """From any thread."""
-        self.post_message(self.Told(news))
+        self.post_message(self.SourceUpdated(news))
 
     def _handle_exception(self, error: Exception) -> None:
         """End on an internal error, and leave telling it to the command line: Textual would show all local variables."""
@@ -104,16 +104,16 @@ class Dashboard(App[None]):
 
     # ------------------------------------------------------------------ news
 
-    def on_dashboard_told(self, message: Told) -> None:
+    def on_dashboard_source_updated(self, message: SourceUpdated) -> None:
         self.take(message.news)
 
-    def take(self, news: News) -> None:
+    def take(self, news: SourceUpdate) -> None:
         """Keep the news, and tell the screen that is shown."""
         if isinstance(news, Facts) and self.now.report is None and not self.is_headless:
             self.call_after_refresh(self._make_ready)
         self.now.take(news)
         if (view := self.view) is not None:
-            view.told(news)
+            view.source_updated(news)
 
     def _make_ready(self) -> None:
         """Make the other screens one by one while nobody waits for them: the first key that shows one would take 50 to 90 ms."""
@@ -127,7 +127,7 @@ class Dashboard(App[None]):
     def _check(self) -> None:
         """A source that falls silent sends no news of it: what is shown gets older."""
         if self.now.quiet_s() and (view := self.view) is not None:
-            view.told(Problem(self.now.problem))
+            view.source_updated(Problem(self.now.problem))
 
     @property
     def view(self) -> View | None:
@@ -156,8 +156,8 @@ class Dashboard(App[None]):
             self.view.mark(pid)
 
     def action_look_again(self) -> None:
-        self.doors.source.look_again()
-        self.notify("asking the agent again" if self.doors.source.remembers else "looking again", timeout=2, markup=False)
+        self.actions.source.look_again()
+        self.notify("asking the agent again" if self.actions.source.remembers else "looking again", timeout=2, markup=False)
 
     def action_help(self) -> None:
         view = self.view

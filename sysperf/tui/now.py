@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from sysperf.agent.gpus import CAPPED, SLOWED
 from sysperf.collect.gpu.device import CLOCK_EVENTS
+from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
 from sysperf.report.machine import facts, look
-from sysperf.tui.source import Changed, Facts, Load, Meters, News, Past, Problem
+from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
 
 KEPT = 240
 """Samples of each series that are kept for the small curves."""
@@ -54,7 +54,7 @@ class Now:
 
     # ------------------------------------------------------------------ taking
 
-    def take(self, news: News) -> bool:
+    def take(self, news: SourceUpdate) -> bool:
         """Keep news of any kind; true for a sample of meters."""
         if isinstance(news, Facts):
             self.take_report(news.report, news.since, counted=news.counted)

@@ -9,7 +9,7 @@ from sysperf import plugin
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
 from sysperf.model.profile import TraceRequest
-from sysperf.tui.doors import Profilers
+from sysperf.tui.actions import Profilers
 
 ITERATIONS = 5
 

@@ -55,8 +55,8 @@ class Problem(NamedTuple):
     """Whether it goes on asking: who can wait is told so."""
 
 
-News = Facts | Meters | Load | Past | Changed | Problem
-Tell = Callable[[News], None]
+SourceUpdate = Facts | Meters | Load | Past | Changed | Problem
+Publish = Callable[[SourceUpdate], None]
 
 
 class Mark(NamedTuple):
@@ -88,7 +88,7 @@ class Source(Protocol):
     remembers: bool
     """It keeps a history."""
 
-    def start(self, tell: Tell) -> None:
+    def start(self, publish: Publish) -> None:
         """Begin to tell. Returns at once."""
 
     def close(self) -> None:

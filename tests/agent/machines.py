@@ -50,7 +50,7 @@ class Clock:
         return self.now
 
 
-class Door:
+class RecordedNvml:
     """Recorded NVML answers, as `Host.nvml` records them."""
 
     def __init__(self, calls: dict[str, Any]) -> None:

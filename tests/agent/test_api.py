@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.agent import api
-from sysperf.agent.board import Held, Status
 from sysperf.agent.events import QUEUE, Events, Message, encode
+from sysperf.agent.status import Status
 from sysperf.agent.store import Event, Store
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.host import Host
+from sysperf.live.hysteresis import TrackedFinding
 from sysperf.model.record import convert
 from sysperf.model.snapshot import Snapshot
-from tests.agent.boards import PID, START, Running, Table, connect, eventually, read_until, serving
+from tests.agent.states import PID, START, Running, Table, connect, eventually, read_until, serving
 from tests.report import reports
 
 
@@ -66,8 +67,8 @@ def test_many_who_scrape_cost_one_reading_of_workers(tmp_path: Path, monkeypatch
         assert all(line in running.get("/metrics").body for _ in range(5))
         assert reads == [PID]
 
-        monkeypatch.setattr(api, "CREW_S", 0.0)
-        monkeypatch.setattr(api, "CREW_WAIT_S", 0.2)
+        monkeypatch.setattr(api, "WORKERS_S", 0.0)
+        monkeypatch.setattr(api, "WORKERS_WAIT_S", 0.2)
         answer = running.get("/metrics")
         assert (answer.status, line in answer.body, b"sysperf_process_cpus" in answer.body) == (200, False, True)
         running.table.figures = {}  # nobody has workers any more
@@ -89,7 +90,7 @@ def test_records_come_back_as_they_were(running: Running) -> None:
     table = running.table
     (first, second) = ask(running, "/v1/findings")["findings"]
 
-    assert (convert(first, Held), convert(second, Held)) == table.held
+    assert (convert(first, TrackedFinding), convert(second, TrackedFinding)) == table.held
     assert convert(ask(running, "/v1/status"), Status) == table.status()
     assert convert(ask(running, "/v1/snapshot"), Snapshot) == table.shown
     assert ask(running, "/v1/meters") == {"at": START + 60, "meters": table.figures}

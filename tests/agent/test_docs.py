@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from sysperf.agent.meters import METERS
+from sysperf.live.system import METERS
 from sysperf.model.agent_settings import MODES, Settings
 from tests.golden import Golden
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sysperf.agent.server import Answer, Limits, Request
 from sysperf.agent.sockets import Listener, bind, listener, passed_sockets
 from sysperf.model.errors import UsageError
-from tests.agent.boards import connect, eventually, get, parsed, read_until, rest, send, serving
+from tests.agent.states import connect, eventually, get, parsed, read_until, rest, send, serving
 
 BIG = b"x" * (8 << 20)
 QUICK = Limits(clients=8, header_s=0.5, idle_s=0.5, write_s=0.5)

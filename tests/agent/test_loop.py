@@ -19,19 +19,19 @@ import pytest
 
 from sysperf.agent import loop, notify
 from sysperf.agent.apply_policy import AGAIN_S, ApplyPolicy, checked
-from sysperf.agent.auditor import Auditor, looks_at
-from sysperf.agent.board import Held
-from sysperf.agent.gpus import Gpus
 from sysperf.agent.log import NOTICE, logger
-from sysperf.agent.scan import Scanner
-from sysperf.agent.waits import Ends, Pressure
-from sysperf.agent.worker import Worker
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.fix.journal import End, Journal, StepResult, StepStarted
 from sysperf.host import Host
+from sysperf.live.auditor import Auditor, looks_at
+from sysperf.live.gpus import Gpus
+from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.scan import Scanner
+from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
+from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Mode, Settings
 from sysperf.model.change import Change, Setting
 from sysperf.model.errors import SysperfError, UsageError
@@ -288,7 +288,7 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
             release.wait(30)
         return ()
 
-    monkeypatch.setattr(Auditor, "look", look)
+    monkeypatch.setattr(Auditor, "run_pass", look)
     monkeypatch.setattr(loop, "HANGING_S", 0.5)
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
@@ -311,17 +311,17 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the journal was written, the areas of the rules behind it are read with the next sample; everything when no rule is known."""
-    hurried: list[tuple[str, ...]] = []
+    invalid: list[tuple[str, ...]] = []
     others = (("memory", "cgroup"), ("process",))  # pressure, and PyTorch programs that come and go: of other tests on this machine
-    monkeypatch.setattr(Auditor, "hurry", lambda _, *areas: hurried.append(areas) if areas not in others else None)
+    monkeypatch.setattr(Auditor, "invalidate", lambda _, *areas: invalid.append(areas) if areas not in others else None)
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     journal = Journal(str(tmp_path))
 
     async def changed(rule: str) -> None:
         with journal.locked(), journal.begin(boot="x", by="me", why="", taken_at="2026-01-01T00:00:00Z") as log:
-            seen = len(hurried)
+            seen = len(invalid)
             await asyncio.sleep(1)  # it is seen before it says what it changes: that hurries nothing
-            assert len(hurried) == seen
+            assert len(invalid) == seen
             log.add(StepStarted(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), StepResult(0, "applied"))
             log.add(End("applied"))
 
@@ -340,7 +340,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def soon(count: int) -> None:
         for _ in range(200):
-            if len(hurried) >= count:
+            if len(invalid) >= count:
                 return
             await asyncio.sleep(0.05)
 
@@ -358,7 +358,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     asyncio.run(scenario())
     assert ("change", "vm.swappiness: 60 → 10") in told
-    assert [set(one) for one in hurried[:2]] == [looks_at(one._auditor.rules["memory.swappiness-high"]), set()]
+    assert [set(one) for one in invalid[:2]] == [looks_at(one._auditor.rules["memory.swappiness-high"]), set()]
 
 
 # ---------------------------------------------------------------------- the audit, taken apart
@@ -369,14 +369,14 @@ def rules() -> Ruleset:
 
 
 def test_only_what_was_read_again_is_judged_again() -> None:
-    """The second look reads nothing; a hurried area brings the rules that look at it, and no others."""
+    """The second look reads nothing; a invalid area brings the rules that look at it, and no others."""
     auditor = Auditor(Terms(rules()), Scanner(), Gpus())
-    first = auditor.look()
+    first = auditor.run_pass()
     assert len(first.rules) == len(auditor.rules)
 
-    assert auditor.look().rules == {}
-    auditor.hurry("memory")
-    again = auditor.look()
+    assert auditor.run_pass().rules == {}
+    auditor.invalidate("memory")
+    again = auditor.run_pass()
 
     assert again.refreshed == {"memory"}
     assert 0 < len(again.rules) < len(first.rules)
@@ -389,7 +389,7 @@ def test_an_audit_by_parts_says_what_an_audit_says() -> None:
     ruleset = rules()
     auditor = Auditor(Terms(ruleset), Scanner(), Gpus())
 
-    looked = {(one.rule, one.state) for one in auditor.look().outcomes}
+    looked = {(one.rule, one.state) for one in auditor.run_pass().outcomes}
     audited = {(one.rule, one.state) for one in audit(Host("/"), judging.Terms(ruleset)).outcomes}
 
     volatile = ("mem.", "proc.", "storage.")  # other programs run beside this test
@@ -411,9 +411,9 @@ def test_a_slow_area_is_read_less_often() -> None:
 # ---------------------------------------------------------------------- apply
 
 
-def held(name: str = "thp.never") -> Held:
+def held(name: str = "thp.never") -> TrackedFinding:
     outcome = Outcome(name, "finding", "warning", "host", "t", message="m")
-    return Held(outcome, 1.0, 2.0, "active", 1)
+    return TrackedFinding(outcome, 1.0, 2.0, "active", 1)
 
 
 class Hand:
@@ -601,7 +601,7 @@ def test_a_process_that_ends_wakes_us() -> None:
 
     async def scenario() -> tuple[list[int], int]:
         ended: list[int] = []
-        ends = Ends(asyncio.get_running_loop(), ended.append)
+        ends = ProcessExitWatcher(asyncio.get_running_loop(), ended.append)
         with programs("print('ready', flush=True)\nimport time; time.sleep(60)") as (program,):
             ends.watch([program.pid, 2**22 + 1])
             program.kill()
@@ -620,7 +620,7 @@ def test_pressure_that_cannot_be_watched_is_a_problem(tmp_path: Path) -> None:
     """No PSI in the kernel, or no right to ask: nothing is watched, and the reason is known."""
 
     async def scenario(folder: str) -> tuple[int, str]:
-        pressure = Pressure(asyncio.get_running_loop(), lambda: None, folder)
+        pressure = PressureWatcher(asyncio.get_running_loop(), lambda: None, folder)
         answer = pressure.armed, pressure.problem
         pressure.close()
         return answer

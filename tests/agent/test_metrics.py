@@ -10,25 +10,26 @@ from hypothesis import given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from sysperf.agent import metrics
-from sysperf.agent.board import Held
-from sysperf.agent.meters import METERS
+from sysperf.agent.state import Program
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
 from sysperf.collect.process.workers import Worker, Workers
+from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.system import METERS
 from sysperf.model.text import neutral
 from sysperf.report.prometheus import MAX_SERIES
-from tests.agent.boards import NAME, PID, START, Program, Table, every_meter
+from tests.agent.states import NAME, PID, START, Table, every_meter
 from tests.report import reports
 from tests.report.hostile import texts
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def samples(table: Table, crews: tuple[Workers, ...] = ()) -> Samples:
+def samples(table: Table, loaders: tuple[Workers, ...] = ()) -> Samples:
     """Every sample by name and labels; equal ones would be an error to a server."""
     found: Samples = {}
     families = set()
-    for family in text_string_to_metric_families(metrics.render(table, crews)):
+    for family in text_string_to_metric_families(metrics.render(table, loaders)):
         assert family.name not in families
         families.add(family.name)
         assert family.type in ("gauge", "counter")
@@ -97,12 +98,12 @@ def test_a_meter_without_documentation_is_shown_too() -> None:
 
 
 def test_each_worker_has_its_figures() -> None:
-    """By its place in the crew, so that an epoch with new workers is no new series; what cannot be read is left out."""
-    crews = (
+    """By its place in the loader, so that an epoch with new workers is no new series; what cannot be read is left out."""
+    loaders = (
         Workers(PID, 1.0, (Worker(50, "R", 2.5, rss_bytes=7 << 20, read_bytes=4096), Worker(51, "S", 0.25))),
         Workers(1, 1.0, None),
     )
-    found = samples(Table(), crews)
+    found = samples(Table(), loaders)
     first, second = ((("name", neutral(NAME)), ("pid", str(PID)), ("worker", place)) for place in "01")
 
     assert found["sysperf_process_worker_cpu_seconds_total", first] == 2.5
@@ -156,7 +157,7 @@ def test_families_are_bounded() -> None:
     """A machine of ten thousand programs does not fill the server."""
     table = Table()
     table.figures = {f"process.{pid}.cpu": 1.0 for pid in range(10_000)}
-    table.held = tuple(Held(reports.brief(f"rule.{one}", "error", "text"), START, START) for one in range(5_000))
+    table.held = tuple(TrackedFinding(reports.brief(f"rule.{one}", "error", "text"), START, START) for one in range(5_000))
 
     names = [name for name, _ in samples(table)]
 
@@ -170,7 +171,7 @@ def test_foreign_text_is_a_label(text: str) -> None:
     table = Table(Store.open(None))
     table.figures = {**every_meter(), text: 1.0}
     table.programs = (Program(Process(pid=PID, ppid=1, name=text, torch_version=text), {}),)
-    table.held = (Held(reports.brief(text, "error", text, text), START, START),)
+    table.held = (TrackedFinding(reports.brief(text, "error", text, text), START, START),)
     table.shown = reports.snapshot(gpu={"devices": [{"index": 0, "bus_id": text, "name": text}]})
     found = samples(table)
 

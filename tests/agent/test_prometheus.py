@@ -22,7 +22,7 @@ from sysperf.agent.api import Api
 from sysperf.agent.events import Events
 from sysperf.agent.server import Server
 from sysperf.agent.sockets import Listener, bind
-from tests.agent.boards import Running, Table, eventually, serving
+from tests.agent.states import Running, Table, eventually, serving
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/prometheus"

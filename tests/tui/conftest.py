@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
-from sysperf.tui.doors import Doors
 from sysperf.verify.trials import Trials
 from tests.fix.kernel import Machine
 from tests.tui.machines import Still, news, rule
 
 
-def dashboard(report: Any, *, doors: Doors | None = None, **more: Any) -> Dashboard:
+def dashboard(report: Any, *, actions: Actions | None = None, **more: Any) -> Dashboard:
     """A dashboard on a recorded machine."""
-    return Dashboard(doors or Doors(Still(news(report), **more), rule, trials=Trials))
+    return Dashboard(actions or Actions(Still(news(report), **more), rule, trials=Trials))
 
 
 def screen_text(app: Dashboard) -> str:

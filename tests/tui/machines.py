@@ -11,7 +11,7 @@ from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import Changed, Facts, History, Mark, Meters, News, Past, Tell
+from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Publish, SourceUpdate
 from tests import gpus
 from tests.conftest import make_machine
 from tests.report import reports
@@ -26,17 +26,17 @@ class Still:
     name = "a recorded machine"
     live = True
 
-    def __init__(self, news: Sequence[News], *, local: bool = True, remembers: bool = False) -> None:
+    def __init__(self, news: Sequence[SourceUpdate], *, local: bool = True, remembers: bool = False) -> None:
         self.news, self.local, self.remembers = news, local, remembers
         self.looked = 0
         self.watched: list[bool] = []
-        self.crews: list[Workers] = []
-        self.tell: Tell = lambda _: None
+        self.readings: list[Workers] = []
+        self.publish: Publish = lambda _: None
 
-    def start(self, tell: Tell) -> None:
-        self.tell = tell
+    def start(self, publish: Publish) -> None:
+        self.publish = publish
         for one in self.news:
-            tell(one)
+            publish(one)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -48,7 +48,7 @@ class Still:
         self.watched.append(on)
 
     def workers(self, pid: int) -> Workers | None:  # noqa: ARG002 - as real sources
-        return self.crews.pop(0) if self.crews else None
+        return self.readings.pop(0) if self.readings else None
 
     def series(self) -> list[tuple[str, str]]:
         return [("cpu.busy", "share of all CPUs' time that was used"), ("memory.dirty_bytes", "file data"), ("process.1.cpu", "CPUs")]
@@ -217,7 +217,7 @@ def meters(report: Report) -> dict[str, float]:
     return found
 
 
-def news(report: Report) -> list[News]:
+def news(report: Report) -> list[SourceUpdate]:
     """What a live source tells of a machine."""
     known = meters(report)
     past = {

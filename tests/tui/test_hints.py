@@ -6,8 +6,8 @@ from typing import Any
 
 from textual.widget import Widget
 
+from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
-from sysperf.tui.doors import Doors
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.hints import Hint, fitting
 from tests.tui.conftest import dashboard, screen_text, settled
@@ -50,7 +50,7 @@ def test_enter_is_named_where_it_opens_something_and_each_action_once() -> None:
         await press(pilot, "5")
         assert footer(app).startswith("[ Shorter ] Longer / Filter ")
 
-    drive(dashboard(server(), doors=Doors(Still(news(server()), remembers=True), rule)), do, (80, 24))
+    drive(dashboard(server(), actions=Actions(Still(news(server()), remembers=True), rule)), do, (80, 24))
 
 
 def test_without_a_history_nothing_is_offered_for_it() -> None:

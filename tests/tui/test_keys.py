@@ -24,8 +24,8 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.tui import acting as changes_of
 from sysperf.tui import waive
+from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
-from sysperf.tui.doors import Doors
 from sysperf.tui.now import Now
 from sysperf.tui.screens import processes as screens
 from sysperf.tui.screens.dialogs import Question, Reading, Writing
@@ -123,8 +123,8 @@ def test_the_list_moves_by_arrows_and_by_vim_keys() -> None:
     drive(started(server(), "findings"), do)
 
 
-def started(report: Any, first: str, doors: Doors | None = None) -> Dashboard:
-    app = dashboard(report, doors=doors)
+def started(report: Any, first: str, actions: Actions | None = None) -> Dashboard:
+    app = dashboard(report, actions=actions)
     app._first = first
     return app
 
@@ -263,8 +263,8 @@ def swappiness(number: int = 60) -> Outcome:
     )  # fmt: skip
 
 
-def acting(made: Machine, source: Still, **more: Any) -> Doors:
-    return Doors(source, rule, lambda: Changer(made.host, str(made.folder / "state")), **more)
+def acting(made: Machine, source: Still, **more: Any) -> Actions:
+    return Actions(source, rule, lambda: Changer(made.host, str(made.folder / "state")), **more)
 
 
 def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) -> None:
@@ -418,7 +418,7 @@ def test_nothing_is_changed_on_another_machine() -> None:
 def test_a_read_only_dashboard_previews_and_changes_nothing(made: Machine) -> None:
     """The plan and the journal are shown; apply, undo and waive are refused, in the code that changes as well as on the screen."""
     report = reports.report(swappiness())
-    doors = acting(made, Still(news(report)), waive=waive.write, refusal="This dashboard is read-only: no")
+    actions = acting(made, Still(news(report)), waive=waive.write, refusal="This dashboard is read-only: no")
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "p")
@@ -432,9 +432,9 @@ def test_a_read_only_dashboard_previews_and_changes_nothing(made: Machine) -> No
         await press(pilot, "6", "u")
         assert "read-only" in notices(app)
 
-    drive(started(report, "findings", doors), do)
+    drive(started(report, "findings", actions), do)
     with pytest.raises(SysperfError, match="read-only"):
-        changes_of.apply(doors, swappiness(), changes_of.propose(doors, swappiness()).plan)
+        changes_of.apply(actions, swappiness(), changes_of.propose(actions, swappiness()).plan)
     assert value(made) == "60"
 
 
@@ -461,7 +461,7 @@ def test_explain_shows_the_rule() -> None:
         await press(pilot, "e")
         assert "Why it matters." in screen_text(app)
         await press(pilot, "escape")
-        app.doors = app.screen.doors = Doors(app.doors.source, absent)  # type: ignore[attr-defined]
+        app.actions = app.screen.actions = Actions(app.actions.source, absent)  # type: ignore[attr-defined]
         await press(pilot, "e")
         assert "look again" in notices(app)
 
@@ -474,7 +474,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
     file.write_text('fail_on = "error"')
     file.chmod(0o640)
     report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
-    doors = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
+    actions = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
@@ -489,7 +489,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
         assert "Too many threads" in "".join(line.text for line in pane(app, "detail").lines)
         await press(pilot, "w", "escape")
 
-    drive(started(report, "findings", doors), do)
+    drive(started(report, "findings", actions), do)
     assert tomli.loads(file.read_text()) == {
         "fail_on": "error",
         "waive": [{"rule": "memory.swappiness-high", "reason": 'it is "shared"\\'}],
@@ -504,7 +504,7 @@ def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
 def test_a_program_opens_with_the_wrap_that_would_have_been_right() -> None:
     """Enter on a program shows its environment, threads and libraries; y copies the command; Esc closes."""
     again = Rewrap(77, "sysperf wrap -- python train.py", ("OMP_NUM_THREADS=16",), ("omp.threads",))
-    doors = Doors(Still(news(box())), rule, rewrap=lambda _, pid: again if pid == 77 else None)
+    actions = Actions(Still(news(box())), rule, rewrap=lambda _, pid: again if pid == 77 else None)
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "enter")
@@ -517,7 +517,7 @@ def test_a_program_opens_with_the_wrap_that_would_have_been_right() -> None:
         await press(pilot, "escape")
         assert not pane(app, "detail").display
 
-    drive(started(box(), "processes", doors), do)
+    drive(started(box(), "processes", actions), do)
 
 
 def test_a_wrap_command_is_copied_without_opening() -> None:
@@ -528,10 +528,10 @@ def test_a_wrap_command_is_copied_without_opening() -> None:
         await press(pilot, "y")
         assert app.clipboard == "sysperf wrap -- python train.py"
 
-    drive(started(box(), "processes", Doors(Still(news(box())), rule, rewrap=lambda *_: again)), do)
+    drive(started(box(), "processes", Actions(Still(news(box())), rule, rewrap=lambda *_: again)), do)
 
 
-def crew(at: float, *cpu_s: float) -> Workers:
+def readings(at: float, *cpu_s: float) -> Workers:
     """Workers that used so many CPU seconds."""
     found = [Worker(900 + n, "SRD"[n % 3], used, n, 1 << 28, CpuSet.parse("0-7"), int(used) << 20) for n, used in enumerate(cpu_s)]
     return Workers(77, at, tuple(found))
@@ -541,7 +541,7 @@ def test_workers_unfold_under_their_program(monkeypatch: pytest.MonkeyPatch) -> 
     """Space, l and → show a row each, with rates from the second reading on; space, h and ← hide them; the mouse does both."""
     monkeypatch.setattr(screens, "WORKERS_S", 3_600.0)  # read when the test says
     source = Still(news(box()))
-    source.crews = [crew(1, 1, 2, 3), crew(2, 1.25, 3, 3), crew(3, 1.25, 3, 3)]
+    source.readings = [readings(1, 1, 2, 3), readings(2, 1.25, 3, 3), readings(3, 1.25, 3, 3)]
 
     async def do(app: Dashboard, pilot: Any) -> None:
         screen, rows = app.screen, pane(app, "rows")
@@ -569,13 +569,13 @@ def test_workers_unfold_under_their_program(monkeypatch: pytest.MonkeyPatch) -> 
         await press(pilot, "space")
         assert "this source does not tell" in rows.lines[1].text
 
-    drive(started(box(), "processes", Doors(source, rule)), do)
+    drive(started(box(), "processes", Actions(source, rule)), do)
 
 
 def test_workers_of_an_ended_program_are_forgotten() -> None:
     """Nothing is asked of a program that is no longer there."""
     source = Still(news(box()))
-    source.crews = [crew(1, 1)]
+    source.readings = [readings(1, 1)]
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "space")
@@ -583,9 +583,9 @@ def test_workers_of_an_ended_program_are_forgotten() -> None:
         screen = app.screen
         assert isinstance(screen, Processes)
         screen._read_workers()
-        assert not screen._crews
+        assert not screen._readings
 
-    drive(started(box(), "processes", Doors(source, rule)), do)
+    drive(started(box(), "processes", Actions(source, rule)), do)
 
 
 def test_a_click_on_a_column_sorts_by_it() -> None:
@@ -657,7 +657,7 @@ def test_the_map_marks_a_program() -> None:
         await press(pilot, "1")
         assert source.watched == [True, False]
 
-    drive(started(box(), "topology", Doors(source, rule)), do)
+    drive(started(box(), "topology", Actions(source, rule)), do)
 
 
 def test_a_program_is_shown_on_the_map() -> None:
@@ -695,7 +695,7 @@ def test_history_changes_its_span_and_series() -> None:
         await press(pilot, "slash", *"cpus", "enter")
         assert "memory.dirty" not in screen_text(app)
 
-    drive(started(server(), "history", Doors(Still(news(server()), remembers=True), rule)), do)
+    drive(started(server(), "history", Actions(Still(news(server()), remembers=True), rule)), do)
 
 
 def test_a_problem_of_the_source_is_shown_and_goes() -> None:
@@ -748,7 +748,7 @@ def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
         assert "Cannot tell" in screen_text(app)
 
     source = Captured(Host(tmp_path), lambda: Terms(ruleset))
-    drive(Dashboard(Doors(source, rule)), do)
+    drive(Dashboard(Actions(source, rule)), do)
 
 
 def test_a_row_is_written_when_it_comes_into_sight() -> None:

@@ -13,8 +13,8 @@ import pytest
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Frame, Stacks, Thread, Trace
 from sysperf.plugin import ReportProgress
+from sysperf.tui.actions import READ_ONLY, Actions, Profilers
 from sysperf.tui.app import Dashboard
-from sysperf.tui.doors import READ_ONLY, Doors, Profilers
 from sysperf.tui.screens.dialogs import Question, Reading
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.profiling import Progress
@@ -41,7 +41,7 @@ def trace(_: int, tell: ReportProgress) -> Trace:
 
 def at_processes(profilers: Profilers | None, refusal: str = "", **more: Any) -> Dashboard:
     """The dashboard on a server with four ranks."""
-    return Dashboard(Doors(Still(news(server()), **more), rule, refusal=refusal, profilers=profilers), first="processes")
+    return Dashboard(Actions(Still(news(server()), **more), rule, refusal=refusal, profilers=profilers), first="processes")
 
 
 def fails(message: str, hint: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import pytest
 from textual.geometry import Region
 from textual.strip import Strip
 
-from sysperf.tui.doors import Doors
+from sysperf.tui.actions import Actions
 from sysperf.tui.screens.view import TABS
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify import trials
@@ -61,8 +61,8 @@ def test_results_are_drawn_as_bars(size: tuple[int, int], golden: Golden) -> Non
 
 
 async def _measured(size: tuple[int, int], golden: Golden) -> None:
-    doors = Doors(Still(news(server())), rule, trials=lambda: trials.read([str(MEASURED)]))
-    app = dashboard(server(), doors=doors)
+    actions = Actions(Still(news(server())), rule, trials=lambda: trials.read([str(MEASURED)]))
+    app = dashboard(server(), actions=actions)
     async with app.run_test(size=size) as pilot:
         await pilot.press("7")
         await settled(pilot)

@@ -18,11 +18,11 @@ from sysperf.model.errors import UsageError
 from sysperf.model.record import plain
 from sysperf.tui import decode
 from sysperf.tui.now import Now
-from sysperf.tui.source import Changed, Facts, Load, Meters, News, Problem
+from sysperf.tui.source import Changed, Facts, Load, Meters, Problem, SourceUpdate
 from sysperf.tui.sources import ssh
 from sysperf.tui.sources.agent import Agent
 from sysperf.tui.sources.here import Here
-from tests.agent.boards import PID, START, Table, eventually, serving
+from tests.agent.states import PID, START, Table, eventually, serving
 from tests.report import reports
 
 
@@ -30,10 +30,10 @@ class Ear:
     """Keeps what a source tells."""
 
     def __init__(self) -> None:
-        self.heard: list[News] = []
+        self.heard: list[SourceUpdate] = []
         self.now = Now()
 
-    def __call__(self, news: News) -> None:
+    def __call__(self, news: SourceUpdate) -> None:
         self.heard.append(news)
         self.now.take(news)
 

@@ -18,7 +18,7 @@ import pytest
 from sysperf.model.errors import UsageError
 from sysperf.tui.sources import ssh
 from sysperf.tui.sources.agent import Agent
-from tests.agent.boards import START, eventually, serving
+from tests.agent.states import START, eventually, serving
 from tests.tui.test_sources import Ear
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")

@@ -12,7 +12,7 @@ import pytest
 
 from sysperf.cli import top
 from sysperf.model.errors import UsageError
-from tests.agent.boards import serving
+from tests.agent.states import serving
 from tests.tui.machines import Still, laptop, news
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -11,8 +11,8 @@ import pytest
 from sysperf.model.profile import Frame, Stacks, Thread
 from sysperf.report import profile
 from sysperf.report.terminal import cells, tail
+from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
-from sysperf.tui.doors import Doors
 from sysperf.tui.now import Now
 from sysperf.tui.screens.history import STILL
 from sysperf.tui.source import Facts, Meters, Past, Problem
@@ -46,7 +46,7 @@ def test_nothing_is_counted_before_it_is_known() -> None:
         await settled(pilot)
         assert "0 PyTorch programs" in screen_text(app)
 
-    drive(dashboard(laptop(), doors=Doors(Still([]), rule)), do)
+    drive(dashboard(laptop(), actions=Actions(Still([]), rule)), do)
 
 
 def test_a_filter_says_how_many_of_how_many() -> None:
@@ -143,7 +143,7 @@ def test_a_long_origin_keeps_its_end() -> None:
     async def do(app: Dashboard, _: Any) -> None:
         assert screen_text(app).splitlines()[0].endswith("/node-17.tar.zst")
 
-    drive(dashboard(laptop(), doors=Doors(source, rule)), do, (120, 40))
+    drive(dashboard(laptop(), actions=Actions(source, rule)), do, (120, 40))
 
 
 @pytest.mark.parametrize("text", ["short", "漢字" * 30, "a" * 50, "é" * 30], ids=range(4))
@@ -211,7 +211,7 @@ def test_a_capture_has_no_history_to_wait_for() -> None:
         assert STILL in screen_text(app)
         assert "sysperf agent" not in screen_text(app)
 
-    drive(started(laptop(), "history", Doors(source, rule)), do)
+    drive(started(laptop(), "history", Actions(source, rule)), do)
 
 
 def test_the_mark_of_a_program_is_taken_off() -> None:

@@ -35,7 +35,7 @@ class Bench(Listing):
         self._trials: Trials | None = None
 
     def listed(self, width: int, _: int) -> Lines:
-        return trials.draw(self._trials, width, here=self.doors.trials is not None)
+        return trials.draw(self._trials, width, here=self.actions.trials is not None)
 
     def detail(self, width: int, _: int) -> Lines:
         return trials.detail(self._chosen(), width)
@@ -46,13 +46,13 @@ class Bench(Listing):
         return next((one for one in found if (one.experiment, one.rung, one.at, one.what) == key), None)
 
     def action_read(self) -> None:
-        if self.doors.trials is not None:
+        if self.actions.trials is not None:
             self._read()
 
     @work(thread=True, exit_on_error=False, exclusive=True, group="trials")
     def _read(self) -> None:
-        if self.doors.trials is not None:
-            self.app.call_from_thread(self._have, self.doors.trials())
+        if self.actions.trials is not None:
+            self.app.call_from_thread(self._have, self.actions.trials())
 
     def _have(self, found: Trials) -> None:
         self._trials = found

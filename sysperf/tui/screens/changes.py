@@ -45,8 +45,10 @@ class Changes(Listing):
         self._made: list[Made] | None = None
 
     def listed(self, width: int, _: int) -> Lines:
-        if self.doors.changer is None:
-            return transactions.elsewhere(self.now.changes, width) if self.doors.source.remembers else paragraph(UNKNOWN, width, "unknown")
+        if self.actions.changer is None:
+            return (
+                transactions.elsewhere(self.now.changes, width) if self.actions.source.remembers else paragraph(UNKNOWN, width, "unknown")
+            )
         return [line(span("reading …", "dim"))] if self._made is None else transactions.draw(self._made, width)
 
     def detail(self, width: int, _: int) -> Lines:
@@ -56,21 +58,21 @@ class Changes(Listing):
         key = self.query_one("#list", Pane).key
         return next((one for one in self._made or () if (one.folder, one.transaction.number) == key), None)
 
-    def told(self, news: Any) -> None:
-        if isinstance(news, Changed):
+    def source_updated(self, update: Any) -> None:
+        if isinstance(update, Changed):
             self.action_read()
             self.redraw()
 
     def action_read(self) -> None:
-        if self.doors.changer is not None:
+        if self.actions.changer is not None:
             self._read()
 
     @work(thread=True, exit_on_error=False, exclusive=True, group="journal")
     def _read(self) -> None:
         try:
-            made = acting.made(self.doors)
+            made = acting.made(self.actions)
         except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.told(error), "error")
+            self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
             self.app.call_from_thread(self._have, made)
 
@@ -80,8 +82,8 @@ class Changes(Listing):
 
     def action_undo(self) -> None:
         one = self._chosen()
-        if self.doors.refuses():
-            self.say(self.doors.refuses(), "warning")
+        if self.actions.refuses():
+            self.say(self.actions.refuses(), "warning")
             return
         if one is None:
             return
@@ -99,15 +101,15 @@ class Changes(Listing):
     @work(thread=True, exit_on_error=False)
     def _undo(self, one: Made) -> None:
         try:
-            taken = acting.undo(self.doors, one.transaction.number, one.folder)
+            taken = acting.undo(self.actions, one.transaction.number, one.folder)
         except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.told(error), "error")
+            self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
             self.app.call_from_thread(self._undone, one, taken)
 
     def _undone(self, one: Made, taken: Any) -> None:
         self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != one.transaction.number}
-        self.doors.source.look_again()
+        self.actions.source.look_again()
         self.action_read()
         told = Reading(
             f"Transaction {one.transaction.number}",

@@ -76,8 +76,8 @@ class Findings(View):
         self.query_one("#list", Pane).select(self._wanted)
 
     def on_screen_resume(self) -> None:
-        if self.doors.trials is not None:
-            self._in_thread(self.doors.trials, self._have_trials)
+        if self.actions.trials is not None:
+            self._in_thread(self.actions.trials, self._have_trials)
 
     def _have_trials(self, found: Trials) -> None:
         """What was measured stands as the gain of its finding."""
@@ -172,33 +172,33 @@ class Findings(View):
 
     def action_explain(self) -> None:
         if (one := self.chosen) is not None:
-            self._in_thread(lambda: self.doors.rule(one.rule), lambda rule: self._read(
+            self._in_thread(lambda: self.actions.rule(one.rule), lambda rule: self._read(
                 f"Explain {one.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
 
     def action_preview(self) -> None:
         if (one := self.chosen) is not None:
             command = findings.command_of(one)
-            self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._read(
+            self._in_thread(lambda: acting.propose(self.actions, one), lambda found: self._read(
                 f"Preview {one.rule}: nothing is changed", found.text, command))  # fmt: skip
 
     def action_apply(self) -> None:
-        if self.doors.refuses():
-            self.say(self.doors.refuses(), "warning")
+        if self.actions.refuses():
+            self.say(self.actions.refuses(), "warning")
         elif (one := self.chosen) is not None:
-            self._in_thread(lambda: acting.propose(self.doors, one), lambda found: self._ask(one, found))
+            self._in_thread(lambda: acting.propose(self.actions, one), lambda found: self._ask(one, found))
 
     def action_apply_for(self) -> None:
         """The same until a lease ends."""
         one = self.chosen
-        if self.doors.refuses():
-            self.say(self.doors.refuses(), "warning")
+        if self.actions.refuses():
+            self.say(self.actions.refuses(), "warning")
         elif one is not None:
             about = f"{one.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
             self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(one, text))
 
     def _for_a_time(self, one: Outcome, text: str | None) -> None:
         if text is not None:
-            self._in_thread(lambda: acting.propose(self.doors, one, change.seconds(text)), lambda found: self._ask(one, found))
+            self._in_thread(lambda: acting.propose(self.actions, one, change.seconds(text)), lambda found: self._ask(one, found))
 
     def _ask(self, one: Outcome, found: acting.Proposal) -> None:
         if not found.plan.changes:
@@ -214,11 +214,11 @@ class Findings(View):
         def done(made: Any) -> None:
             if made.state == "applied":
                 self.now.fixed[one.fingerprint] = made.number
-            self.doors.source.look_again()
+            self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
 
-        self._in_thread(lambda: acting.apply(self.doors, one, found.plan, found.lease_s), done)
+        self._in_thread(lambda: acting.apply(self.actions, one, found.plan, found.lease_s), done)
 
     def action_undo(self) -> None:
         if (one := self.chosen) is None:
@@ -235,21 +235,21 @@ class Findings(View):
                 lambda yes: self._undo(one, number, folder) if yes else None,
             )
 
-        self._in_thread(lambda: acting.made_by(self.doors, one.rule), found)
+        self._in_thread(lambda: acting.made_by(self.actions, one.rule), found)
 
     def _undo(self, one: Outcome, number: int, folder: str) -> None:
         def done(taken: Any) -> None:
             self.now.fixed.pop(one.fingerprint, None)
-            self.doors.source.look_again()
+            self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))
 
-        self._in_thread(lambda: acting.undo(self.doors, number, folder), done)
+        self._in_thread(lambda: acting.undo(self.actions, number, folder), done)
 
     def action_waive(self) -> None:
-        one, waive = self.chosen, self.doors.waive
-        if waive is None or self.doors.refusal:
-            why = self.doors.refuses().partition(":")[0]
+        one, waive = self.chosen, self.actions.waive
+        if waive is None or self.actions.refusal:
+            why = self.actions.refuses().partition(":")[0]
             self.say(f"{why}: a waiver is written in the configuration (docs/configuration.md).", "warning")
             return
         if one is None:
@@ -264,7 +264,7 @@ class Findings(View):
 
     def _waived(self, one: Outcome, reason: str, file: str) -> None:
         self.now.waived[one.fingerprint] = reason
-        self.doors.source.look_again()
+        self.actions.source.look_again()
         self.redraw()
         self.say(f"Written to {file}. An agent reads its own configuration: put it there, too, where one runs.")
 
@@ -279,6 +279,6 @@ class Findings(View):
         try:
             answer = ask()
         except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.told(error), "error")
+            self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
             self.app.call_from_thread(then, answer)

@@ -66,9 +66,9 @@ class History(View):
         yield Input(placeholder="words of the series' names", id="filter", compact=True)
 
     def on_mount(self) -> None:
-        self.set_class(not self.doors.source.remembers, "-forgets")
+        self.set_class(not self.actions.source.remembers, "-forgets")
         self.query_one("#names", Pane).focus()
-        if self.doors.source.remembers:
+        if self.actions.source.remembers:
             self._read_names()
             self.set_interval(AGAIN_S, self._tick)
 
@@ -84,8 +84,8 @@ class History(View):
         return [fitted(line(name, key=name), width) for name in found] or [line(span("no series" if self._names else "reading …", "dim"))]
 
     def _chart(self, width: int, height: int) -> Lines:
-        if not self.doors.source.remembers:
-            return paragraph(NO_AGENT if self.doors.source.live else STILL, width)
+        if not self.actions.source.remembers:
+            return paragraph(NO_AGENT if self.actions.source.live else STILL, width)
         if self._problem:
             return paragraph(self._problem, width, "warning")
         name = str(self.query_one("#names", Pane).key or "")
@@ -102,7 +102,7 @@ class History(View):
     @work(thread=True, exit_on_error=False, exclusive=True, group="names")
     def _read_names(self) -> None:
         try:
-            names = self.doors.source.series()
+            names = self.actions.source.series()
         except (SysperfError, KeyError, TypeError) as error:
             self.app.call_from_thread(self._failed, str(error))
         else:
@@ -115,7 +115,7 @@ class History(View):
     @work(thread=True, exit_on_error=False, exclusive=True, group="past")
     def _read(self, name: str, span_s: float) -> None:
         try:
-            past = self.doors.source.history(name, span_s, POINTS)
+            past = self.actions.source.history(name, span_s, POINTS)
         except (SysperfError, KeyError, TypeError, ValueError) as error:
             self.app.call_from_thread(self._failed, str(error))
         else:
@@ -133,7 +133,7 @@ class History(View):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Without a history there is nothing to filter or to stretch."""
-        return self.doors.source.remembers if action in ("longer", "filter") else super().check_action(action, parameters)
+        return self.actions.source.remembers if action in ("longer", "filter") else super().check_action(action, parameters)
 
     def on_pane_moved(self, event: Pane.Moved) -> None:
         if event.pane.id == "names":
@@ -141,7 +141,7 @@ class History(View):
 
     def action_again(self) -> None:
         key = self.query_one("#names", Pane).key
-        if key is None and self.doors.source.remembers:
+        if key is None and self.actions.source.remembers:
             self._read_names()
         elif key is not None:
             self.query_one("#chart", Pane).redraw()

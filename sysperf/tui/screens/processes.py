@@ -23,7 +23,7 @@ from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
-from sysperf.tui.widgets.workers import Crew
+from sysperf.tui.widgets.workers import WorkerReadings
 
 UNKNOWN = "unknown here: `sysperf ps --verbose` on that machine tells"
 WORKERS_S = 1.0
@@ -75,7 +75,7 @@ class Processes(View):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._words, self._order = "", programs.START
-        self._crews: dict[int, Crew] = {}
+        self._readings: dict[int, WorkerReadings] = {}
         self._counting = False
         self._wraps: dict[int, Rewrap | str] = {}
 
@@ -105,7 +105,7 @@ class Processes(View):
 
     def _rows(self, width: int, _: int) -> Lines:
         wanted = programs.chosen(self.now, self._words, self._order)
-        return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight, self._crews)
+        return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight, self._readings)
 
     def _detail(self, width: int, _: int) -> Lines:
         one = self._chosen()
@@ -155,7 +155,7 @@ class Processes(View):
     @work(thread=True, exit_on_error=False)
     def _look_up(self, pid: int, *, copy: bool = False) -> None:
         """The wrap command, in a thread: it reads the machine."""
-        rewrap, snapshot = self.doors.rewrap, self.now.snapshot
+        rewrap, snapshot = self.actions.rewrap, self.now.snapshot
         found: Rewrap | str = UNKNOWN
         if rewrap is not None and snapshot is not None:
             try:
@@ -234,23 +234,23 @@ class Processes(View):
         if one is None:
             return
         pid = look(one, "pid")
-        if pid in self._crews and step <= 0:
-            del self._crews[pid]
+        if pid in self._readings and step <= 0:
+            del self._readings[pid]
             self.query_one("#rows", Pane).select(pid)
-        elif pid not in self._crews and step >= 0 and programs.has_workers(self.now, one):
-            self._crews[pid] = Crew()
+        elif pid not in self._readings and step >= 0 and programs.has_workers(self.now, one):
+            self._readings[pid] = WorkerReadings()
             self._read_workers(anew=True)
-        elif pid not in self._crews and step >= 0:
+        elif pid not in self._readings and step >= 0:
             self.say(f"Program {pid} has no DataLoader worker right now.")
         self.query_one("#rows", Pane).redraw()
 
     def _read_workers(self, *, anew: bool = False) -> None:
         """Each second while a program is unfolded and somebody looks; once of a machine that stands still."""
         alive = {look(one, "pid") for one in self.now.processes()}
-        self._crews = {pid: crew for pid, crew in self._crews.items() if pid in alive}
-        if self._crews and not self._counting and self.app.screen is self and (anew or self.doors.source.live):
+        self._readings = {pid: readings for pid, readings in self._readings.items() if pid in alive}
+        if self._readings and not self._counting and self.app.screen is self and (anew or self.actions.source.live):
             self._counting = True
-            self._count(tuple(self._crews))
+            self._count(tuple(self._readings))
 
     @work(thread=True, exit_on_error=False, group="workers")
     def _count(self, pids: tuple[int, ...]) -> None:
@@ -259,7 +259,7 @@ class Processes(View):
     def _asked(self, pid: int) -> Workers | str | None:
         """The workers, or why they are unknown."""
         try:
-            return self.doors.source.workers(pid)
+            return self.actions.source.workers(pid)
         except SysperfError as error:
             return str(error)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -268,9 +268,9 @@ class Processes(View):
     def _counted(self, found: dict[int, Workers | str | None]) -> None:
         self._counting = False
         for pid, read in found.items():
-            if pid in self._crews:
+            if pid in self._readings:
                 told = read if isinstance(read, str) else "" if read is not None else "this source does not tell"
-                self._crews[pid] = self._crews[pid].then(None if isinstance(read, str) else read, told)
+                self._readings[pid] = self._readings[pid].then(None if isinstance(read, str) else read, told)
         self.query_one("#rows", Pane).redraw()
-        if self._crews.keys() - found.keys():
+        if self._readings.keys() - found.keys():
             self._read_workers(anew=True)

@@ -15,7 +15,7 @@ from sysperf.model.profile import Stacks, Trace
 from sysperf.model.text import neutral
 from sysperf.report import profile
 from sysperf.tui import acting
-from sysperf.tui.doors import Profilers
+from sysperf.tui.actions import Profilers
 from sysperf.tui.screens.dialogs import Question, Reading, note
 from sysperf.tui.screens.view import View
 from sysperf.tui.widgets import ansi
@@ -117,13 +117,13 @@ def _trace(view: View, profilers: Profilers, pid: int) -> None:
 
 def _allowed(view: View, pid: int, command: str) -> Profilers | None:
     """The profilers, or None when the reason why not was said."""
-    doors = view.doors
-    if doors.refusal:
+    actions = view.actions
+    if actions.refusal:
         view.say(READ_ONLY.format(command=command, pid=pid), "warning")
         return None
-    if doors.profilers is None:
+    if actions.profilers is None:
         view.say(ELSEWHERE.format(command=command), "warning")
-    return doors.profilers
+    return actions.profilers
 
 
 def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], finally_: Callable[[], object] = lambda: None) -> None:
@@ -135,7 +135,7 @@ def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], fi
             found = ask()
         except SysperfError as error:
             if not worker.is_cancelled:
-                view.app.call_from_thread(view.say, acting.told(error), "error")
+                view.app.call_from_thread(view.say, acting.error_text(error), "error")
         else:
             if not worker.is_cancelled:
                 view.app.call_from_thread(then, found)

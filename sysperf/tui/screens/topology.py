@@ -63,7 +63,7 @@ class Topology(View):
         self.redraw()
 
     def on_screen_resume(self) -> None:
-        self.doors.source.watch_cpus(on=True)
+        self.actions.source.watch_cpus(on=True)
 
     def on_screen_suspend(self) -> None:
-        self.doors.source.watch_cpus(on=False)
+        self.actions.source.watch_cpus(on=False)

@@ -1,4 +1,4 @@
-"""What all screens share: the line of tabs, the footer, and being told news."""
+"""What all screens share: the line of tabs, the footer, and being told update."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from textual.worker import Worker, WorkerState
 
 from sysperf.model.text import neutral
 from sysperf.report.terminal import cells, tail
-from sysperf.tui.doors import Doors
+from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.hints import Hints
-from sysperf.tui.source import News
+from sysperf.tui.source import SourceUpdate
 from sysperf.tui.widgets.ink import styles
 from sysperf.tui.widgets.pane import Pane
 
@@ -89,11 +89,11 @@ class View(Screen[None]):
     HELP_TEXT: ClassVar[str] = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
     concerns: ClassVar[tuple[type, ...]] = ()
-    """The kinds of news that change what this screen shows."""
+    """The kinds of update that change what this screen shows."""
 
-    def __init__(self, now: Now, doors: Doors) -> None:
+    def __init__(self, now: Now, actions: Actions) -> None:
         super().__init__()
-        self.now, self.doors = now, doors
+        self.now, self.actions = now, actions
 
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME, self.now.origin)
@@ -104,9 +104,9 @@ class View(Screen[None]):
         """What the screen shows between its tabs and its footer."""
         raise NotImplementedError
 
-    def told(self, news: News) -> None:
+    def source_updated(self, update: SourceUpdate) -> None:
         """There is something new."""
-        if isinstance(news, self.concerns):
+        if isinstance(update, self.concerns):
             self.redraw()
 
     def redraw(self) -> None:

@@ -14,7 +14,7 @@ from sysperf.model.outcome import Report, Tally
 from sysperf.model.text import neutral
 from sysperf.tui import decode
 from sysperf.tui.now import KEPT, meters_of
-from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Tell
+from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Publish
 from sysperf.tui.sources.load import CpuLoad
 from sysperf.tui.widgets.system import PRESSURES
 
@@ -44,11 +44,11 @@ class Agent:
         self._stop = threading.Event()
         self._stale = threading.Event()
         self._load_of_cpus = CpuLoad()
-        self._tell: Tell = lambda _: None
+        self._publish: Publish = lambda _: None
 
-    def start(self, tell: Tell) -> None:
-        self._tell = tell
-        threading.Thread(target=self._follow, args=(tell,), name="sysperf-agent", daemon=True).start()
+    def start(self, publish: Publish) -> None:
+        self._publish = publish
+        threading.Thread(target=self._follow, args=(publish,), name="sysperf-agent", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
@@ -60,7 +60,7 @@ class Agent:
     def watch_cpus(self, *, on: bool) -> None:
         """The agent does not sample each CPU: on its machine, we can."""
         if self.local:
-            self._load_of_cpus.watch(self._tell, on=on)
+            self._load_of_cpus.watch(self._publish, on=on)
 
     def workers(self, pid: int) -> Workers | None:
         found = self._client.get("/v1/workers", pid=pid).get("programs") or [None]
@@ -82,39 +82,39 @@ class Agent:
 
     # ------------------------------------------------------------------ following
 
-    def _follow(self, tell: Tell) -> None:
+    def _follow(self, publish: Publish) -> None:
         first = True
         while not self._stop.is_set():
             try:
-                self._refresh(tell)
+                self._refresh(publish)
                 if first:
-                    self._curves(tell)
+                    self._curves(publish)
                 first = False
-                tell(Problem(""))
-                self._events(tell)
+                publish(Problem(""))
+                self._events(publish)
             except SysperfError as error:
                 ended = self._ended()
-                tell(Problem(ended) if ended else _problem(error))
+                publish(Problem(ended) if ended else _problem(error))
             except (KeyError, TypeError, ValueError, AttributeError):
-                tell(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
+                publish(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
             self._stop.wait(AGAIN_S)
 
-    def _events(self, tell: Tell) -> None:
+    def _events(self, publish: Publish) -> None:
         refreshed = time.monotonic()
         self._stale.set()  # what happened between the last question and this connection
         for kind, data in self._client.events():
             if self._stop.is_set():
                 return
             if kind == "sample":
-                tell(Meters(float(data["at"]), data["meters"]))
+                publish(Meters(float(data["at"]), data["meters"]))
             else:
                 self._stale.set()
             age = time.monotonic() - refreshed
             if age > REFRESH_S or (self._stale.is_set() and age > AT_MOST_EVERY_S):
-                self._refresh(tell)
+                self._refresh(publish)
                 refreshed = time.monotonic()
 
-    def _refresh(self, tell: Tell) -> None:
+    def _refresh(self, publish: Publish) -> None:
         self._stale.clear()
         facts = decode.snapshot(self._client.get("/v1/snapshot"))
         if facts is None:
@@ -124,14 +124,14 @@ class Agent:
         since = {outcome.fingerprint: float(first) for first, outcome in outcomes}
         version = neutral(str(self._client.get("/v1/status").get("version", "")), 40)
         report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
-        tell(Facts(report, since, counted=False))
-        tell(Changed(self._client.get("/v1/changes")["changes"]))
+        publish(Facts(report, since, counted=False))
+        publish(Changed(self._client.get("/v1/changes")["changes"]))
         meters = self._client.get("/v1/meters")
-        tell(Meters(float(meters["at"]), {**meters_of(facts), **meters["meters"]}))
+        publish(Meters(float(meters["at"]), {**meters_of(facts), **meters["meters"]}))
 
-    def _curves(self, tell: Tell) -> None:
+    def _curves(self, publish: Publish) -> None:
         raw: dict[str, Any] = self._client.get("/v1/history", series=",".join(CURVES), since=-KEPT, points=KEPT)["history"]
-        tell(Past({name: [float(point[1]) for point in points] for name, points in raw.items() if points}))
+        publish(Past({name: [float(point[1]) for point in points] for name, points in raw.items() if points}))
 
 
 def _problem(error: SysperfError) -> Problem:

@@ -13,7 +13,7 @@ from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import Facts, History, Meters, Problem, Tell
+from sysperf.tui.source import Facts, History, Meters, Problem, Publish
 
 
 class Captured:
@@ -28,18 +28,18 @@ class Captured:
         self._host = host
         self._load = load
 
-    def start(self, tell: Tell) -> None:
-        threading.Thread(target=self._read, args=(tell,), name="sysperf-capture", daemon=True).start()
+    def start(self, publish: Publish) -> None:
+        threading.Thread(target=self._read, args=(publish,), name="sysperf-capture", daemon=True).start()
 
-    def _read(self, tell: Tell) -> None:
+    def _read(self, publish: Publish) -> None:
         try:
             terms = self._load()
             report = audit(self._host, terms)
         except SysperfError as error:
-            tell(Problem(f"{error}. {error.hint}"))
+            publish(Problem(f"{error}. {error.hint}"))
             return
-        tell(Facts(report))
-        tell(Meters(0.0, meters_of(report.snapshot)))
+        publish(Facts(report))
+        publish(Meters(0.0, meters_of(report.snapshot)))
 
     def close(self) -> None:
         """Nothing is open."""

@@ -7,19 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from sysperf.agent.auditor import Auditor, Look
-from sysperf.agent.gpus import Gpus
-from sysperf.agent.meters import System
-from sysperf.agent.programs import Programs
-from sysperf.agent.scan import Scanner
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
 from sysperf.engine.judging import Terms
 from sysperf.host import Host
+from sysperf.live.auditor import Auditor, AuditPass
+from sysperf.live.gpus import Gpus
+from sysperf.live.programs import Programs
+from sysperf.live.scan import Scanner
+from sysperf.live.system import System
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import HERE, Facts, History, Meters, Problem, Tell
+from sysperf.tui.source import HERE, Facts, History, Meters, Problem, Publish
 from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
@@ -45,16 +45,16 @@ class Here:
         self._soon = threading.Event()
         self._again = threading.Event()
         self._load_of_cpus = CpuLoad()
-        self._tell: Tell = lambda _: None
+        self._publish: Publish = lambda _: None
         self._pids: tuple[int, ...] = ()
         self._groups: tuple[str, ...] = ()
         self._of_gpus: dict[str, float] = {}
         self._facts_of_gpus: dict[str, float] = {}
 
-    def start(self, tell: Tell) -> None:
-        self._tell = tell
+    def start(self, publish: Publish) -> None:
+        self._publish = publish
         for name, work in (("meters", self._sample), ("look", self._look), ("gpu", self._sample_gpus)):
-            threading.Thread(target=work, args=(tell,), name=f"sysperf-{name}", daemon=True).start()
+            threading.Thread(target=work, args=(publish,), name=f"sysperf-{name}", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
@@ -67,7 +67,7 @@ class Here:
         self._soon.set()
 
     def watch_cpus(self, *, on: bool) -> None:
-        self._load_of_cpus.watch(self._tell, on=on)
+        self._load_of_cpus.watch(self._publish, on=on)
 
     def workers(self, pid: int) -> Workers | None:
         return workers.read(Host(), pid)
@@ -80,60 +80,60 @@ class Here:
 
     # ------------------------------------------------------------------ threads
 
-    def _sample(self, tell: Tell) -> None:
+    def _sample(self, publish: Publish) -> None:
         system, programs = System(), Programs()
         due = time.monotonic()
         while not self._stop.is_set():
-            with _told(tell):
+            with _reported(publish):
                 programs.watch(self._pids)
                 system.watch_groups(self._groups)
                 values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
-                tell(Meters(time.time(), values))
+                publish(Meters(time.time(), values))
             due = max(due + self._interval_s, time.monotonic())
             self._stop.wait(due - time.monotonic())
         programs.close()
         system.close()
 
-    def _look(self, tell: Tell) -> None:
+    def _look(self, publish: Publish) -> None:
         auditor: Auditor | None = None
         while not self._stop.is_set():
-            with _told(tell):
+            with _reported(publish):
                 if auditor is None:
                     auditor = self._make(self._load())
                 elif self._again.is_set():
                     auditor.renew(self._load())
-                    tell(Problem(""))
+                    publish(Problem(""))
                 self._again.clear()
                 if auditor.due():
-                    self._saw(auditor, auditor.look(), tell)
+                    self._apply_result(auditor, auditor.run_pass(), publish)
             self._soon.wait(LOOK_S if auditor else AGAIN_S)
             self._soon.clear()
 
-    def _saw(self, auditor: Auditor, look: Look, tell: Tell) -> None:
+    def _apply_result(self, auditor: Auditor, look: AuditPass, publish: Publish) -> None:
         report = auditor.report()
         self._pids = tuple(_pids(look.snapshot))
         self._groups = auditor.throttle_files
         self._facts_of_gpus = {name: value for name, value in meters_of(look.snapshot).items() if name.startswith("gpu.")}
-        tell(Facts(report))
+        publish(Facts(report))
 
-    def _sample_gpus(self, tell: Tell) -> None:
+    def _sample_gpus(self, publish: Publish) -> None:
         gpus = Gpus()
         while not self._stop.is_set():
-            with _told(tell):
+            with _reported(publish):
                 self._of_gpus = gpus.sample() if self._facts_of_gpus else {}
             self._stop.wait(self._interval_s if self._facts_of_gpus else LOOK_S)
         gpus.close()
 
 
 @contextlib.contextmanager
-def _told(tell: Tell) -> Iterator[None]:
+def _reported(publish: Publish) -> Iterator[None]:
     """What fails is a problem to show; the other threads go on, and this one tries again."""
     try:
         yield
     except SysperfError as error:
-        tell(Problem(f"{error}. {error.hint}"))
+        publish(Problem(f"{error}. {error.hint}"))
     except Exception as error:  # noqa: BLE001 - a thread that ends without a word would leave a screen that looks alive
-        tell(Problem(f"internal error: {type(error).__name__}: {error}"))
+        publish(Problem(f"internal error: {type(error).__name__}: {error}"))
 
 
 def _pids(snapshot: Snapshot) -> Iterable[int]:

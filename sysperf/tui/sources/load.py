@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from sysperf.agent.meters import System
-from sysperf.tui.source import Load, Tell
+from sysperf.live.system import System
+from sysperf.tui.source import Load, Publish
 
 INTERVAL_S = 1.0
 
@@ -16,21 +16,21 @@ class CpuLoad:
     def __init__(self) -> None:
         self._stop: threading.Event | None = None
 
-    def watch(self, tell: Tell, *, on: bool) -> None:
+    def watch(self, publish: Publish, *, on: bool) -> None:
         """Begin or end."""
         if on and self._stop is None:
             self._stop = threading.Event()
-            threading.Thread(target=_read, args=(tell, self._stop), name="sysperf-load", daemon=True).start()
+            threading.Thread(target=_read, args=(publish, self._stop), name="sysperf-load", daemon=True).start()
         elif not on and self._stop is not None:
             self._stop.set()
             self._stop = None
 
 
-def _read(tell: Tell, stop: threading.Event) -> None:
+def _read(publish: Publish, stop: threading.Event) -> None:
     system = System()
     while not stop.is_set():
         busy = system.per_cpu()
         if busy:
-            tell(Load(busy))
+            publish(Load(busy))
         stop.wait(INTERVAL_S)
     system.close()

@@ -135,7 +135,7 @@ _SHARES = (
 
 
 def is_share(name: str) -> bool:
-    """Whether a series is a share from 0 to 1, by the names that `sysperf.agent.meters` gives."""
+    """Whether a series is a share from 0 to 1, by the names that `sysperf.live.system` gives."""
     return name.endswith(_SHARES)
 
 

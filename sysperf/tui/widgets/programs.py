@@ -110,7 +110,11 @@ def _spaced(parts: Sequence[Span]) -> list[Span]:
 
 
 def draw(
-    now: Now, programs: Sequence[Any], width: int, in_sight: range | None = None, unfolded: Mapping[int, workers.Crew] | None = None
+    now: Now,
+    programs: Sequence[Any],
+    width: int,
+    in_sight: range | None = None,
+    unfolded: Mapping[int, workers.WorkerReadings] | None = None,
 ) -> Lines:
     """A row each; where none runs, that is said. Rows out of sight are blank: to write them is most of what a sample costs."""
     if not programs:
@@ -118,10 +122,10 @@ def draw(
     table, out = _Table(now, width), Lines()
     for one in programs:
         pid = look(one, "pid")
-        crew = unfolded.get(pid) if unfolded else None
-        out.append(table.row(one, unfolded=crew is not None) if in_sight is None or len(out) in in_sight else Line(key=pid))
-        if crew is not None:
-            out += workers.draw(pid, crew, width)
+        readings = unfolded.get(pid) if unfolded else None
+        out.append(table.row(one, unfolded=readings is not None) if in_sight is None or len(out) in in_sight else Line(key=pid))
+        if readings is not None:
+            out += workers.draw(pid, readings, width)
     return out
 
 

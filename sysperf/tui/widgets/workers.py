@@ -25,16 +25,16 @@ MORE, LAST = "├", "└"
 WIDEST_STATE = max(map(len, STATES.values()))
 
 
-class Crew(NamedTuple):
+class WorkerReadings(NamedTuple):
     """The workers of a program, read twice: the rates lie in between."""
 
     latest: Workers | None = None
     before: Workers | None = None
     problem: str = ""
 
-    def then(self, read: Workers | None, problem: str = "") -> Crew:
+    def then(self, read: Workers | None, problem: str = "") -> WorkerReadings:
         """After another reading."""
-        return Crew(read, self.latest, problem)
+        return WorkerReadings(read, self.latest, problem)
 
 
 class Pace(NamedTuple):
@@ -44,13 +44,13 @@ class Pace(NamedTuple):
     read_bytes_per_s: float | None
 
 
-def paces(crew: Crew) -> Mapping[int, Pace]:
+def paces(readings: WorkerReadings) -> Mapping[int, Pace]:
     """The rates of each worker that was there at both readings."""
-    if crew.latest is None or crew.before is None or crew.latest.at <= crew.before.at:
+    if readings.latest is None or readings.before is None or readings.latest.at <= readings.before.at:
         return {}
-    took_s = crew.latest.at - crew.before.at
-    known = {one.pid: one for one in crew.before.workers or ()}
-    return {one.pid: _pace(known[one.pid], one, took_s) for one in crew.latest.workers or () if one.pid in known}
+    took_s = readings.latest.at - readings.before.at
+    known = {one.pid: one for one in readings.before.workers or ()}
+    return {one.pid: _pace(known[one.pid], one, took_s) for one in readings.latest.workers or () if one.pid in known}
 
 
 def _pace(before: Worker, now: Worker, took_s: float) -> Pace:
@@ -60,23 +60,23 @@ def _pace(before: Worker, now: Worker, took_s: float) -> Pace:
     return Pace((now.cpu_s - before.cpu_s) / took_s, read)
 
 
-def draw(pid: int, crew: Crew, width: int) -> Lines:
+def draw(pid: int, readings: WorkerReadings, width: int) -> Lines:
     """A row each, in columns of their own; one that says why there is none."""
-    if crew.latest is None or not crew.latest.workers:
-        return [fitted(Line((Span(f"  {LAST} ", "dim"), span(_none(crew), "dim")), (pid, 0)), width)]
-    pace = paces(crew)
+    if readings.latest is None or not readings.latest.workers:
+        return [fitted(Line((Span(f"  {LAST} ", "dim"), span(_none(readings), "dim")), (pid, 0)), width)]
+    pace = paces(readings)
     return [
-        fitted(_row(pid, one, pace.get(one.pid, Pace(None, None)), LAST if one is crew.latest.workers[-1] else MORE), width)
-        for one in crew.latest.workers
+        fitted(_row(pid, one, pace.get(one.pid, Pace(None, None)), LAST if one is readings.latest.workers[-1] else MORE), width)
+        for one in readings.latest.workers
     ]
 
 
-def _none(crew: Crew) -> str:
-    if crew.problem:
-        return f"its workers are unknown: {crew.problem}"
-    if crew.latest is None:
+def _none(readings: WorkerReadings) -> str:
+    if readings.problem:
+        return f"its workers are unknown: {readings.problem}"
+    if readings.latest is None:
         return "reading its workers …"
-    return "its workers are unknown here" if crew.latest.workers is None else "it has no worker right now"
+    return "its workers are unknown here" if readings.latest.workers is None else "it has no worker right now"
 
 
 def _row(pid: int, one: Worker, pace: Pace, branch: str) -> Line:

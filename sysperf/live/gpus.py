@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from sysperf.agent.meters import Rates
 from sysperf.collect.gpu.device import NOT_SUPPORTED
 from sysperf.host.nvml import Arguments, Nvml, Questions
+from sysperf.live.system import Rates
 
 MOST_GPUS = 16
 PCIE_FIELDS = (197, 198)  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES and RX_BYTES
@@ -26,7 +26,7 @@ ABSENT = (NOT_SUPPORTED, "Function Not Found", "Insufficient Permissions", "Inva
 """Answers that will be the same next time."""
 
 
-class Door(Protocol):
+class NvmlSession(Protocol):
     """What `sysperf.host.nvml.Nvml` answers."""
 
     def ask_all(self, questions: Questions) -> list[Any]: ...
@@ -37,11 +37,11 @@ class Door(Protocol):
 class Gpus:
     """Meters of the GPUs. A sample may take seconds; it never raises."""
 
-    def __init__(self, opened: Callable[[], Door] = Nvml, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, opened: Callable[[], NvmlSession] = Nvml, clock: Callable[[], float] = time.monotonic) -> None:
         self._opened = opened
         self._clock = clock
         self._turn = threading.Lock()
-        self._door: Door | None = None
+        self._session: NvmlSession | None = None
         self._gpus: list[_Gpu] = []
         self.problem = ""
 
@@ -55,31 +55,31 @@ class Gpus:
     def close(self) -> None:
         """Let go of the GPUs."""
         with self._turn:
-            if self._door is not None:
-                self._door.close()
-                self._door, self._gpus = None, []
+            if self._session is not None:
+                self._session.close()
+                self._session, self._gpus = None, []
 
     def sample(self) -> dict[str, float]:
         """The meters of all GPUs, and of the processes on them."""
         out: dict[str, float] = {}
-        door, gpus = self._open(), self._gpus
+        session, gpus = self._open(), self._gpus
         if gpus:
             asked = [(gpu, name) for gpu in gpus for name in gpu.questions()]
-            answers = door.ask_all([(name, (gpu.index, *args)) for gpu, (name, args) in asked])
+            answers = session.ask_all([(name, (gpu.index, *args)) for gpu, (name, args) in asked])
             for (gpu, (name, _)), answer in zip(asked, answers, strict=True):
                 gpu.take(name, answer, out)
             failed = [str(answer) for answer in answers if isinstance(answer, OSError) and str(answer) not in ABSENT]
             self.problem = failed[0] if len(failed) == len(answers) else ""
         return out
 
-    def _open(self) -> Door:
+    def _open(self) -> NvmlSession:
         with self._turn:
-            if self._door is None:
-                self._door = self._opened()
-                (count,) = self._door.ask_all([("DeviceGetCount", ())])
+            if self._session is None:
+                self._session = self._opened()
+                (count,) = self._session.ask_all([("DeviceGetCount", ())])
                 self.problem = str(count) if isinstance(count, OSError) else ""
                 self._gpus = [_Gpu(index, self._clock) for index in range(min(count, MOST_GPUS))] if isinstance(count, int) else []
-            return self._door
+            return self._session
 
 
 class _Gpu:

@@ -16,7 +16,7 @@ TRIGGERS = (b"some 150000 1000000\0", b"some 300000 2000000\0")
 RESOURCES = ("cpu", "memory", "io")
 
 
-class Ends:
+class ProcessExitWatcher:
     """Calls back when a process ends. Where pidfds cannot be had, nobody is told, and the next sample finds out."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[int], None]) -> None:
@@ -49,7 +49,7 @@ class Ends:
         self._ended(pid)
 
 
-class Pressure:
+class PressureWatcher:
     """Calls back when the kernel says that tasks wait. Where it does not let us ask, `problem` says why."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, called: Callable[[], None], folder: str = "/proc/pressure") -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sysperf.agent.store import MAX_PENDING, Event, Point, Store
-from sysperf.agent.worker import Worker
+from sysperf.live.worker import Worker
 
 OPEN_S = 10.0
 CLOSE_S = 10.0
@@ -36,8 +36,8 @@ class _Waiting(NamedTuple):
     seen: dict[str, float]
 
 
-class Shelf:
-    """A `Store` for the event loop. Made by `Shelf.open`; all calls belong to the loop's thread."""
+class AsyncStore:
+    """A `Store` for the event loop. Made by `AsyncStore.open`; all calls belong to the loop's thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -51,15 +51,15 @@ class Shelf:
         self._hung = ""
 
     @classmethod
-    async def open(cls, path: str | None, opened: Callable[[str | None], Store] = Store.open) -> Shelf:
+    async def open(cls, path: str | None, opened: Callable[[str | None], Store] = Store.open) -> AsyncStore:
         """The history in this file. Where its disk does not answer, a history in memory that says so."""
         opener = Worker("sysperf-open")
         try:
             return cls(await asyncio.wait_for(opener.run(lambda: opened(path)), OPEN_S))
         except asyncio.TimeoutError:
-            shelf = cls(Store.open(None))
-            shelf._hung = f"{path}: its disk does not answer; the history is kept in memory until the agent starts again"
-            return shelf
+            store = cls(Store.open(None))
+            store._hung = f"{path}: its disk does not answer; the history is kept in memory until the agent starts again"
+            return store
         finally:
             opener.close()
 

@@ -1,4 +1,4 @@
-"""A board with something of everything, a server that answers from it, and clients that speak bytes."""
+"""A state with something of everything, a server that answers from it, and clients that speak bytes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 from sysperf import __version__
 from sysperf.agent.api import Api
-from sysperf.agent.board import Cost, Held, Status
+from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.events import Events
-from sysperf.agent.meters import METERS
 from sysperf.agent.server import Handler, Limits, Server
-from sysperf.agent.shelf import Shelf
 from sysperf.agent.sockets import Listener, bind
+from sysperf.agent.state import AgentState, Program
+from sysperf.agent.status import Cost, Status
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
+from sysperf.live.hysteresis import FindingTracker, TrackedFinding
+from sysperf.live.system import METERS
 from sysperf.model.change import Change, Step, Transaction
-from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
 from tests.report import reports
 
@@ -32,26 +33,19 @@ ORDINARY = Limits()
 NAME = 'python "train"\\x\n\x1b[31m'
 
 
-class Program(Record):
-    """A program beside its meters."""
-
-    process: Process
-    meters: dict[str, float]
-
-
-class Table:
-    """A board of fixed records."""
+class Table(AgentState):
+    """A state of fixed records."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self.store = Shelf(store or Store.open(None))
+        super().__init__(AsyncStore(store or Store.open(None)), FindingTracker(), "observe", START)
         self.shown: Snapshot | None = reports.snapshot(
             memory={"total_bytes": 1 << 40},
             gpu={"devices": [{"index": 0, "bus_id": "0000:65:00.0", "name": "NVIDIA H100", "memory_total_bytes": 80 << 30}]},
         )
         self.figures: dict[str, float] = every_meter()
-        self.held: tuple[Held, ...] = (
-            Held(reports.balancing(), START, START + 60, "active", 7),
-            Held(reports.narrow_link(0), START, START + 30, "gone"),
+        self.held: tuple[TrackedFinding, ...] = (
+            TrackedFinding(reports.balancing(), START, START + 60, "active", 7),
+            TrackedFinding(reports.narrow_link(0), START, START + 30, "gone"),
         )
         self.programs: tuple[Any, ...] = (Program(Process(pid=PID, ppid=1, name=NAME, torch_version="2.13.0"), {"cpu": 1.5}),)
         self.problem = ""
@@ -59,7 +53,7 @@ class Table:
     def snapshot(self) -> Snapshot | None:
         return self.shown
 
-    def findings(self) -> tuple[Held, ...]:
+    def findings(self) -> tuple[TrackedFinding, ...]:
         return self.held
 
     def processes(self) -> tuple[Any, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from sysperf.agent.board import Held
 from sysperf.evaluate.judge import rank
 from sysperf.model.outcome import Outcome
+from sysperf.model.record import Record, fact
 from sysperf.model.rule import Hold, Rule
 
 ONCE = Hold()
@@ -32,11 +32,21 @@ MOST_FINDINGS = 5_000
 Kind = Literal["finding", "gone", "flapping"]
 
 
-class News(NamedTuple):
+class TrackedFinding(Record):
+    """A finding over time: what a rule says, since when, and whether it still does."""
+
+    outcome: Outcome
+    first_seen: Annotated[float, fact("when it was found first, in Unix time; agents before this one count")]
+    last_seen: Annotated[float, fact("when it held last, in Unix time")]
+    state: Annotated[Literal["active", "gone"], fact("gone: it held before, and no longer does")] = "active"
+    samples: Annotated[int, fact("in how many samples in a row it held; 0 once it is gone")] = 0
+
+
+class Transition(NamedTuple):
     """What changed: a finding is new, is gone, or keeps coming and going."""
 
     kind: Kind
-    held: Held
+    held: TrackedFinding
     restored: bool = False
     """It held before a restart already: nobody needs to hear of it again."""
 
@@ -71,11 +81,13 @@ class _Finding:
         self.changed_s = -math.inf
         self.first_seen = self.last_seen = at
 
-    def held(self) -> Held:
-        return Held(self.outcome, self.first_seen, self.last_seen, "active" if self.active else "gone", self.fired if self.active else 0)
+    def held(self) -> TrackedFinding:
+        return TrackedFinding(
+            self.outcome, self.first_seen, self.last_seen, "active" if self.active else "gone", self.fired if self.active else 0
+        )
 
 
-class Findings:
+class FindingTracker:
     """All findings that are active, about to be, or went lately."""
 
     def __init__(self, past: Past = NO_PAST) -> None:
@@ -90,43 +102,43 @@ class Findings:
         period_s: Callable[[Rule], float] = lambda _: 0.0,
         present: Mapping[str, Collection[str]] | None = None,
         touched: Collection[str] = (),
-    ) -> list[News]:
+    ) -> list[Transition]:
         """One evaluation of these rules, about every `period_s` seconds; returns what changed.
 
         `present` names the subjects that exist by scope: what was said of one that ended is gone at once. So is what no longer
         holds of the rules `touched`, for which somebody has just changed a setting: that is no coming and going.
         """
-        news: list[News] = []
+        news: list[Transition] = []
         said = {(one.rule, one.subject): one for one in outcomes if one.rule in rules}
         for key, outcome in said.items():
             if outcome.state == "finding":
-                news += self._fires(key, outcome, times, _need(rules[key[0]], period_s))
+                news += self._on_fire(key, outcome, times, _need(rules[key[0]], period_s))
         for key, finding in list(self._known.items()):
             if key[0] not in rules or ((outcome_said := said.get(key)) is not None and outcome_said.state != "suppressed"):
                 continue
             ended = present is not None and key[1] not in present.get(finding.outcome.scope, (key[1],))
             ended = ended or key[0] in touched
-            news += self._rests(key, finding, times, ONCE if ended else _need(rules[key[0]], period_s), ended=ended)
+            news += self._on_clear(key, finding, times, ONCE if ended else _need(rules[key[0]], period_s), ended=ended)
         return news
 
-    def keep_rules(self, known: Collection[str], times: Times) -> list[News]:
+    def keep_rules(self, known: Collection[str], times: Times) -> list[Transition]:
         """Forget what rules said that are no longer in force."""
         gone = [(key, finding) for key, finding in self._known.items() if key[0] not in known]
-        return [one for key, finding in gone for one in self._rests(key, finding, times, ONCE, ended=True)]
+        return [one for key, finding in gone for one in self._on_clear(key, finding, times, ONCE, ended=True)]
 
-    def active(self) -> tuple[Held, ...]:
+    def active(self) -> tuple[TrackedFinding, ...]:
         """What holds now, most costly first."""
         held = (finding.held() for finding in self._known.values() if finding.active)
         return tuple(sorted(held, key=lambda one: rank(one.outcome)))
 
-    def all(self) -> tuple[Held, ...]:
+    def all(self) -> tuple[TrackedFinding, ...]:
         """What holds now, then what went lately, the newest first."""
         gone = [finding.held() for finding in self._known.values() if not finding.active and finding.changed_s > -math.inf]
         return (*self.active(), *sorted(gone, key=lambda one: -one.last_seen)[:MOST_GONE])
 
     # ------------------------------------------------------------------ inside
 
-    def _fires(self, key: tuple[str, str], outcome: Outcome, times: Times, need: Hold) -> list[News]:
+    def _on_fire(self, key: tuple[str, str], outcome: Outcome, times: Times, need: Hold) -> list[Transition]:
         finding = self._known.get(key)
         if finding is None:
             if len(self._known) >= MOST_FINDINGS:
@@ -143,14 +155,14 @@ class Findings:
             return []
         return self._appear(finding, times, restored=restored)
 
-    def _appear(self, finding: _Finding, times: Times, *, restored: bool) -> list[News]:
+    def _appear(self, finding: _Finding, times: Times, *, restored: bool) -> list[Transition]:
         came_back = finding.changed_s > -math.inf
         finding.flaps = finding.flaps + 1 if came_back and times.now_s - finding.changed_s < CALM_S else 0
         finding.active, finding.changed_s = True, times.now_s
         finding.first_seen = min(finding.first_seen, self._past.first_seen(finding.outcome.fingerprint) or times.at)
-        return [News("flapping" if finding.flaps >= FLAPPING_FROM else "finding", finding.held(), restored)]
+        return [Transition("flapping" if finding.flaps >= FLAPPING_FROM else "finding", finding.held(), restored)]
 
-    def _rests(self, key: tuple[str, str], finding: _Finding, times: Times, need: Hold, *, ended: bool) -> list[News]:
+    def _on_clear(self, key: tuple[str, str], finding: _Finding, times: Times, need: Hold, *, ended: bool) -> list[Transition]:
         if not finding.active:
             if finding.changed_s == -math.inf or times.now_s - finding.changed_s > GONE_KEPT_S:
                 del self._known[key]
@@ -163,7 +175,7 @@ class Findings:
         if not ended and (finding.quiet < need.samples * factor or times.now_s - finding.quiet_s < need.window_s * factor - EARLY_S):
             return []
         finding.active, finding.changed_s, finding.fired = False, times.now_s, 0
-        return [News("gone", finding.held())]
+        return [Transition("gone", finding.held())]
 
     def _held_lately(self, outcome: Outcome, times: Times) -> bool:
         last = self._past.last_seen(outcome.fingerprint)

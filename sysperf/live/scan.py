@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sysperf.agent.meters import PAGE_BYTES
 from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
 from sysperf.host.live import Live
+from sysperf.live.system import PAGE_BYTES
 from sysperf.procfs.maps import torch_mapped
 
 NEVER = float("inf")

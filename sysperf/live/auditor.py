@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from sysperf.agent.gpus import Gpus
-from sysperf.agent.scan import Change, Scanner
 from sysperf.collect import AREAS, collect
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
@@ -24,6 +22,8 @@ from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names, subject_name
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
+from sysperf.live.gpus import Gpus
+from sysperf.live.scan import Change, Scanner
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import ITEMS, Rule
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[a-z_]+")
 _BOUND = {**{bound: area for bound, area, _ in ITEMS.values()}, **{f"{bound}s": area for bound, area, _ in ITEMS.values()}}
 
 
-class Look(NamedTuple):
+class AuditPass(NamedTuple):
     """What one look at the machine found."""
 
     change: Change
@@ -74,7 +74,7 @@ class Auditor:
         self._due = dict.fromkeys(AREAS, clock())
         self._cost_s: dict[str, float] = {}
         self._scan_due = clock()
-        self._hurry: list[str] = []  # filled by the event loop's thread, emptied by ours
+        self._invalid: list[str] = []  # filled by the event loop's thread, emptied by ours
         self._ended: list[int] = []
         self._next_terms: Terms | None = None
         self._torches: frozenset[tuple[str, str | None]] = frozenset()
@@ -118,43 +118,43 @@ class Auditor:
     def renew(self, terms: Terms) -> None:
         """Judge by other rules from the next look on, which reads everything. May be called from the other thread."""
         self._next_terms = terms
-        self.hurry()
+        self.invalidate()
 
     def ended(self, pid: int) -> None:
         """A process is gone. May be called from the other thread."""
         self._ended.append(pid)
-        self.hurry("process")
+        self.invalidate("process")
 
-    def hurry(self, *areas: str) -> None:
+    def invalidate(self, *areas: str) -> None:
         """Read these with the next look; all of them when none is named. May be called from the other thread."""
-        self._hurry += areas or AREAS
+        self._invalid += areas or AREAS
 
     def due(self) -> bool:
         """Whether a look would do anything."""
         now = self._clock()
-        return bool(self._hurry) or self._scan_due <= now or min(self._due.values()) <= now
+        return bool(self._invalid) or self._scan_due <= now or min(self._due.values()) <= now
 
     def period_s(self, rule: Rule) -> float:
         """How often a rule is judged: as often as the quickest area that it looks at is read."""
         return min((self._period(area) for area in self._looks_at.get(rule.id, ()) if area in self._due), default=STATIC_S)
 
-    def look(self) -> Look:
+    def run_pass(self) -> AuditPass:
         """Find new processes, read what is due, judge what it concerns."""
         start = self._clock()
-        hurried = set()
-        while self._hurry:
-            hurried.add(self._hurry.pop())
+        invalid = set()
+        while self._invalid:
+            invalid.add(self._invalid.pop())
         if self._next_terms is not None:
             terms, self._next_terms = self._next_terms, None
             self.use(terms)
         while self._ended:
             self._scanner.forget(self._ended.pop())
         change = Change((), ())
-        if self._scan_due <= start or hurried:
+        if self._scan_due <= start or invalid:
             self.doing = "looking for processes"
             change = self._scanner.scan()
             self._scan_due = start + (SCAN_IDLE_S if self.idle else SCAN_S)
-        areas = {area for area, at in self._due.items() if at <= start} | (hurried & set(AREAS))
+        areas = {area for area, at in self._due.items() if at <= start} | (invalid & set(AREAS))
         if change.started or change.ended:
             areas.add("process")
             self._due.update({area: min(self._due[area], start + period_s) for area, period_s in PERIODS.items()})
@@ -166,7 +166,7 @@ class Auditor:
         outcomes = self._judge(judged, snapshot) if judged else []
         self.doing = ""
         rules = {rule.id: rule for rule in judged}
-        return Look(change, refreshed, rules, outcomes, _present(snapshot), snapshot, self._clock() - start)
+        return AuditPass(change, refreshed, rules, outcomes, _present(snapshot), snapshot, self._clock() - start)
 
     def report(self) -> Report:
         """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""

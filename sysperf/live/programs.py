@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from sysperf.agent.files import Kept
-from sysperf.agent.meters import PAGE_BYTES, Rates
 from sysperf.collect.process.process_tree import WORKER
+from sysperf.live.open_file import OpenFile
+from sysperf.live.system import PAGE_BYTES, Rates
 from sysperf.procfs.stat import TICKS_PER_S
 
 SLOW_S = 15.0
@@ -92,9 +92,9 @@ class _Program:
         "_base",
         "_clock",
         "_comms",
-        "_crew",
         "_engines",
         "_io",
+        "_known_workers",
         "_names",
         "_prefix",
         "_proc",
@@ -116,14 +116,14 @@ class _Program:
         self._prefix = f"process.{pid}."
         self._rates, self._worker_rates = Rates(), Rates()
         self._stat, self._schedstat, self._io = self.kept = tuple(
-            Kept(f"{self._base}/{name}", clock) for name in ("stat", "schedstat", "io")
+            OpenFile(f"{self._base}/{name}", clock) for name in ("stat", "schedstat", "io")
         )
         self._slow_at = clock() - SLOW_S + pid % 8  # not all in the same second
         self._threads: dict[str, tuple[int, int]] = {}
         self._names: dict[str, bytes] = {}
         self._comms: dict[str, bytes] = {}
-        self._engines: dict[str, Kept] = {}
-        self._crew = 0
+        self._engines: dict[str, OpenFile] = {}
+        self._known_workers = 0
 
     def sample(self, out: dict[str, float]) -> bool:
         """Add the meters; False when the process ended."""
@@ -153,7 +153,7 @@ class _Program:
             tids = _names(f"{self._base}/task")
             self._wait(out, tids)
             self._workers(out, at)
-            self._find_engines(tids if self._crew else [])
+            self._find_engines(tids if self._known_workers else [])
         return True
 
     def close(self) -> None:
@@ -173,10 +173,10 @@ class _Program:
         for a pipe from others, but takes 0.2 ms (measured), as much as everything else about ten processes.
         """
         engines = [self._engine(tid, kept, at) for tid, kept in self._engines.items()]
-        if self._crew and ran is not None and waited is not None and None not in engines:
+        if self._known_workers and ran is not None and waited is not None and None not in engines:
             out[f"{self._prefix}data_wait"] = max(0.0, 1.0 - ran - waited - sum(one or 0.0 for one in engines))
 
-    def _engine(self, tid: str, kept: Kept, at: float) -> float | None:
+    def _engine(self, tid: str, kept: OpenFile, at: float) -> float | None:
         """The share of the time in which a thread of the autograd engine ran or was ready; 0 when it ended."""
         words = (kept.read() or b"").split()
         if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
@@ -192,7 +192,7 @@ class _Program:
             self._engines.pop(tid).close()
         for tid in found:
             if tid not in self._engines:
-                self._engines[tid] = Kept(f"{folder}/{tid}/schedstat", self._clock)
+                self._engines[tid] = OpenFile(f"{folder}/{tid}/schedstat", self._clock)
 
     def _wait(self, out: dict[str, float], tids: list[str]) -> None:
         """Ready threads without a CPU: the sum over the first threads, as those of an OpenMP team wait for each other."""
@@ -229,7 +229,7 @@ class _Program:
                 complete = complete and rate is not None
                 used += rate or 0.0
         self._worker_rates.keep(seen)  # each epoch may have others
-        out[f"{self._prefix}workers"] = self._crew = workers
+        out[f"{self._prefix}workers"] = self._known_workers = workers
         if complete and workers:
             out[f"{self._prefix}workers_cpu"] = used
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.agent.files import MOST_SKIPPED, RETRY_S, Kept
-from sysperf.agent.gpus import Gpus
-from sysperf.agent.meters import METERS, Rates, System, describe
-from sysperf.agent.programs import SLOW_S, Programs
-from sysperf.agent.scan import Scanner
+from sysperf.live.gpus import Gpus
+from sysperf.live.open_file import MOST_SKIPPED, RETRY_S, OpenFile
+from sysperf.live.programs import SLOW_S, Programs
+from sysperf.live.scan import Scanner
+from sysperf.live.system import METERS, Rates, System, describe
 from tests import gpus
-from tests.agent.machines import FAKE_TORCH, SLEEPERS, Clock, Door, programs, until
+from tests.agent.machines import FAKE_TORCH, SLEEPERS, Clock, RecordedNvml, programs, until
 from tests.collect.programs import LOADER, torch_library
 from tests.conftest import make_machine
 
@@ -42,7 +42,7 @@ def tree(folder: Path, files: dict[str, str]) -> str:
 def test_a_kept_file_is_read_anew(tmp_path: Path) -> None:
     """Each reading is the file as it is now, however large it became."""
     path = tmp_path / "stat"
-    kept = Kept(str(path), Clock())
+    kept = OpenFile(str(path), Clock())
     path.write_bytes(b"one")
     assert kept.read() == b"one"
 
@@ -54,7 +54,7 @@ def test_a_kept_file_is_read_anew(tmp_path: Path) -> None:
 def test_an_absent_file_says_so_and_is_left_alone(tmp_path: Path) -> None:
     """None with the reason; it is tried again after a while."""
     clock, path = Clock(), tmp_path / "late"
-    kept = Kept(str(path), clock)
+    kept = OpenFile(str(path), clock)
 
     assert kept.read() is None
     assert kept.problem == os.strerror(errno.ENOENT)
@@ -70,7 +70,7 @@ def test_an_absent_file_says_so_and_is_left_alone(tmp_path: Path) -> None:
 def test_no_descriptors_left_is_a_reason(tmp_path: Path) -> None:
     """Out of descriptors: the meter is unknown, nothing breaks, and it comes back."""
     clock = Clock()
-    kept = Kept("/proc/stat", clock)
+    kept = OpenFile("/proc/stat", clock)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)
@@ -100,7 +100,7 @@ def test_a_costly_file_is_read_less_often(tmp_path: Path) -> None:
         clock.now += 0.01
         return clock.now
 
-    kept = Kept(str(tmp_path / "slow"), ticking)
+    kept = OpenFile(str(tmp_path / "slow"), ticking)
     taken = [kept.read_if_cheap() is not None for _ in range(60)]
 
     assert taken[0]
@@ -458,7 +458,7 @@ def test_looks_grow_rare() -> None:
     clock = Clock()
     scanner = Scanner(clock)
     looks: list[int] = []
-    from sysperf.agent import scan
+    from sysperf.live import scan
 
     with programs(SLEEPERS, "0") as (sleeper,):
         for _ in range(200):
@@ -477,11 +477,11 @@ def test_a_gpu_in_work() -> None:
     pcie = {"DeviceGetFieldValues,197,198": {"197": 1000, "198": 5000}}
     gpm = {"GpmMetrics,2,3,5,10": {"2": 88.0, "3": 40.0, "5": 61.5, "10": None}}
     used = {"DeviceGetProcessUtilization,0": [{"pid": 4242, "timeStamp": 77, "smUtil": 90}, {"pid": 4242, "timeStamp": 99, "smUtil": 80}]}
-    clock, door = Clock(), Door(gpus.calls({**gpus.H100, **pcie, **gpm, **used}))
-    meters = Gpus(lambda: door, clock)
+    clock, session = Clock(), RecordedNvml(gpus.calls({**gpus.H100, **pcie, **gpm, **used}))
+    meters = Gpus(lambda: session, clock)
     meters.sample()
     clock.now += 2
-    door.calls["nvml:DeviceGetFieldValues(0,197,198)"] = {"197": 3000, "198": 9000}
+    session.calls["nvml:DeviceGetFieldValues(0,197,198)"] = {"197": 3000, "198": 9000}
 
     values = meters.sample()
 
@@ -495,45 +495,45 @@ def test_a_gpu_in_work() -> None:
     assert (values["gpu.0.pcie_sent_bytes_per_s"], values["gpu.0.pcie_received_bytes_per_s"]) == (1000, 2000)
     assert values["process.4242.gpu_memory_bytes"] == 9 << 30
     assert all(describe(name) for name in values)
-    assert "nvml:DeviceGetProcessUtilization(0,99)" in door.asked, "only what is new since the last sample"
+    assert "nvml:DeviceGetProcessUtilization(0,99)" in session.asked, "only what is new since the last sample"
 
 
 def test_what_a_gpu_lacks_is_asked_once() -> None:
     """A workstation card without GPM and the newer names: the meters that it has, and no question twice in vain."""
-    door = Door(gpus.calls(gpus.RTX))
-    meters = Gpus(lambda: door, Clock())
+    session = RecordedNvml(gpus.calls(gpus.RTX))
+    meters = Gpus(lambda: session, Clock())
 
     values = [meters.sample() for _ in range(4)][-1]
 
     assert values["gpu.0.memory_used_bytes"] == 2 * gpus.GIB
     assert values["gpu.0.clock_events"] == 1
     assert "gpu.0.sm_active" not in values
-    assert door.asked.count("nvml:GpmMetrics(0,2,3,5,10)") == 1
+    assert session.asked.count("nvml:GpmMetrics(0,2,3,5,10)") == 1
     assert meters.problem == ""
 
 
 def test_a_lost_gpu_is_a_problem_and_no_end() -> None:
     """All its answers fail: no meters, and the reason. It is asked again, for it may come back."""
     one = gpus.calls(gpus.H100)
-    door = Door({key: one[key] if "Count" in key else gpus.LOST for key in one} | dict.fromkeys(_live_questions(), gpus.LOST))
-    meters = Gpus(lambda: door, Clock())
+    session = RecordedNvml({key: one[key] if "Count" in key else gpus.LOST for key in one} | dict.fromkeys(_live_questions(), gpus.LOST))
+    meters = Gpus(lambda: session, Clock())
 
     assert meters.sample() == {}
     assert meters.problem == "GPU is lost"
-    door.calls.update(one)
+    session.calls.update(one)
     assert meters.sample()["gpu.0.utilization"] == 0.97
 
 
 def _live_questions() -> list[str]:
-    door = Door({"nvml:DeviceGetCount()": 1})
-    Gpus(lambda: door, Clock()).sample()
-    return door.asked[1:]
+    session = RecordedNvml({"nvml:DeviceGetCount()": 1})
+    Gpus(lambda: session, Clock()).sample()
+    return session.asked[1:]
 
 
 def test_no_nvml_is_a_reason() -> None:
     """Where NVML cannot be opened there are no meters."""
-    door = Door({"nvml:DeviceGetCount()": OSError("NVML Shared Library Not Found")})
-    meters = Gpus(lambda: door, Clock())
+    session = RecordedNvml({"nvml:DeviceGetCount()": OSError("NVML Shared Library Not Found")})
+    meters = Gpus(lambda: session, Clock())
 
     assert meters.sample() == {}
     assert meters.problem == "NVML Shared Library Not Found"
@@ -541,14 +541,14 @@ def test_no_nvml_is_a_reason() -> None:
 
 def test_gpus_are_let_go() -> None:
     """Closed, it is closed; the next question opens it again."""
-    doors = [Door(gpus.calls(gpus.H100)), Door(gpus.calls(gpus.H100))]
-    waiting = iter(doors)
+    sessions = [RecordedNvml(gpus.calls(gpus.H100)), RecordedNvml(gpus.calls(gpus.H100))]
+    waiting = iter(sessions)
     meters = Gpus(lambda: next(waiting), Clock())
     meters.sample()
 
     meters.close()
 
-    assert doors[0].closed
+    assert sessions[0].closed
     assert meters.ask("DeviceGetName", (0,)) == "NVIDIA H100 80GB HBM3"
     with pytest.raises(OSError, match="Not Supported"):
         meters.ask("DeviceGetFanSpeed", (0,))
@@ -558,9 +558,9 @@ def test_gpus_are_let_go() -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(["gpu", "pid", "2", "197", "used"]), one, max_size=3), max_leaves=6))  # fmt: skip
 def test_any_answer_of_a_driver(answer: object) -> None:
     """An answer of another shape than documented says nothing, and breaks nothing."""
-    door = Door({})
-    door.ask_all = lambda questions: [1 if name == "DeviceGetCount" else answer for name, _ in questions]  # type: ignore[method-assign]
-    meters = Gpus(lambda: door, Clock())
+    session = RecordedNvml({})
+    session.ask_all = lambda questions: [1 if name == "DeviceGetCount" else answer for name, _ in questions]  # type: ignore[method-assign]
+    meters = Gpus(lambda: session, Clock())
 
     for _ in range(2):
         assert all(isinstance(value, float | int) for value in meters.sample().values())

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import pytest
 
-from sysperf.agent import shelf
+from sysperf.agent import async_store
+from sysperf.agent.async_store import AsyncStore, Hanging
 from sysperf.agent.client import Client
-from sysperf.agent.shelf import Hanging, Shelf
 
 START = 1_700_000_000.0
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def test_what_is_handed_over_is_kept_in_order(tmp_path: Path) -> None:
     """Samples, events under the numbers that were told, and since when a finding holds; also over a restart."""
 
     async def first() -> list[int]:
-        kept = await Shelf.open(str(tmp_path / "history.db"))
+        kept = await AsyncStore.open(str(tmp_path / "history.db"))
         for second in range(50):
             kept.append(START + second, {"cpu.busy": second / 100})
             if second % 20 == 0:
@@ -93,7 +93,7 @@ def test_what_is_handed_over_is_kept_in_order(tmp_path: Path) -> None:
         return numbers
 
     async def second() -> tuple[list[int], int, float | None]:
-        kept = await Shelf.open(str(tmp_path / "history.db"))
+        kept = await AsyncStore.open(str(tmp_path / "history.db"))
         told = [event.id for event in await kept.events()]
         found = await kept.history(("cpu.busy",), START - 1, START + 60, 100)
         number = kept.event(START + 60, "gone", "", "d")
@@ -110,10 +110,10 @@ def test_what_is_handed_over_is_kept_in_order(tmp_path: Path) -> None:
 
 def test_a_disk_that_hangs_stops_nobody(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it hangs, that is said and nobody waits; afterwards what was taken meanwhile is written."""
-    monkeypatch.setattr(shelf, "HANGING_S", 0.3)
+    monkeypatch.setattr(async_store, "HANGING_S", 0.3)
 
     async def scenario() -> tuple[str, list[str], int]:
-        kept = await Shelf.open(str(disk / "history.db"))
+        kept = await AsyncStore.open(str(disk / "history.db"))
         kept.append(START, {"cpu.busy": 0.1})
         await kept.flush()
         with frozen(disk):
@@ -142,11 +142,11 @@ def test_a_disk_that_hangs_stops_nobody(disk: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_disk_that_hangs_at_the_start_is_done_without(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history is in memory, and says why."""
-    monkeypatch.setattr(shelf, "OPEN_S", 0.5)
+    monkeypatch.setattr(async_store, "OPEN_S", 0.5)
 
     async def scenario() -> tuple[str, int]:
         with frozen(disk):
-            kept = await Shelf.open(str(disk / "history.db"))
+            kept = await AsyncStore.open(str(disk / "history.db"))
         number = kept.event(START, "agent", "", "started")
         await kept.flush()
         problem = kept.problem

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.agent.hold import FLAPPING_FROM, Findings, News, Past, Times
 from sysperf.evaluate.judge import fingerprint
+from sysperf.live.hysteresis import FLAPPING_FROM, FindingTracker, Past, Times, Transition
 from sysperf.model.outcome import Outcome, State
 from sysperf.model.rule import Hold, Rule
 
@@ -27,7 +27,7 @@ class Case:
     """Evaluations of one rule, so many seconds apart."""
 
     def __init__(self, hold: Hold | None = None, step_s: float = 15.0, past: Past | None = None, period_s: float = 0.0) -> None:
-        self.findings = Findings(past) if past else Findings()
+        self.findings = FindingTracker(past) if past else FindingTracker()
         self.rule = rule(hold)
         self.step_s = step_s
         self.period_s = period_s
@@ -166,7 +166,7 @@ def test_first_seen_outlives_a_restart() -> None:
     past = Past({mine: 5e8}.get, {mine: 1e9 + 60.0}.get)
     case = Case(Hold(samples=9, window_s=900), past=past)
 
-    news: list[News] = case.findings.take(Times(case.now, 1e9 + 100), {NUMA: case.rule}, [outcome()])
+    news: list[Transition] = case.findings.take(Times(case.now, 1e9 + 100), {NUMA: case.rule}, [outcome()])
 
     assert [one.restored for one in news] == [True]
     assert case.findings.active()[0].first_seen == 5e8

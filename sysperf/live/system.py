@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from sysperf.agent.files import Kept
+from sysperf.live.open_file import OpenFile
 
 METERS: Mapping[str, str] = {
     # series, with a star for a number: what it says
@@ -125,7 +125,7 @@ class System:
         self._clock = clock
         self._root = root
         self._rates = Rates()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, OpenFile] = {}
         self._cpu_last: tuple[int, ...] = ()
         self._cpus_last: dict[int, tuple[int, int]] = {}
         self._slow_at = -SLOW_S
@@ -194,10 +194,10 @@ class System:
 
     # ------------------------------------------------------------------ inside
 
-    def _file(self, path: str) -> Kept:
+    def _file(self, path: str) -> OpenFile:
         kept = self._kept.get(path)
         if kept is None:
-            kept = self._kept[path] = Kept(self._root + path, self._clock)
+            kept = self._kept[path] = OpenFile(self._root + path, self._clock)
         return kept
 
     def _rate(self, out: dict[str, float], name: str, count: float, scale: float = 1.0) -> None:
@@ -325,7 +325,7 @@ class System:
             return []
 
 
-def _guarded(kept: Kept, parse: Callable[[bytes, dict[str, float]], None], data: bytes, out: dict[str, float]) -> None:
+def _guarded(kept: OpenFile, parse: Callable[[bytes, dict[str, float]], None], data: bytes, out: dict[str, float]) -> None:
     """A file of another shape than the kernel documents is a problem of that file, not of the agent."""
     try:
         parse(data, out)

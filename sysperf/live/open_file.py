@@ -19,7 +19,7 @@ COSTLY_S = 0.0005
 MOST_SKIPPED = 30
 
 
-class Kept:
+class OpenFile:
     """One file. `read` answers None when it cannot, and `problem` says why."""
 
     __slots__ = ("_again_s", "_clock", "_fd", "_size", "_skip", "gone", "path", "problem")

@@ -33,7 +33,7 @@ class Profilers(NamedTuple):
     """Optimizer steps in such a trace."""
 
 
-class Doors(NamedTuple):
+class Actions(NamedTuple):
     """All of these may block: screens call them in a thread. They raise SysperfError."""
 
     source: Source
