@@ -172,7 +172,9 @@ def _setup(args: argparse.Namespace) -> Setup:
     from sysperf.engine.configuration import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    return Setup(_settings(args), judging.load_terms(config, judging.configured_rules(config, args.rules)))
+    settings, ruleset = _settings(args), judging.configured_rules(config, args.rules)
+    today = tuple(ruleset.earlier_ids.today(rule) for rule in settings.apply)
+    return Setup(msgspec.structs.replace(settings, apply=today), judging.load_terms(config, ruleset))
 
 
 # ---------------------------------------------------------------------- status and events

@@ -113,7 +113,8 @@ def requested_changes(args: argparse.Namespace, changer: Changer) -> tuple[Reque
 def _of_findings(args: argparse.Namespace) -> RequestedSettings:
     config = read_config()
     ruleset = rules(args, config)
-    named = command_line.listed(args.rule)
+    named = [ruleset.earlier_ids.today(name) for name in command_line.listed(args.rule)]
+    command_line.note_earlier_ids(ruleset)
     known = [rule.id for rule in ruleset.rules]
     for name in named:
         if name not in known:

@@ -68,9 +68,12 @@ def _report(args: argparse.Namespace, config: Config) -> Report:
         raise UsageError("--from and --root both name a machine", "give one of them")
     terms = judging.load_terms(config, rules(args, config), reference=args.reference, baseline=read_baseline(args.baseline))
     if args.source:
-        return judge_snapshot(reading.read_saved(args.source), terms)
-    host = command_line.host(args)
-    return with_rewraps(host, audit(host, terms))
+        result = judge_snapshot(reading.read_saved(args.source), terms)
+    else:
+        host = command_line.host(args)
+        result = with_rewraps(host, audit(host, terms))
+    command_line.note_earlier_ids(terms.ruleset)
+    return result
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:

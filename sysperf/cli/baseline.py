@@ -34,8 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     earlier = read_baseline(args.file) if os.path.exists(args.file) else None
-    result = audit(command_line.host(args), judging.Terms(rules(args, config), config.waive))
-    baseline, fresh = shrink(earlier, result.outcomes, reading.now())
+    ruleset = rules(args, config)
+    result = audit(command_line.host(args), judging.Terms(ruleset, config.waive))
+    baseline, fresh = shrink(earlier, result.outcomes, reading.now(), ruleset)
+    command_line.note_earlier_ids(ruleset)
     try:
         files.replace(args.file, to_json(baseline, indent=2) + b"\n")
     except OSError as error:

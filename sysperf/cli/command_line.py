@@ -7,11 +7,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sysperf.cli import COMMANDS
 from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from sysperf.evaluate.ruleset import Ruleset
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -89,6 +92,12 @@ def add_rule_files(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def listed(values: list[str]) -> list[str]:
     """`--select a,b --select c` as a, b, c."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def note_earlier_ids(ruleset: Ruleset) -> None:
+    """Tell the user which names of rules have changed since they were written down."""
+    for note in ruleset.earlier_ids.notes():
+        sys.stderr.write(f"sysperf: {note}\n")
 
 
 def add_output(parser: argparse.ArgumentParser, *, verbose: str = "") -> None:

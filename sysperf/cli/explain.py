@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
     rule = ruleset.get(args.id)
+    command_line.note_earlier_ids(ruleset)
 
     command_line.write(explain.render(rule, color=command_line.wants_color(args), width=command_line.width()), args)
     return Exit.CLEAN

@@ -49,6 +49,7 @@ def _list(args: argparse.Namespace) -> int:
     select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
     if select or ignore:
         ruleset.select(select, ignore)
+        command_line.note_earlier_ids(ruleset)
     chosen = [rule for rule in ruleset.rules if not args.seed or args.seed in rule.seeds]
     chosen.sort(key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
@@ -74,7 +75,9 @@ def _summary(rule: Rule) -> dict[str, object]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    wanted = judging.load_rules(args.rules).get(args.id)
+    ruleset = judging.load_rules(args.rules)
+    wanted = ruleset.get(args.id)
+    command_line.note_earlier_ids(ruleset)
     for path in (*judging.rule_files(), *judging.site_rule_files(args.rules)):
         if os.path.basename(path) == wanted.file:
             for rule in read_file(path).rule:

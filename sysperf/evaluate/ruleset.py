@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sysperf import __version__
+from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.sieve import Sieve, compile_sieve
@@ -161,6 +162,7 @@ class Ruleset:
         self.tables: dict[str, dict[str, Any]] = {}
         self._rules: dict[str, Rule] = {}
         self._overrides: dict[str, Override] = {}
+        self.earlier_ids = EarlierIds(rule for file in files for rule in file.rule)
         for file in files:
             self.tables.update(file.table)
             self._rules.update({rule.id: rule for rule in file.rule})
@@ -172,6 +174,7 @@ class Ruleset:
 
     def override(self, override: Override) -> None:
         """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
+        override = msgspec.structs.replace(override, rule=self.earlier_ids.today(override.rule))
         if override.rule not in self._rules:
             raise RuleError(
                 f"override of `{override.rule}`: no such rule{suggest(override.rule, self._rules)}", "`sysperf rules list` shows all"
@@ -191,26 +194,30 @@ class Ruleset:
         return rule_id in self._overrides and self._overrides[rule_id].disabled
 
     def get(self, rule_id: str) -> Rule:
-        """A rule by its id. Raises RuleError with a suggestion."""
+        """A rule by its id, of today or earlier. Raises RuleError with a suggestion."""
+        rule_id = self.earlier_ids.today(rule_id)
         if rule_id not in self._rules:
             some = any(_is_of(rule, rule_id) for rule in self._rules.values())
             which = f"`sysperf rules list --select {rule_id}` shows those of this area" if some else "`sysperf rules list` shows all"
             raise RuleError(f"no rule `{rule_id}`{'' if some else suggest(rule_id, self._rules)}", which)
         return self._rules[rule_id]
 
-    def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
-        """Keep the rules whose id matches a pattern of `select` (all when empty) and none of `ignore`."""
+    def matching(self, pattern: str) -> frozenset[str]:
+        """The ids of the rules that an id, an area or a pattern names, by ids of today or earlier."""
         from fnmatch import fnmatchcase  # noqa: PLC0415 - costs nothing, but only selections need it
 
-        def wanted(rule: Rule, patterns: Sequence[str]) -> bool:
-            return any(fnmatchcase(rule.id, pattern) or _is_of(rule, pattern) for pattern in patterns)
+        today = frozenset(rule.id for rule in self._rules.values() if fnmatchcase(rule.id, pattern) or _is_of(rule, pattern))
+        return self.earlier_ids.add(pattern, today, self._rules, area=True)
 
-        for pattern in (*select, *ignore):
-            if not any(wanted(rule, [pattern]) for rule in self._rules.values()):
+    def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
+        """Keep the rules that a pattern of `select` names (all when empty) and none of `ignore` does. Raises RuleError."""
+        named = {pattern: self.matching(pattern) for pattern in (*select, *ignore)}
+        for pattern, ids in named.items():
+            if not ids:
                 raise RuleError(f"no rule matches `{pattern}`{suggest(pattern, self._rules)}", "`sysperf rules list` shows all")
-        self._rules = {
-            name: rule for name, rule in self._rules.items() if (not select or wanted(rule, select)) and not wanted(rule, ignore)
-        }
+        wanted = frozenset().union(*(named[pattern] for pattern in select)) if select else self._rules.keys()
+        unwanted = frozenset().union(*(named[pattern] for pattern in ignore))
+        self._rules = {name: rule for name, rule in self._rules.items() if name in wanted and name not in unwanted}
         self.__dict__.pop("rules", None)
 
     def keep_scope(self, scope: str) -> None:

@@ -44,22 +44,36 @@ def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseli
     """Suppress what was accepted; a waiver or baseline entry that suppresses nothing is itself a finding."""
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     used: set[int] = set()
-    kept = [_waived(outcome, waivers, today, used) for outcome in outcomes]
+    named = [_named(waiver, ruleset, outcomes) for waiver in waivers]
+    kept = [_waived(outcome, list(zip(waivers, named, strict=True)), today, used) for outcome in outcomes]
     in_force = {rule.id for rule in ruleset.rules}
     for index, waiver in enumerate(waivers):
-        concerned = any(fnmatchcase(rule, waiver.rule) for rule in in_force)
-        if index not in used and (concerned or not any(fnmatchcase(rule.id, waiver.rule) for rule in ruleset.known_rules)):
+        if index not in used and (named[index] & in_force or not named[index]):
             kept.append(_stale(waiver))
     if baseline is not None:
-        kept = _against(baseline, kept, in_force)
+        kept = _against(_of_today(baseline, ruleset), kept, in_force)
     return kept
 
 
-def _waived(outcome: Outcome, waivers: Sequence[Waiver], today: datetime.date, used: set[int]) -> Outcome:
+def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Outcome]) -> frozenset[str]:
+    """The ids that a waiver names: of rules, by their ids of today or earlier, and of findings about our own lists."""
+    known = {rule.id for rule in ruleset.known_rules} | {outcome.rule for outcome in outcomes}
+    today = frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
+    return ruleset.earlier_ids.add(waiver.rule, today, known)
+
+
+def _of_today(baseline: Baseline, ruleset: Ruleset) -> Baseline:
+    """The baseline with the ids that its rules have today; a fingerprint is made from the id."""
+    entries = ((entry, ruleset.earlier_ids.today(entry.rule)) for entry in baseline.accepted)
+    accepted = (entry if entry.rule == rule else Accepted(rule, entry.subject, fingerprint(rule, entry.subject)) for entry, rule in entries)
+    return msgspec.structs.replace(baseline, accepted=tuple(accepted))
+
+
+def _waived(outcome: Outcome, waivers: Sequence[tuple[Waiver, frozenset[str]]], today: datetime.date, used: set[int]) -> Outcome:
     if outcome.state != "finding":
         return outcome
-    for index, waiver in enumerate(waivers):
-        if not (fnmatchcase(outcome.rule, waiver.rule) and fnmatchcase(outcome.subject, waiver.subject)):
+    for index, (waiver, rules) in enumerate(waivers):
+        if not (outcome.rule in rules and fnmatchcase(outcome.subject, waiver.subject)):
             continue
         used.add(index)
         if waiver.expires is None or today <= waiver.expires:
@@ -120,12 +134,13 @@ def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
     )
 
 
-def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> tuple[Baseline, list[Outcome]]:
+def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str, ruleset: Ruleset) -> tuple[Baseline, list[Outcome]]:
     """The baseline without what is gone, and the findings that are not in it. The first baseline takes everything."""
     findings = [outcome for outcome in outcomes if outcome.state == "finding" and not outcome.rule.startswith(("waiver.", "baseline."))]
     if baseline is None:
         entries = {one.fingerprint: Accepted(one.rule, one.subject, one.fingerprint) for one in findings}
         return Baseline(written_at=now, accepted=tuple(entries.values())), []
+    baseline = _of_today(baseline, ruleset)
     # What is unknown today may still be there: only what was seen to be gone is dropped.
     present = {one.fingerprint for one in outcomes if not one.rule.startswith(("waiver.", "baseline."))}
     kept = tuple(one for one in baseline.accepted if one.fingerprint in present)

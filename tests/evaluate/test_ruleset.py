@@ -210,6 +210,18 @@ def test_selection_by_id_area_and_pattern(tmp_path: Path) -> None:
     assert not ruleset.rules
 
 
+def test_an_earlier_id_selects_overrides_and_gets_the_rule_of_today(tmp_path: Path) -> None:
+    """What was written down before a rule was renamed goes on to mean it."""
+    text = RULE.replace('id = "box.swaps"', 'id = "box.swaps"\nformerly = ["crate.swaps"]')
+    ruleset = checked(tmp_path, text + '\n[[override]]\nrule = "crate.swaps"\nseverity = "error"\n')
+
+    assert ruleset.compiled("box.swaps").severity == "error"
+    assert ruleset.get("crate.swaps").id == "box.swaps"
+    for pattern in ("crate.swaps", "crate", "crate.*"):
+        assert ruleset.matching(pattern) == {"box.swaps"}
+    assert set(ruleset.earlier_ids.used) == {"crate.swaps", "crate", "crate.*"}
+
+
 def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
     """A site's rules that are there and unreadable are said; a folder that is not there has none."""
     assert site_files((str(tmp_path / "absent"),)) == []
