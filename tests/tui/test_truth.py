@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sysperf.tui.now import Now
 from sysperf.tui.screens.history import STILL
 from sysperf.tui.source import Facts, Meters, Past, Problem
 from sysperf.tui.widgets import gpus, identity, programs, system, topology
+from sysperf.tui.widgets.subjects import METER_OF
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import GIB, START, Still, box, laptop, news, process, rule, server, snapshot
@@ -224,3 +226,10 @@ def test_the_mark_of_a_program_is_taken_off() -> None:
         assert "marked" not in screen_text(app)
 
     drive(started(box(), "topology"), do)
+
+
+def test_every_meter_names_areas_that_have_rules() -> None:
+    """A finding stands beside its meter by the area that its id begins with: an area without rules would never match."""
+    areas = {path.stem for path in (Path(__file__).parents[2] / "rules").glob("*.toml")}
+
+    assert set(METER_OF) <= areas

@@ -12,12 +12,12 @@ from sysperf.report.words import message
 from sysperf.tui.widgets.line import Line, line, span
 
 _METERS = {
-    # what a rule's name begins with: the meter
-    "cpu": ("cpu", "numa", "clock", "tuned", "slurm", "kernel"),
-    "memory": ("mem", "shm", "alloc"),
-    "disk": ("io", "fs", "tmp"),
-    "network": ("nccl", "ddp"),
-    "pressure": ("cgroup", "limit", "k8s", "container"),
+    # meter: the areas whose findings stand beside it
+    "cpu": ("cpu", "numa", "power", "kernel"),
+    "memory": ("memory", "allocator"),
+    "disk": ("storage",),
+    "network": ("network", "nccl", "ddp"),
+    "pressure": ("cgroup", "limits", "container"),
 }
 METER_OF = {name: meter for meter, names in _METERS.items() for name in names}
 
