@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from sysperf.collect import collect_area
-from sysperf.collect.readers.cpu_topology import cores
+from sysperf.collect.readers.cpu_topology import SYSTEM, cache_domains, cores
 from sysperf.host import Host
 from sysperf.launch import environment, gpus, interpreter, load, ranks
 from sysperf.launch.command import Command, parse
 from sysperf.launch.gpus import VisibleGpus
 from sysperf.launch.interpreter import ProgramFile
-from sysperf.launch.placement import Machine, MemoryNode
+from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.ranks import Ranks
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
@@ -80,8 +80,9 @@ def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str,
     areas = Areas(host)
     cpu = areas.facts("cpu")
     mask = CpuSet(os.sched_getaffinity(0)) if host.live else getattr(cpu, "allowed", None)
-    machine = _machine(areas, _left_by_tools(mask, command, areas), request)
-    place = _ranks(host, command, deciding, machine, request, instance)
+    allowed = _left_by_tools(mask, command, areas)
+    place = _ranks(host, command, deciding, allowed, request, instance)
+    machine = _machine(areas, allowed, request, place)
     known = Known(host, request, instance, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, runnable)
     return _with_gpus(_with_outer_wrap(known))
 
@@ -98,8 +99,8 @@ def gather_running(host: Host, process: Any, argv: tuple[str, ...], snapshot: Sn
         areas.known["cgroup"] = Area(process.cgroup)
     # What it was allowed before anything bound its threads.
     mask = process.allowed_at_start or process.allowed or getattr(areas.facts("cpu"), "online", None)
-    machine = _machine(areas, mask, request)
     place = ranks.of_running(deciding)
+    machine = _machine(areas, mask, request, place)
     known = Known(host, request, None, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, 0, process.pid)
     return _with_gpus(_with_outer_wrap(known))
 
@@ -127,39 +128,50 @@ def _other_gpus(host: Host, program: ProgramFile) -> VisibleGpus:
     return VisibleGpus()
 
 
-def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest) -> Machine:
+def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest, place: Ranks) -> Machine:
     cpu, numa, cgroup = (areas.facts(name) for name in ("cpu", "numa", "cgroup"))
     quota = getattr(cgroup, "cpu_quota", None)
     if cpu is None:
         return Machine(allowed=allowed, online=allowed or CpuSet(), quota=quota)
+    groups = cores(areas.host, cpu.online)
     return Machine(
         allowed=allowed,
         online=cpu.online,
-        cores=cores(areas.host, cpu.online),
+        cores=groups,
         performance=cpu.performance_cpus if cpu.hybrid else None,
         l3_domains=cpu.l3_domains,
         isolated=cpu.isolated,
         nodes=_nodes(numa.nodes, request) if numa else (),
         allowed_nodes=numa.allowed_nodes if numa else None,
         quota=quota,
+        packages=cpu.package_cpus,
+        l2_domains=cache_domains(areas.host, cpu.online, groups, 2) if place.size != 1 else None,  # only ranks end where a cache ends
+        kinds=tuple(CoreKind(cpus, _capacity(areas.host, cpus)) for cpus in cpu.kinds) if cpu.hybrid else (),
     )
 
 
-def _nodes(found: Iterable[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
+def _capacity(host: Host, cpus: CpuSet) -> int | None:
+    """What the most capable CPU of a kind computes, as the kernel says it; 1024 is the most capable of all."""
+    found = [host.number(f"{SYSTEM}/cpu{cpu}/cpu_capacity") for cpu in cpus]
+    return max((capacity for capacity in found if capacity), default=None) if all(found) else None
+
+
+def _nodes(found: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
     """None where two claim the same CPU, as emulated ones (`numa=fake=8`) do: nothing is near or far then. Who names a node gets it."""
-    nodes = tuple(map(_node, found))
+    nodes = tuple(_node(node, [other.id for other in found]) for node in found)
     named = request.node is not None or request.profile.node is not None
     apart = sum(len(node.cpus) for node in nodes) == len(CpuSet.union(node.cpus for node in nodes))
     return nodes if apart or named else ()
 
 
-def _node(node: Any) -> MemoryNode:
+def _node(node: Any, numbers: Sequence[int]) -> MemoryNode:
     return MemoryNode(
         id=node.id,
         cpus=node.cpus or CpuSet(),
         available_bytes=node.mem_available_bytes,
         gpu_memory=node.gpu_memory,
         has_memory=node.mem_total_bytes != 0,
+        distances=dict(zip(numbers, node.distances or (), strict=False)),
     )
 
 
@@ -174,10 +186,10 @@ def _left_by_tools(mask: CpuSet | None, command: Command, areas: Areas) -> CpuSe
 
 
 def _ranks(
-    host: Host, command: Command, deciding: Mapping[str, str], machine: Machine, request: LaunchRequest, instance: int | None
+    host: Host, command: Command, deciding: Mapping[str, str], allowed: CpuSet | None, request: LaunchRequest, instance: int | None
 ) -> Ranks:
     if instance is not None and command.kind != "launcher":
         return Ranks(ranks.OURS, instance, request.instances, divides_gpus=True, same_gpus=True)
     if command.kind == "launcher":
         return Ranks(command.launcher, 0, command.launcher_ranks) if command.launcher_ranks else Ranks()
-    return ranks.read(host, deciding, machine.allowed)
+    return ranks.read(host, deciding, allowed)

@@ -7,7 +7,7 @@ Intel MPI, MPICH (Hydra), PALS (Cray), Flux and MVAPICH name theirs in the table
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sysperf.host import Host
 from sysperf.launch.gpus import VISIBLE
@@ -29,7 +29,8 @@ ACCELERATE = "ACCELERATE_USE_CPU"
 """accelerate sets it for whatever it starts, also for a single process."""
 
 OTHERS = (
-    "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
+    "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
+    "SLURM_NNODES", "SLURM_JOB_NUM_NODES",
     "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID",
     "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID",
 )  # fmt: skip
@@ -37,9 +38,11 @@ NAMES = frozenset((SLURM, *OTHERS, *(name for _, rank, sizes in FAMILIES for nam
 """What launchers tell their ranks; none of it is secret."""
 
 OURS = "sysperf wrap --nproc"
-MOST_ABOVE = 8
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+MAX_ABOVE = 8
+MAX_PARTS = 4096
 _COUNTS = lazy(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
-MOST_RANKS = 65_536
+MAX_RANKS = 65_536
 
 
 class Ranks(Record):
@@ -51,7 +54,11 @@ class Ranks(Record):
     size: int | None = 1
     """None: the launcher does not say how many there are here."""
     own_cpus: bool = False
-    """The launcher has given each rank CPUs of its own."""
+    """The launcher has bound this rank to CPUs."""
+    sharing: int = 1
+    """How many ranks it bound to these same CPUs."""
+    place_among_sharing: int | None = 0
+    """This rank's number among those; None when that cannot be told."""
     injected: tuple[str, ...] = ()
     """Variables that the launcher set and no user chose."""
     divides_gpus: bool = False
@@ -71,13 +78,36 @@ def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
     if not source:
         return Ranks(injected=_injected(env, _above(host, ACCELERATE)[1])) if ACCELERATE in env else Ranks()
     above = _above(host, _rank_name(source))
-    if source == "Slurm" and env.get("SLURM_CPU_BIND_TYPE"):
-        masks = {mask for mask in env.get("SLURM_CPU_BIND_LIST", "").split(",") if mask}
-        own = "none" not in env["SLURM_CPU_BIND_TYPE"] and len(masks) != 1  # one mask is for all tasks
-    else:
-        own = bool(allowed and above[0] and allowed != above[0] and allowed.issubset(above[0]))
+    binding = _binding(env, rank, size, allowed, above[0]) if source == "Slurm" else None
+    binding = binding or _inferred_binding(size, allowed, above[0])
     injected = _injected(env, above[1]) if source == "torchrun" and size != 1 else ()
-    return Ranks(source, rank, size, own and size != 1, injected, same_gpus=_same_gpus(source, env, above[1], size))
+    return Ranks(source, rank, size, *binding, injected, same_gpus=_same_gpus(source, env, above[1], size))
+
+
+def _binding(
+    env: Mapping[str, str], rank: int, size: int | None, allowed: CpuSet | None, above: CpuSet | None
+) -> tuple[bool, int, int | None] | None:
+    """(bound, ranks with this mask, our number among them) by what Slurm says: a mask for each task, or one for all."""
+    kind, masks = env.get("SLURM_CPU_BIND_TYPE", ""), [mask for mask in env.get("SLURM_CPU_BIND_LIST", "").split(",")[:MAX_PARTS] if mask]
+    if not kind:
+        return None
+    if "none" in kind or len(masks) == 1 or size == 1:  # one mask is for all tasks
+        return False, 1, 0
+    if size is None or len(masks) < size:
+        inferred = _inferred_binding(size, allowed, above)
+        return True, inferred[1], inferred[2]
+    alike = [task for task in range(size) if masks[task] == masks[rank]]
+    if len(alike) == size:
+        return False, 1, 0
+    return True, len(alike), alike.index(rank)
+
+
+def _inferred_binding(size: int | None, allowed: CpuSet | None, above: CpuSet | None) -> tuple[bool, int, int | None]:
+    """The same by our mask inside the launcher's: ranks beyond one for each such mask share it, and nothing says which do."""
+    if not allowed or not above or allowed == above or not allowed.issubset(above):
+        return False, 1, 0
+    sharing = max(1, -(-(size or 1) * len(allowed) // len(above)))
+    return True, sharing, 0 if sharing == 1 else None
 
 
 def of_running(env: Mapping[str, str]) -> Ranks:
@@ -107,24 +137,41 @@ def _rank_name(source: str) -> str:
 
 
 def _place(env: Mapping[str, str]) -> tuple[str, int, int | None]:
+    """(launcher, local rank, local size): of the first launcher that says both, else of the first that gives a rank."""
+    complete, partial = None, None
+    for source, rank, size in _places(env):
+        if size is None:
+            partial = partial or (source, rank, None)
+        elif complete is None and (partial is None or partial[1] == rank):  # another rank is a process below that launcher's
+            complete = (source, rank, size)
+    return complete or partial or ("", 0, 1)
+
+
+def _places(env: Mapping[str, str]) -> Iterator[tuple[str, int, int | None]]:
     for source, name, sizes in FAMILIES:
         rank = _number(env.get(name))
         if rank is not None:
-            found = (_number(env.get(size)) for size in sizes)
-            size = next((one for one in found if one), None) or (_per_node(env) if source == "Flux" else None)
-            return source, rank, _checked(rank, size or _alone(env))
+            told = next((size for size in (_number(env.get(name)) for name in sizes) if size), None)
+            yield source, rank, _checked(rank, told or (_per_node(env) if source == "Flux" else None))
     rank = _number(env.get(SLURM))
     if rank is not None and ("SLURM_STEP_ID" in env or "SLURM_STEPID" in env):  # the batch script itself has SLURM_LOCALID too
-        return "Slurm", rank, _checked(rank, _slurm_size(env))
-    return "", 0, 1
+        yield "Slurm", rank, _checked(rank, _slurm_size(env))
+    rank = _number(env.get("LOCAL_RANK"))
+    if rank is not None and (size := _of_world(env)):
+        yield "torchrun", rank, _checked(rank, size)
 
 
-def _alone(env: Mapping[str, str]) -> int | None:
-    return 1 if env.get("WORLD_SIZE") == "1" else None
+def _of_world(env: Mapping[str, str]) -> int | None:
+    """Ranks on this machine, of all ranks: where the number of machines is known, or there is one."""
+    world = _number(env.get("WORLD_SIZE"))
+    if world == 1 or (world and env.get("MASTER_ADDR") in LOOPBACK):
+        return world
+    nodes = _number(env.get("GROUP_WORLD_SIZE")) or _number(env.get("SLURM_NNODES")) or _number(env.get("SLURM_JOB_NUM_NODES"))
+    return -(-world // nodes) if world and nodes else None
 
 
 def _checked(rank: int, size: int | None) -> int | None:
-    return None if size is None or not rank < size <= MOST_RANKS else size
+    return None if size is None or not rank < size <= MAX_RANKS else size
 
 
 def _number(text: str | None) -> int | None:
@@ -140,7 +187,7 @@ def _slurm_size(env: Mapping[str, str]) -> int | None:
     """``4(x2),3`` is 4 tasks on each of the first two nodes and 3 on the third."""
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or env.get("SLURM_NTASKS_PER_NODE") or ""
     node = _number(env.get("SLURM_NODEID")) or 0
-    for part in text.split(",")[:4096]:
+    for part in text.split(",")[:MAX_PARTS]:
         match = _COUNTS.fullmatch(part.strip())
         if not match:
             return None
@@ -154,7 +201,7 @@ def _slurm_size(env: Mapping[str, str]) -> int | None:
 def _above(host: Host, name: str) -> tuple[CpuSet | None, dict[str, str] | None]:
     """(CPUs, environment) of the launcher: the first process above us whose environment does not make it this rank."""
     pid = host.call("getppid", _parent)
-    for _ in range(MOST_ABOVE):
+    for _ in range(MAX_ABOVE):
         if not isinstance(pid, int) or pid <= 0:
             break
         status = host.pairs(f"/proc/{pid}/status") or {}

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.launch.gpus import PlacedGpu, VisibleGpus
-from sysperf.launch.placement import Machine, MemoryNode, Placement, Refused, RequestedPlacement, place
+from sysperf.launch.machine import CoreKind, Machine, MemoryNode
+from sysperf.launch.placement import Placement, Refused, RequestedPlacement, place
 from sysperf.launch.ranks import Ranks
 from sysperf.model.cpuset import CpuSet
 
@@ -83,9 +84,18 @@ def msgspec_replace(machine: Machine, **other: Any) -> Machine:
     return Machine(**{**{name: getattr(machine, name) for name in Machine.__struct_fields__}, **other})
 
 
-def test_a_program_that_fits_runs_on_the_roomiest_node() -> None:
-    """Four threads on two nodes of eight cores: the node with more memory to spare, and its memory first."""
-    found = put(two_nodes(), threads=4)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_few_threads_keep_all_cpus_for_workers(threads: int) -> None:
+    """OMP_NUM_THREADS=1 says nothing about loader workers: the mask stays, and the node with most memory to spare is preferred."""
+    found = put(two_nodes(), threads=threads)
+
+    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("0-31"), "", CpuSet([1]), threads)
+    assert "loader workers" in found.notes[0]
+
+
+def test_a_quota_that_fits_binds_to_the_roomiest_node() -> None:
+    """A quota of 4 CPUs is all that program and workers get together: the node with more memory to spare, and its memory first."""
+    found = put(two_nodes(quota=4.0))
 
     assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "node", CpuSet([1]), 4)
 
@@ -296,9 +306,110 @@ def test_more_ranks_than_performance_cores() -> None:
     cores = (*(CpuSet([cpu, cpu + 1]) for cpu in (0, 2)), *(CpuSet([cpu]) for cpu in range(4, 12)))
     found = [put(one_node(12, cores=cores, performance=cpus("0-3")), rank(number, 4)) for number in range(4)]
 
-    assert [str(one.cpus) for one in found] == ["0-3", "4-6", "7-8", "9-11"]
-    assert [one.threads for one in found] == [2, 3, 2, 3]
+    assert [str(one.cpus) for one in found] == ["0-3,10-11", "4-5", "6-7", "8-9"]
+    assert [one.threads for one in found] == [2, 2, 2, 2]
     assert not any(one.notes for one in found)
+
+
+def hybrid(fast: int = 6, slow: int = 8, capacity: int | None = None) -> Machine:
+    """P cores with two threads each, then E cores with one."""
+    first = 2 * fast
+    cores = (*(CpuSet([cpu, cpu + 1]) for cpu in range(0, first, 2)), *(CpuSet([cpu]) for cpu in range(first, first + slow)))
+    performance = CpuSet(range(first))
+    kinds = (CoreKind(CpuSet(range(first, first + slow)), capacity), CoreKind(performance, 1024 if capacity else None))
+    return one_node(first + slow, cores=cores, performance=performance, kinds=kinds)
+
+
+def computed(machine: Machine, share: Placement, capacity: float = 0.6) -> float:
+    """What a rank computes: threads on equal cores, or all as fast as the slowest."""
+    assert share.cpus is not None
+    fast = sum(1 for core in machine.cores or () if core & share.cpus & (machine.performance or CpuSet()))
+    return float(min(share.threads or 0, fast)) if fast else capacity * (share.threads or 0)
+
+
+@pytest.mark.parametrize(("ranks", "weakest", "strongest"), [(2, 3, 3), (3, 2, 2), (4, 2.4, 3), (6, 1, 1), (8, 1, 1.2), (14, 0.6, 1)])
+def test_ranks_on_six_fast_and_eight_slow_cores(ranks: int, weakest: float, strongest: float) -> None:
+    """A slow core counts as 0.6 of a fast one: no rank has one slow core while another has two fast ones."""
+    machine = hybrid()
+    found = [put(machine, rank(number, ranks)) for number in range(ranks)]
+    power = [computed(machine, share) for share in found]
+
+    assert (min(power), max(power)) == (weakest, strongest)
+    assert CpuSet.union(share.cpus or CpuSet() for share in found) == machine.online
+    assert sum(len(share.cpus or ()) for share in found) == len(machine.online)
+
+
+@pytest.mark.parametrize(("capacity", "threads"), [(737, 14), (614, 14), (400, 6), (526, 6), (527, 14), (None, 6)])
+def test_slow_cores_compute_where_all_together_gain(capacity: int | None, threads: int) -> None:
+    """All are as fast as the slowest: 14 cores at 0.72 are worth 10 of the fast ones, at 0.39 less than the six; below 1.2 times nothing changes."""
+    assert put(hybrid(capacity=capacity)).threads == threads
+
+
+def snc(order: str = "round robin", **other: Any) -> Machine:
+    """Two sockets of two nodes each, four CPUs a node: nodes 0 and 2 on the first socket, 1 and 3 on the second."""
+    near = {0: 2, 2: 0, 1: 3, 3: 1} if order == "round robin" else {0: 1, 1: 0, 2: 3, 3: 2}
+    nodes = tuple(
+        MemoryNode(
+            node,
+            CpuSet(range(4 * node, 4 * node + 4)),
+            GIB,
+            distances={to: 10 if to == node else 11 if near[node] == to else 21 for to in range(4)},
+        )
+        for node in range(4)
+    )
+    every = CpuSet(range(16))
+    return Machine(**{"allowed": every, "online": every, "nodes": nodes, "quota": 0.0, **other})
+
+
+@pytest.mark.parametrize("packages", [None, (cpus("0-3,8-11"), cpus("4-7,12-15"))])
+def test_ranks_do_not_straddle_sockets_whose_nodes_are_numbered_round_robin(packages: tuple[CpuSet, ...] | None) -> None:
+    """Nodes at distance 11 before those at 21, with the packages known or not; each rank prefers the memory of its socket."""
+    found = [put(snc(packages=packages), rank(number, 2)) for number in range(2)]
+
+    assert [str(share.cpus) for share in found] == ["0-3,8-11", "4-7,12-15"]
+    assert [share.memory_nodes for share in found] == [CpuSet([0, 2]), CpuSet([1, 3])]
+
+
+def test_three_ranks_straddle_as_little_as_three_can() -> None:
+    """16 cores in the order 0, 2, 1, 3: parts of 5 or 6, and only the middle one is on both sockets."""
+    found = [put(snc(), rank(number, 3)) for number in range(3)]
+
+    assert [str(share.cpus) for share in found] == ["0-3,8", "4-5,9-11", "6-7,12-15"]
+
+
+def test_sockets_with_even_and_odd_cpus() -> None:
+    """One memory node, no L3: the packages alone tell what is together."""
+    machine = one_node(8, packages=(cpus("0,2,4,6"), cpus("1,3,5,7")))
+
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["0,2,4,6", "1,3,5,7"]
+
+
+def test_even_and_odd_sockets_without_any_node() -> None:
+    """A kernel without NUMA."""
+    machine = Machine(CpuSet(range(8)), CpuSet(range(8)), packages=(cpus("0,2,4,6"), cpus("1,3,5,7")))
+
+    assert [str(put(machine, rank(number, 2)).cpus) for number in range(2)] == ["0,2,4,6", "1,3,5,7"]
+
+
+def test_shares_end_where_a_cache_ends() -> None:
+    """Seven cores of which the first four share an L3: four and three, not three and four. The same for L2."""
+    l3, l2 = (cpus("0-3"), cpus("4-6")), (cpus("0-1"), cpus("2-3"), cpus("4-5"), cpus("6"))
+
+    assert [str(put(one_node(7, l3_domains=l3), rank(number, 2)).cpus) for number in range(2)] == ["0-3", "4-6"]
+    assert [str(put(one_node(7, l2_domains=l2), rank(number, 2)).cpus) for number in range(2)] == ["0-3", "4-6"]
+    assert [str(put(one_node(7), rank(number, 2)).cpus) for number in range(2)] == ["0-2", "3-6"]
+
+
+def test_ranks_that_the_launcher_bound_alike() -> None:
+    """srun --cpu-bind=sockets with four ranks on two sockets: two share a mask, and divide it where their number is known."""
+    alike = two_nodes(allowed=cpus("8-15,24-31"))
+    known = [put(alike, Ranks("Slurm", 2 + number, 4, own_cpus=True, sharing=2, place_among_sharing=number)) for number in range(2)]
+    unknown = put(alike, Ranks("Open MPI", 3, 4, own_cpus=True, sharing=2, place_among_sharing=None))
+
+    assert [str(share.cpus) for share in known] == ["8-11,24-27", "12-15,28-31"]
+    assert [share.threads for share in known] == [4, 4]
+    assert (unknown.cpus, unknown.target, unknown.threads) == (cpus("8-15,24-31"), "", 4)
+    assert "to 2 ranks: kept" in unknown.notes[0]
 
 
 def test_ranks_divide_a_quota() -> None:
@@ -333,7 +444,7 @@ def test_a_launcher_that_does_not_say_how_many() -> None:
 
 def test_ranks_of_unknown_number_do_not_crowd_on_one_node() -> None:
     """Each of them would find the same node the roomiest; the node of a rank's own GPU is another's only by chance."""
-    assert put(two_nodes(), rank(0, None), threads=4).target == ""
+    assert put(two_nodes(), rank(0, None), threads=4).memory_nodes == CpuSet()
     assert put(two_nodes(), rank(5, None), GPUS).memory_nodes == CpuSet([1])
 
 
@@ -416,8 +527,20 @@ def machines(draw: st.DrawFn) -> Machine:
     allowed = CpuSet(draw(st.sets(st.sampled_from(range(count)), min_size=1)))
     fast = CpuSet(draw(st.sets(st.sampled_from(range(count)))))
     quota = draw(st.sampled_from([None, 0.0, 0.5, 1.5, 4.0]))
+    slow = every - fast
+    kinds = (CoreKind(slow, draw(st.sampled_from([None, 300, 700, 1024]))), CoreKind(fast, 1024)) if fast and slow else ()
+    half = (CpuSet(range(0, count, 2)), CpuSet(range(1, count, 2)))
     return Machine(
-        allowed, every, draw(st.sampled_from([cores, None])), fast or None, None, (*nodes, MemoryNode(99, CpuSet(), 5)), None, quota
+        allowed,
+        every,
+        draw(st.sampled_from([cores, None])),
+        fast or None,
+        draw(st.sampled_from([None, half])),
+        (*nodes, MemoryNode(99, CpuSet(), 5)),
+        None,
+        quota,
+        packages=draw(st.sampled_from([None, half])),
+        kinds=kinds,
     )
 
 

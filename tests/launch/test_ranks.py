@@ -26,6 +26,14 @@ ALL, HALF = CpuSet(range(8)), CpuSet(range(4))
         ("SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2", "Slurm", 0, 3),
         ("SLURM_LOCALID=0 SLURM_NTASKS_PER_NODE=4", "", 0, 1),
         ("LOCAL_RANK=5 LOCAL_WORLD_SIZE=4", "torchrun", 5, None),
+        ("LOCAL_RANK=2 SLURM_LOCALID=2 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4", "Slurm", 2, 4),
+        ("LOCAL_RANK=3 OMPI_COMM_WORLD_LOCAL_RANK=3 OMPI_COMM_WORLD_LOCAL_SIZE=8", "Open MPI", 3, 8),
+        ("LOCAL_RANK=3 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=1", "torchrun", 3, None),
+        ("LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=4", "torchrun", 1, 2),
+        ("LOCAL_RANK=1 WORLD_SIZE=8 SLURM_NNODES=2", "torchrun", 1, 4),
+        ("LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=localhost", "torchrun", 1, 8),
+        ("LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=10.0.0.7", "torchrun", 1, None),
+        ("MV2_COMM_WORLD_LOCAL_RANK=1 MV2_COMM_WORLD_LOCAL_SIZE=2", "MVAPICH", 1, 2),
         ("LOCAL_RANK=one", "", 0, 1),
         ("", "", 0, 1),
     ],
@@ -108,3 +116,29 @@ def test_slurm_says_whether_it_bound(machine: MakeMachine, kind: str, own: bool)
     env = {"SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_CPU_BIND_TYPE": kind}
 
     assert read(machine(above("A=1", "0-63"), calls={"getppid": 40}), env, HALF).own_cpus is own
+
+
+def slurm(rank: int, masks: str, size: int = 4) -> dict[str, str]:
+    step = {"SLURM_LOCALID": str(rank), "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": str(size)}
+    return {**step, "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": masks}
+
+
+def test_tasks_of_slurm_that_share_a_mask(machine: MakeMachine) -> None:
+    """--cpu-bind=sockets with four tasks on two sockets: two tasks a mask, numbered as they stand in the list."""
+    found = [read(machine({}), slurm(rank, "0x0F,0xF0,0x0F,0xF0"), HALF) for rank in range(4)]
+
+    assert [(one.own_cpus, one.sharing, one.place_among_sharing) for one in found] == [
+        (True, 2, 0),
+        (True, 2, 0),
+        (True, 2, 1),
+        (True, 2, 1),
+    ]
+
+
+@pytest.mark.parametrize(("size", "sharing", "place"), [(2, 1, 0), (3, 2, None), (4, 2, None), (8, 4, None)])
+def test_ranks_of_mpirun_that_share_a_socket(machine: MakeMachine, size: int, sharing: int, place: int | None) -> None:
+    """mpirun binds to sockets above two ranks: with half of the launcher's CPUs each, beyond two ranks some share, and nobody says which."""
+    env = {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": str(size)}
+    found = read(machine(above("A=1", "0-7"), calls={"getppid": 40}), env, HALF)
+
+    assert (found.own_cpus, found.sharing, found.place_among_sharing) == (True, sharing, place)

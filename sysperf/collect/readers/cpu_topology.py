@@ -65,12 +65,17 @@ def packages(host: Host, online: CpuSet) -> Groups | None:
 
 def l3_domains(host: Host, online: CpuSet, core_groups: Groups | None) -> Groups | None:
     """The online CPUs under each L3 cache; empty where caches are described and none is an L3."""
+    return cache_domains(host, online, core_groups, L3)
+
+
+def cache_domains(host: Host, online: CpuSet, core_groups: Groups | None, level: int) -> Groups | None:
+    """The online CPUs under each cache of a level; empty where caches are described and none is of that level."""
     mates = {group.first(): group for group in core_groups or ()}
     seen, found, described = CpuSet(), [], False
     for cpu in online:
         if cpu in seen:
             continue
-        shared = _l3(host, cpu)
+        shared = _cache(host, cpu, level)
         if shared:
             found.append(shared & online | CpuSet((cpu,)))
         described = described or shared is not None
@@ -127,12 +132,12 @@ class Reader:
         return None
 
 
-def _l3(host: Host, cpu: int) -> CpuSet | None:
-    """The CPUs that share this CPU's L3; empty when it has none, None when no cache is described."""
+def _cache(host: Host, cpu: int, level: int) -> CpuSet | None:
+    """The CPUs that share this CPU's cache of a level; empty when it has none, None when no cache is described."""
     folder = f"{SYSTEM}/cpu{cpu}/cache"
     indices = [name for name in host.names(folder) or () if name.startswith("index")]
     for name in reversed(indices):
-        if host.number(f"{folder}/{name}/level") == L3:
+        if host.number(f"{folder}/{name}/level") == level and (level == L3 or host.word(f"{folder}/{name}/type") != "Instruction"):
             return Reader(host, SHARED)(f"{folder}/{name}")
     return CpuSet() if indices else None
 
