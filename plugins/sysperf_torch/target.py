@@ -7,6 +7,8 @@ import os
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import Record
+from sysperf.procfs import environ
+from sysperf.procfs.stat import parse as parse_stat
 
 NAME = "dynolog"
 MAX_FOLDER_BYTES = 54
@@ -63,7 +65,7 @@ def _folder(host: Host, pid: int) -> str:
             else "it ended, or a container's limits keep root from it: `sysperf ps` lists the programs"
         )
         raise SysperfError(f"the environment of process {pid} cannot be read", hint)
-    variables = dict(one.partition("=")[::2] for one in reversed(text.split("\0")))
+    variables = environ.variables(text)
     if variables.get("KINETO_USE_DAEMON", "0") in ("", "0"):
         raise SysperfError(f"process {pid} does not ask for traces: /proc/{pid}/environ has no KINETO_USE_DAEMON=1", _WRAP)
     folder = variables.get("KINETO_IPC_SOCKET_DIR", "")
@@ -90,8 +92,8 @@ def _reachable(host: Host, pid: int, folder: str) -> None:
 
 def _started(host: Host, pid: int) -> str | None:
     """Field 22 of its stat file; None when it has ended."""
-    fields = (host.word(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else None
+    stat = parse_stat(host.text(f"/proc/{pid}/stat"))
+    return None if stat is None or stat.has_ended else str(stat.start_ticks)
 
 
 def _first(text: str) -> int | None:

@@ -12,7 +12,8 @@ from sysperf.host import Host
 from sysperf.host.settings import CAPTURED
 from sysperf.model.change import Change, Conflict, Plan, Setting, Skipped
 from sysperf.model.knob import KNOBS, Knob
-from sysperf.model.text import parse_size, size
+from sysperf.model.text import size
+from sysperf.procfs import meminfo
 
 MAX_CHANGES = 4_096
 
@@ -81,11 +82,10 @@ def _change(host: Host, target: Target, knob: Knob, setting: Setting) -> Change 
 
 def _no_room(host: Host, pages: int) -> str:
     """Why there is no memory for so many huge pages: trying would take all there is from the programs that run."""
-    known = host.pairs("/proc/meminfo") or {}
-    try:
-        wanted, available = pages * parse_size(known["Hugepagesize"]), parse_size(known["MemAvailable"])
-    except (KeyError, ValueError):
+    sizes = meminfo.sizes(host.text("/proc/meminfo") or "")
+    if "Hugepagesize" not in sizes or "MemAvailable" not in sizes:
         return ""
+    wanted, available = pages * sizes["Hugepagesize"], sizes["MemAvailable"]
     return f"it takes {size(wanted)} more, and {size(available)} are available" if wanted > available else ""
 
 

@@ -15,13 +15,13 @@ from collections import Counter
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.knob import Knob
+from sysperf.procfs.numa_maps import NumaMaps
+from sysperf.procfs.stat import parse as parse_stat
 from sysperf.startup import lazy
 
 MAX_THREADS = 20_000
 _PASSES = 8
 _OTHER = lazy(r"([1-9][0-9]{0,9})=(\S+)")
-_PAGES = lazy(r"\bN([0-9]{1,4})=([0-9]{1,15})")
-_FILE = lazy(r" file=/(?!dev/shm/|memfd:|SYSV|dev/zero)")
 _LEAST_SHARE = 0.05
 _LEAST_SHARE_WITH_FILES = 0.2
 
@@ -31,8 +31,10 @@ def born(host: Host, pid: int) -> int:
     text = host.text(f"/proc/{pid}/stat")
     if text is None:
         raise ProcessLookupError(errno.ESRCH, "the process has ended")
-    fields = text.rpartition(")")[2].split()
-    return int(fields[19])
+    stat = parse_stat(text)
+    if stat is None:
+        raise OSError(errno.EIO, "the state of the process can not be read")
+    return stat.start_ticks
 
 
 class Threads:
@@ -203,13 +205,9 @@ class Pages:
         text = self.host.text(f"/proc/{self.pid}/numa_maps", limit=64 << 20)
         if text is None:
             raise OSError(self.host.sources[-1].error or "numa_maps can not be read")
-        own: Counter[int] = Counter()
-        pages: Counter[int] = Counter()
-        for line in text.splitlines():
-            found = {int(node): int(count) for node, count in _PAGES.findall(line)}
-            pages.update(found)
-            own.update({} if _FILE.search(line) else found)
-        return str(CpuSet({*_with_share(own, _LEAST_SHARE), *_with_share(pages, _LEAST_SHARE_WITH_FILES)}))
+        maps = NumaMaps(text)
+        own, every = _with_share(maps.own_by_node, _LEAST_SHARE), _with_share(maps.by_node, _LEAST_SHARE_WITH_FILES)
+        return str(CpuSet({*own, *every}))
 
     def write(self, value: str) -> None:
         """Move every page that can be moved."""

@@ -10,6 +10,7 @@ import os
 
 from sysperf.host import Host
 from sysperf.model.knob import Knob
+from sysperf.procfs import mountinfo
 
 _MS_REMOUNT = 32
 _FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21}
@@ -62,11 +63,8 @@ class SharedMemory:
 
     def _options(self) -> list[str]:
         """Its mount options, without those of the tmpfs itself. Raises OSError when it is no tmpfs of its own."""
-        for line in reversed((self.host.text("/proc/self/mountinfo", limit=4 << 20) or "").splitlines()):
-            own, _, kind = line.partition(" - ")
-            fields = own.split()
-            if len(fields) > 5 and fields[4] == self.path:  # the last one lies on top; a part of a larger one has another root
-                if kind.split()[:1] == ["tmpfs"] and fields[3] == "/":
-                    return fields[5].split(",")
-                break
+        mounts = mountinfo.parse(self.host.text("/proc/self/mountinfo", limit=4 << 20) or "")
+        top = next((mount for mount in reversed(mounts) if mount.point == self.path), None)  # the last one lies on top
+        if top is not None and top.fstype == "tmpfs" and top.root == "/":  # a part of a larger one has another root
+            return list(top.own_options)
         raise OSError(errno.ENODEV, f"{self.path} is no tmpfs of its own")

@@ -11,6 +11,7 @@ from sysperf.launch.command import Command
 from sysperf.launch.gpus import VISIBLE
 from sysperf.launch.ranks import NAMES
 from sysperf.model.text import neutral
+from sysperf.procfs import environ
 
 MARKER = "SYSPERF_WRAPPED"
 """What an outer `sysperf wrap` has done: ``MODE RANK NAME,…``: program or launcher, the rank it was, the variables it set."""
@@ -46,8 +47,7 @@ def of_program(env: Mapping[str, str], command: Command) -> dict[str, str]:
 
 def of_capture(host: Host) -> dict[str, str]:
     """The environment in a capture; empty where it has none."""
-    text = host.text("/proc/self/environ", 4 << 20) or ""
-    return {name: value for name, equals, value in (entry.partition("=") for entry in text.split("\0")) if equals}
+    return environ.variables(host.text("/proc/self/environ", environ.MAX_BYTES) or "")
 
 
 def deciding(env: Mapping[str, str]) -> dict[str, str]:

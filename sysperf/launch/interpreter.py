@@ -5,13 +5,13 @@ Format  https://docs.python.org/3/library/site.html
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sysperf.host import Host
 from sysperf.launch.command import PYTHON, Command
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
+from sysperf.procfs import torch_version
 from sysperf.startup import lazy
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -21,7 +21,6 @@ _AS_SHELL = lazy(
 )
 """How pip, conda and uv write a script whose interpreter has a long path, one with spaces, or lies beside the script."""
 _LIBRARIES = lazy(r"python3(?:\.[0-9]{1,2}t?)?")
-_ASSIGNED = lazy(r"^(__version__|cuda|hip|xpu)\b[^=\n]{0,60}=[ \t]*(?:None|'([^'\n]{0,100})'|\"([^\"\n]{0,100})\")", re.MULTILINE)
 _RUNTIMES = (("libiomp5", "libiomp5"), ("libgomp", "libgomp"), ("libomp", "libomp"))
 MOST_PLACES = 64
 
@@ -131,8 +130,7 @@ def torch_in(host: Host, site: str) -> Torch | None:
     """The torch of a site-packages folder; None when it holds none."""
     if not host.exists(f"{site}/torch/version.py"):
         return None
-    text = host.text(f"{site}/torch/version.py", 1 << 16) or ""
-    said = {name: one or other for name, one, other in _ASSIGNED.findall(text)}
+    said = torch_version.assignments(host.text(f"{site}/torch/version.py", torch_version.MAX_BYTES) or "")
     libraries = host.names(f"{site}/torch/lib")
     prefix = site.rpartition("/lib/python")[0]
     folder = f"{prefix}/lib" if prefix else ""

@@ -4,17 +4,14 @@ Reads   /proc/loadavg  /proc/pressure/cpu  /proc/meminfo
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
-import re
-
 from sysperf.host import Host
-from sysperf.model.text import parse_size
+from sysperf.procfs import meminfo, psi
 from sysperf.startup import lazy
 
 LOADAVG = "/proc/loadavg"
 PRESSURE = "/proc/pressure/cpu"
 MEMINFO = "/proc/meminfo"
-_LOADAVG = lazy(r"(\d{1,6}\.\d\d) \d{1,6}\.\d\d \d{1,6}\.\d\d (\d{1,7})/\d{1,9} ")
-_SOME = lazy(r"^some avg10=(\d{1,3}\.\d\d)", re.MULTILINE)
+_LOADAVG = lazy(r"([0-9]{1,6}\.[0-9]{2}) [0-9]{1,6}\.[0-9]{2} [0-9]{1,6}\.[0-9]{2} ([0-9]{1,7})/[0-9]{1,9} ")
 
 
 def runnable(host: Host) -> int | None:
@@ -30,18 +27,11 @@ def steady(first: int | None, second: int | None) -> int | None:
 
 def pressure(host: Host) -> float | None:
     """The share of the last 10 s in which some task waited for a CPU; None where the kernel does not say."""
-    found = _SOME.search(host.text(PRESSURE) or "")
-    return min(float(found[1]) / 100, 1.0) if found else None
+    some = psi.parse(host.text(PRESSURE)).some
+    return some and some.avg10
 
 
 def memory_bytes(host: Host) -> tuple[int | None, int | None]:
     """(total, available without swapping)."""
-    sizes = host.pairs(MEMINFO) or {}
-    return _size(sizes.get("MemTotal")), _size(sizes.get("MemAvailable"))
-
-
-def _size(text: str | None) -> int | None:
-    try:
-        return parse_size(text) if text else None
-    except ValueError:
-        return None
+    sizes = meminfo.sizes(host.text(MEMINFO) or "")
+    return sizes.get("MemTotal"), sizes.get("MemAvailable")

@@ -13,6 +13,7 @@ from sysperf.host import Host
 from sysperf.launch.gpus import VISIBLE
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
+from sysperf.procfs import environ
 from sysperf.startup import lazy
 
 FAMILIES = (
@@ -219,8 +220,8 @@ def _parent() -> int:
 
 
 def _variables(host: Host, pid: int) -> dict[str, str] | None:
-    text = host.text(f"/proc/{pid}/environ", 4 << 20)
-    return None if text is None else {name: value for name, _, value in (entry.partition("=") for entry in text.split("\0"))}
+    text = host.text(f"/proc/{pid}/environ", environ.MAX_BYTES)
+    return None if text is None else environ.variables(text)
 
 
 def _listed(text: str) -> CpuSet | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from sysperf.collect.process.process_tree import WORKER
 from sysperf.live.open_file import OpenFile
 from sysperf.live.system import PAGE_BYTES, Rates
-from sysperf.procfs.stat import TICKS_PER_S
+from sysperf.procfs import schedstat
+from sysperf.procfs.stat import parse as parse_stat
 
 SLOW_S = 15.0
 """Threads and workers are many: they are looked at this often."""
@@ -73,18 +73,6 @@ class Programs:
         self.watch(())
 
 
-class _Stat(NamedTuple):
-    """What we use of a process's stat."""
-
-    comm: bytes
-    state: bytes
-    minor_faults: int
-    major_faults: int
-    ticks: int
-    threads: int
-    rss_pages: int
-
-
 class _Program:
     """Meters of one process."""
 
@@ -120,7 +108,7 @@ class _Program:
         )
         self._slow_at = clock() - SLOW_S + pid % 8  # not all in the same second
         self._threads: dict[str, tuple[int, int]] = {}
-        self._names: dict[str, bytes] = {}
+        self._names: dict[str, str] = {}
         self._comms: dict[str, bytes] = {}
         self._engines: dict[str, OpenFile] = {}
         self._known_workers = 0
@@ -128,22 +116,22 @@ class _Program:
     def sample(self, out: dict[str, float]) -> bool:
         """Add the meters; False when the process ended."""
         data = self._stat.read()
-        stat = _parsed(data) if data else None
+        stat = parse_stat(data)
         if stat is None:
             return not self._stat.gone
-        if stat.state in b"ZX":
+        if stat.has_ended:
             return False
         at, prefix = self._clock(), self._prefix
         out[f"{prefix}threads"] = stat.threads
         out[f"{prefix}rss_bytes"] = stat.rss_pages * PAGE_BYTES
-        out[f"{prefix}blocked"] = float(stat.state == b"D")
-        self._rate(out, "cpu", at, stat.ticks / TICKS_PER_S)
+        out[f"{prefix}blocked"] = float(stat.state == "D")
+        self._rate(out, "cpu", at, stat.cpu_s)
         self._rate(out, "minor_faults_per_s", at, stat.minor_faults)
         self._rate(out, "major_faults_per_s", at, stat.major_faults)
-        words = (self._schedstat.read() or b"").split()
-        if len(words) >= 2 and words[0].isdigit() and words[1].isdigit():
-            ran = self._rate(out, "main_run", at, int(words[0]) * NS, most=1.0)
-            waited = self._rate(out, "main_wait", at, int(words[1]) * NS, most=1.0)
+        main = schedstat.parse(self._schedstat.read())
+        if main is not None:
+            ran = self._rate(out, "main_run", at, main.run_s, most=1.0)
+            waited = self._rate(out, "main_wait", at, main.wait_s, most=1.0)
             self._data(out, at, ran, waited)
         _, found, rest = (self._io.read() or b"").partition(b"read_bytes: ")
         if found and (read := rest.split(b"\n", 1)[0]).isdigit():
@@ -178,10 +166,10 @@ class _Program:
 
     def _engine(self, tid: str, kept: OpenFile, at: float) -> float | None:
         """The share of the time in which a thread of the autograd engine ran or was ready; 0 when it ended."""
-        words = (kept.read() or b"").split()
-        if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+        engine = schedstat.parse(kept.read())
+        if engine is None:
             return 0.0 if kept.gone else None
-        return self._rates.per_s(f"engine {tid}", at, (int(words[0]) + int(words[1])) * NS)
+        return self._rates.per_s(f"engine {tid}", at, engine.run_s + engine.wait_s)
 
     def _find_engines(self, tids: list[str]) -> None:
         """The threads that run backward on GPUs. A thread's name is read once."""
@@ -199,10 +187,10 @@ class _Program:
         before, self._threads = self._threads, {}
         ran = waited = 0
         for tid in tids[:MOST_THREADS]:
-            words = _read(f"{self._base}/task/{tid}/schedstat").split()
-            if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+            now = schedstat.parse(_read(f"{self._base}/task/{tid}/schedstat"))
+            if now is None:
                 continue
-            now = self._threads[tid] = (int(words[0]), int(words[1]))
+            self._threads[tid] = now
             if tid in before:
                 ran += max(0, now[0] - before[tid][0])
                 waited += max(0, now[1] - before[tid][1])
@@ -219,12 +207,12 @@ class _Program:
         before, self._names = self._names, {}
         for child in children:
             comm = self._comm(child, before)
-            for pid in (child,) if comm == WORKER.encode() else self._served(child, comm, before):
-                stat = _parsed(_read(f"{self._proc}/{pid}/stat"))
+            for pid in (child,) if comm == WORKER else self._served(child, comm, before):
+                stat = parse_stat(_read(f"{self._proc}/{pid}/stat"))
                 if stat is None:
                     continue
                 workers += 1
-                rate = self._worker_rates.per_s(pid, at, stat.ticks / TICKS_PER_S)
+                rate = self._worker_rates.per_s(pid, at, stat.cpu_s)
                 seen.append(pid)
                 complete = complete and rate is not None
                 used += rate or 0.0
@@ -233,37 +221,24 @@ class _Program:
         if complete and workers:
             out[f"{self._prefix}workers_cpu"] = used
 
-    def _served(self, pid: str, comm: bytes, before: dict[str, bytes]) -> list[str]:
+    def _served(self, pid: str, comm: str, before: dict[str, str]) -> list[str]:
         """The workers below a fork server, which is a Python without PyTorch's name."""
-        if not comm.startswith(b"python"):
+        if not comm.startswith("python"):
             return []
-        return [child for child in self._children(pid) or [] if self._comm(child, before) == WORKER.encode()]
+        return [child for child in self._children(pid) or [] if self._comm(child, before) == WORKER]
 
     def _children(self, pid: str) -> list[str] | None:
         raw = _read(f"{self._proc}/{pid}/task/{pid}/children", absent=b"?")
         return None if raw == b"?" else [word.decode() for word in raw.split()[:MOST_CHILDREN] if word.isdigit()]
 
-    def _comm(self, pid: str, before: dict[str, bytes]) -> bytes:
+    def _comm(self, pid: str, before: dict[str, str]) -> str:
         """The name of a child. A worker gets its name a moment after its start, so only that name is taken as final."""
-        comm = before.get(pid, b"")
-        if comm != WORKER.encode():
-            stat = _parsed(_read(f"{self._proc}/{pid}/stat"))
-            comm = stat.comm if stat else b""
+        comm = before.get(pid, "")
+        if comm != WORKER:
+            stat = parse_stat(_read(f"{self._proc}/{pid}/stat"))
+            comm = stat.comm if stat else ""
         self._names[pid] = comm
         return comm
-
-
-def _parsed(raw: bytes) -> _Stat | None:
-    head, found, tail = raw.rpartition(b")")
-    rest = tail.split()
-    if not found or len(rest) < 22:
-        return None
-    try:
-        return _Stat(
-            head.partition(b" (")[2], rest[0], int(rest[7]), int(rest[9]), int(rest[11]) + int(rest[12]), int(rest[17]), int(rest[21])
-        )
-    except ValueError:
-        return None
 
 
 def _read(path: str, absent: bytes = b"") -> bytes:

@@ -18,6 +18,7 @@ from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES,
 from sysperf.host.live import Live
 from sysperf.live.system import PAGE_BYTES
 from sysperf.procfs.maps import torch_mapped
+from sysperf.procfs.stat import parse as parse_stat
 
 NEVER = float("inf")
 SOON_S = 10.0
@@ -120,12 +121,12 @@ class Scanner:
             return False
         look.mapped_pages = pages
         comm, parent = _name_and_parent(pid)
-        is_helper = parent in self.torch or comm == WORKER.encode()
+        is_helper = parent in self.torch or comm == WORKER
         if look.torch or not (is_helper or self._maps_torch(pid, look, now)):
             return False
         look.torch, look.due = True, NEVER
         self.torch.add(pid)
-        return comm != WORKER.encode()
+        return comm != WORKER
 
     def _put_off(self, pid: int, look: _Look, now: float) -> None:
         """Young ones soon, old ones late; the number decides a little, so that not all are due at once."""
@@ -173,14 +174,13 @@ def _pages(pid: int) -> int | None:
         os.close(handle)
 
 
-def _name_and_parent(pid: int) -> tuple[bytes, int]:
+def _name_and_parent(pid: int) -> tuple[str, int]:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            head, _, tail = file.read(1024).rpartition(b")")
+            stat = parse_stat(file.read(1024))
     except OSError:
-        return b"", 0
-    words = tail.split(None, 3)
-    return head.partition(b" (")[2], int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+        return "", 0
+    return ("", 0) if stat is None else (stat.comm, stat.ppid)
 
 
 def _maps(pid: int) -> bytes | None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from sysperf.live.open_file import OpenFile
+from sysperf.procfs import psi
 
 METERS: Mapping[str, str] = {
     # series, with a star for a number: what it says
@@ -279,15 +280,11 @@ class System:
             out["disk.busy"] = min(1.0, busiest)
 
     def _pressure(self, out: dict[str, float]) -> None:
-        for resource, kinds in (("cpu", (b"some",)), ("memory", (b"some", b"full")), ("io", (b"some", b"full"))):
-            kept = self._file(f"/proc/pressure/{resource}")
-            data = kept.read()
-            for line in (data or b"").splitlines():
-                kind, _, rest = line.partition(b" avg10=")
-                if kind in kinds:
-                    share = _decimal(rest)
-                    if share is not None:
-                        out[f"pressure.{resource}.{kind.decode()}_avg10"] = min(1.0, share / 100)
+        for resource, kinds in (("cpu", ("some",)), ("memory", ("some", "full")), ("io", ("some", "full"))):
+            stalls = psi.parse(self._file(f"/proc/pressure/{resource}").read())._asdict()
+            for kind in kinds:
+                if (stall := stalls[kind]) is not None and stall.avg10 is not None:
+                    out[f"pressure.{resource}.{kind}_avg10"] = stall.avg10
 
     def _throttled(self, out: dict[str, float]) -> None:
         taken: list[float] = []
@@ -341,11 +338,3 @@ def _field(data: bytes, name: bytes) -> int | None:
     start = at + len(name)
     words = data[start : start + 32].split(None, 1)
     return int(words[0]) if words and words[0].isdigit() else None
-
-
-def _decimal(text: bytes) -> float | None:
-    try:
-        number = float(text.partition(b" ")[0])
-    except ValueError:
-        return None
-    return number if 0 <= number < 1e18 else None

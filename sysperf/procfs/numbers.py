@@ -13,15 +13,6 @@ def whole(text: str | bytes | None) -> int | None:
     return int(text) if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
-def signed(text: str | bytes) -> int:
-    """A number that may be negative. Raises ValueError when the text is anything else."""
-    digits = text[1:] if text[:1] in ("-", b"-") else text
-    number = whole(digits)
-    if number is None:
-        raise ValueError(f"not a number: {text[:20]!r}")
-    return number if digits is text else -number
-
-
 def decimal(text: str | None) -> float | None:
     """A number with a fraction such as ``12345.67``; None when the text is anything else."""
     return float(text) if text and _DECIMAL.fullmatch(text) else None

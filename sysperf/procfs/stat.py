@@ -5,7 +5,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html (table 1-4)
 
 from __future__ import annotations
 
-from sysperf.procfs.numbers import signed
+from sysperf.procfs.numbers import whole
+from sysperf.startup import lazy
 
 TICKS_PER_S = 100
 """USER_HZ, in which times are counted: 100 on every architecture that PyTorch runs on."""
@@ -16,6 +17,7 @@ _USER_TICKS, _SYSTEM_TICKS = 11, 12
 _NICE, _THREADS, _START_TICKS, _RSS_PAGES = 16, 17, 19, 21
 _STACK, _LAST_CPU, _POLICY = 25, 36, 38
 _MIN_FIELDS = _RSS_PAGES + 1
+_FIELDS = lazy(r" [A-Za-z](?: -?[0-9]{1,20})+\s*")
 
 
 class Stat:
@@ -41,21 +43,22 @@ class Stat:
     def __init__(self, text: str | bytes) -> None:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        head, closed, tail = text.rpartition(")")  # a name may hold anything, brackets and blanks too
+        head, _, tail = text.rpartition(")")  # a name may hold anything, brackets and blanks too
         pid, opened, self.comm = head.partition(" (")
+        number = whole(pid)
         fields = tail.split()
-        if not closed or not opened or len(fields) < _MIN_FIELDS:
+        if number is None or not opened or len(fields) < _MIN_FIELDS or not _FIELDS.fullmatch(tail):
             raise ValueError("not the fields of a process")
-        self.pid, self.state = signed(pid), fields[0][:1]
-        self.ppid = signed(fields[1])
-        self.minor_faults, self.major_faults = signed(fields[_MINOR_FAULTS]), signed(fields[_MAJOR_FAULTS])
-        self.cpu_ticks = signed(fields[_USER_TICKS]) + signed(fields[_SYSTEM_TICKS])
-        self.nice, self.threads = signed(fields[_NICE]), signed(fields[_THREADS])
-        self.start_ticks, self.rss_pages = signed(fields[_START_TICKS]), signed(fields[_RSS_PAGES])
-        self.stack = _optional(fields, _STACK, 0)
+        self.pid, self.state = number, fields[0]
+        self.ppid = int(fields[1])
+        self.minor_faults, self.major_faults = int(fields[_MINOR_FAULTS]), int(fields[_MAJOR_FAULTS])
+        self.cpu_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        self.nice, self.threads = int(fields[_NICE]), int(fields[_THREADS])
+        self.start_ticks, self.rss_pages = int(fields[_START_TICKS]), int(fields[_RSS_PAGES])
+        self.stack = int(fields[_STACK]) if len(fields) > _STACK else 0
         """Where its stack begins; 0 for who may not look closer."""
-        self.last_cpu = _optional(fields, _LAST_CPU, -1)
-        self.policy = _optional(fields, _POLICY, -1)
+        self.last_cpu = int(fields[_LAST_CPU]) if len(fields) > _LAST_CPU else -1
+        self.policy = int(fields[_POLICY]) if len(fields) > _POLICY else -1
 
     @property
     def cpu_s(self) -> float:
@@ -74,13 +77,3 @@ def parse(text: str | bytes | None) -> Stat | None:
         return Stat(text) if text else None
     except ValueError:
         return None
-
-
-def _optional(fields: list[str], place: int, otherwise: int) -> int:
-    """A field that old kernels lack."""
-    if len(fields) <= place:
-        return otherwise
-    try:
-        return signed(fields[place])
-    except ValueError:
-        return otherwise  # an address of 20 digits

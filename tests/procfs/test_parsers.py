@@ -34,7 +34,6 @@ from sysperf.procfs.stat import Stat, parse
 from sysperf.procfs.status import Status
 
 COUNT = st.integers(0, (1 << 63) - 1)
-NUMBER = st.integers(-(1 << 62), 1 << 62)
 WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=":/\\,=()"), min_size=1, max_size=12)
 ANY = st.text(max_size=400)
 NEARLY = st.lists(
@@ -63,14 +62,6 @@ def test_what_the_kernel_never_writes_is_no_number(text: str) -> None:
     assert numbers.whole(text) is None
     assert numbers.whole(text.encode()) is None
     assert numbers.decimal(text) is None
-    with pytest.raises(ValueError, match="not a number"):
-        numbers.signed(text)
-
-
-@given(NUMBER)
-def test_a_signed_number_is_read_back(number: int) -> None:
-    """Niceness and tty numbers may be negative."""
-    assert numbers.signed(str(number)) == numbers.signed(str(number).encode()) == number
 
 
 @given(st.integers(0, 10**11), st.integers(0, 99))
@@ -109,14 +100,14 @@ def test_stat_is_read_back_whatever_the_name_holds(pid: int, comm: str, state: s
 
 @given(st.integers(0, 48), st.sampled_from([*FOREIGN_DIGITS[:4], "9" * 400, "x"]))
 def test_a_damaged_field_of_stat_is_no_other_number(place: int, damage: str) -> None:
-    """A field that we use and that is no number makes the text no stat; never an overflow, never another value."""
+    """A field that is no number makes the text no stat; never an overflow, never another value."""
     fields = [str(1000 + index) for index in range(49)]
     whole = parse(stat_line(7, "python", "R", list(range(1000, 1049))))
     fields[place] = damage
     stat = parse(f"7 (python) R {' '.join(fields)}")
 
     assert whole is not None
-    assert stat is None or all(getattr(stat, name) in (getattr(whole, name), 0, -1) for name in Stat.__slots__)
+    assert stat is None
 
 
 @given(ANY | NEARLY | st.binary(max_size=200))
