@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -237,6 +238,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int, Any]] = {
     "max": (_strict(_largest), 1, 9, Any),
     "sum": (_strict(sum), 1, 1, float),
     "abs": (_strict(abs), 1, 1, float),
+    "ceil": (_strict(math.ceil), 1, 1, int),
     "round": (_strict(round), 1, 2, float),
     "unique": (_strict(_unique), 1, 1, None),
     "int": (_strict(_whole), 1, 1, int),

@@ -36,10 +36,16 @@ def _remedy(fix: Any, fill: Filler, scope: Scope) -> Remedy:
         command=command,
         undo=undo,
         needs=fix.needs or needs,
-        note=fill(fix.note),
+        note=_note(fix, fill),
         numerics=fix.numerics,
         setting=_setting(fix, fill, scope),
     )
+
+
+def _note(fix: Fix, fill: Filler) -> str:
+    """The note, behind the text of an advice that has a title too: without one the text is the title."""
+    text = fill(fix.text) if isinstance(fix, Advice) and fix.title else ""
+    return "; ".join(part for part in (text.strip().rstrip("."), fill(fix.note)) if part)
 
 
 Parts = tuple[str, str, str, str]

@@ -16,7 +16,7 @@ from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.sieve import Sieve, compile_sieve
-from sysperf.evaluate.template import Template, compile_template
+from sysperf.evaluate.template import FOR_READERS, Template, compile_template
 from sysperf.host.files import write_whole
 from sysperf.model.errors import RuleError
 from sysperf.model.knob import SETTABLE, SYSCTLS, SYSFS, Knob
@@ -110,12 +110,22 @@ class Compiled:
     def _check_fix(self, fix: Fix, place: str) -> None:
         for text in _texts(fix):
             self.template(text, place)
+        self._check_command(fix, place)
         if fix.verify:
             self.expression(fix.verify, f"{place}.verify")
         try:
             check_fix(fix)
         except RuleError as error:
             raise self._error(place, error) from None
+
+    def _check_command(self, fix: Fix, place: str) -> None:
+        """A shell takes `1000`, not `1,000`, and `2147483648`, not `2 GiB`."""
+        if not isinstance(fix, Advice):
+            return
+        for text in (fix.command, fix.undo):
+            if unfit := self.template(text, place).filters() & FOR_READERS:
+                hint = "`|plain` writes a number, `|words` a list, both for a shell"
+                raise self._error(place, RuleError(f"`|{min(unfit)}` in a command writes what only people read", hint))
 
     def _error(self, place: str, error: RuleError) -> RuleError:
         return RuleError(f"{self.rule.file or 'rule'}: {self.rule.id}.{place}: {error}", error.hint)

@@ -64,6 +64,13 @@ def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Itera
     yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
 
 
+def firing(rule: Rule, ruleset: Ruleset, schema: Schema) -> Iterator[Outcome]:
+    """The findings of a rule's own examples, as a user would see them."""
+    for test in rule.test:
+        compiled = Compiled(rule, schema, Override(rule.id, params=test.params))
+        yield from (outcome for state, outcome in _answers(compiled, test, ruleset, schema) if outcome and state == "fire")
+
+
 def _said(outcome: Outcome) -> str:
     return f"{outcome.subject} {outcome.message} {outcome.because} {' '.join(gap.fact for gap in outcome.unknown)}"
 

@@ -22,6 +22,10 @@ def _number(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or value == int(value) else f"{value:.3g}"
 
 
+def _plain_number(value: Any) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
 def _listed(value: Any) -> str:
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
 
@@ -33,7 +37,11 @@ FILTERS: dict[str, Callable[[Any], str]] = {
     "count": lambda items: str(len(items)),
     "ms": lambda value: f"{value:.1f} ms",
     "num": _number,
+    "plain": _plain_number,
+    "words": lambda items: " ".join(str(item) for item in items),
 }
+FOR_READERS = frozenset({"bytes", "pct", "list", "ms", "num"})
+"""Filters that make a value readable: `1,000` and `2 GiB` are no arguments of a command."""
 
 
 class Template:
@@ -41,6 +49,10 @@ class Template:
 
     def __init__(self, parts: list[str | tuple[Expression, str]]) -> None:
         self._parts = parts
+
+    def filters(self) -> set[str]:
+        """The filters that its blanks name."""
+        return {part[1] for part in self._parts if not isinstance(part, str)}
 
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
@@ -74,6 +86,8 @@ def _blank(inside: str, schema: Schema, params: Mapping[str, Any] | None) -> tup
 
 def _shown(value: Any, filter_name: str, quote: bool) -> str:
     text = _text(value, filter_name)
+    if quote and filter_name == "words" and isinstance(value, list | tuple):
+        return " ".join(shlex.quote(neutral(str(item), MAX_FILLED)) for item in value)
     return shlex.quote(text) if quote else text
 
 

@@ -295,7 +295,7 @@ def _space(path: str) -> dict[str, int]:
 
 def _owner(path: str) -> dict[str, int]:
     stat = os.stat(path)
-    return {"uid": stat.st_uid, "mode": stat.st_mode & 0o7777, "size_bytes": stat.st_size}
+    return {"uid": stat.st_uid, "mode": stat.st_mode & 0o7777, "size_bytes": stat.st_size, "allocated_bytes": stat.st_blocks * 512}
 
 
 def _json(raw: bytes) -> Any:

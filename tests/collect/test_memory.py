@@ -169,6 +169,15 @@ def test_files_left_in_shared_memory(machine: MakeMachine) -> None:
     assert (found.shm_files, found.shm_files_bytes, found.shm_orphan_bytes) == (4, 1111, 10)
 
 
+def test_a_sparse_file_counts_with_what_it_takes(machine: MakeMachine) -> None:
+    """A shared tensor of 8 GiB of which 1 MiB was written takes 1 MiB of /dev/shm."""
+    owner = {"owner__/dev/shm/torch_40_1_0": {"uid": 0, "mode": 0o600, "size_bytes": 8 << 30, "allocated_bytes": 1 << 20}}
+
+    found = memory(machine, {"/dev/shm/torch_40_1_0": ""}, **owner)
+
+    assert (found.shm_files_bytes, found.shm_orphan_bytes) == (1 << 20, 1 << 20)
+
+
 def test_unlisted_shared_memory_is_unknown(machine: MakeMachine) -> None:
     """A folder that cannot be listed is not an empty one."""
     assert memory(machine, {}).shm_files is None

@@ -258,11 +258,16 @@ def _shm_files(host: Host) -> dict[str, Any]:
     if names is None:
         return {}
     ours = {name: found for name in names if (found := _OURS.match(name))}
-    sizes = {name: (host.owner(f"{SHM}/{name}") or {}).get("size_bytes", 0) for name in list(ours)[:MOST_FILES]}
+    sizes = {name: _allocated_bytes(host.owner(f"{SHM}/{name}") or {}) for name in list(ours)[:MOST_FILES]}
     makers = {found[1] for name, found in ours.items() if name in sizes and found[1]}
     gone = {pid for pid in makers if host.exists(f"/proc/{pid}") is False}
     orphans = sum(size for name, size in sizes.items() if ours[name][1] in gone)
     return {"shm_files": len(ours), "shm_files_bytes": sum(sizes.values()), "shm_orphan_bytes": orphans}
+
+
+def _allocated_bytes(owner: dict[str, int]) -> int:
+    """The memory that a file takes: a sparse one takes less than its size. Older captures have the size only."""
+    return owner.get("allocated_bytes", owner.get("size_bytes", 0))
 
 
 # ---------------------------------------------------------------------- counters
