@@ -82,23 +82,17 @@ def machine() -> MakeMachine:
     return make_machine
 
 
-def fixture_folder(kind: str) -> Path | None:
-    """The folder of captured machines (`machines`, `machines-lscpu`) or None where there is none.
+MACHINES = Path(__file__).resolve().parent / "machines"
 
-    They lie beside the checkout or where SYSPERF_FIXTURES says.
-    """
-    here = Path(__file__).resolve().parent.parent
-    for root in (os.environ.get("SYSPERF_FIXTURES", ""), str(here / "shared" / "fixtures"), str(here.parent / "shared" / "fixtures")):
-        if root and (Path(root) / kind).is_dir():
-            return Path(root) / kind
-    return None
+
+def fixture_folder(kind: str) -> Path:
+    """The folder of captured machines of one origin (`hwloc`, `lscpu`), each with its licence."""
+    return MACHINES / kind
 
 
 def captured(kind: str, name: str) -> Host:
     """A captured machine by its name there."""
-    folder = fixture_folder(kind)
-    assert folder is not None
-    (archive,) = folder.glob(f"{name}.tar.*")
+    (archive,) = fixture_folder(kind).glob(f"{name}.tar.*")
     return Host(archive)
 
 

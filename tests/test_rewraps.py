@@ -21,7 +21,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Rewrap
 from sysperf.model.snapshot import Area, Snapshot
 from tests.collect.programs import running
-from tests.conftest import MakeMachine, captured, fixture_folder
+from tests.conftest import MakeMachine, captured
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 COMPUTES = "import torch, time; torch.ones(4) + 1; print('ready', flush=True); time.sleep(120)"
@@ -38,10 +38,9 @@ class _Processes(msgspec.Struct):
     processes: tuple[Process, ...]
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="SYSPERF_FIXTURES names no captured machines")
 def test_a_rank_on_two_sockets_gets_its_part() -> None:
     """Of two ranks on a machine of four nodes, the second would have had CPUs and threads of its own."""
-    host = captured("machines", "64amd64-4s2n4ca2co")
+    host = captured("hwloc", "64amd64-4s2n4ca2co")
     rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "OMP_NUM_THREADS": "1"}
     found = _rewrap(host, msgspec.structs.replace(PROCESS, env=rank))
     assert found is not None

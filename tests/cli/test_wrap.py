@@ -510,10 +510,9 @@ def test_secrets_are_not_shown() -> None:
     assert "s3cr3t" not in done.stdout
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_a_captured_machine_is_shown_and_never_bound_to() -> None:
     """`--root` with --print; without it, refused."""
-    folder = fixture_folder("machines")
+    folder = fixture_folder("hwloc")
     root = f"{folder}/20em64t-hybrid-1p6c2t+2ca4co1t.tar.bz2"
 
     assert run("python", "x.py", options=("--root", root, "--print")).stdout == "env OMP_NUM_THREADS=6 python x.py\n"

@@ -18,7 +18,7 @@ from sysperf.collect.cgroup import Cgroup, Groups, collect, read_group
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import from_json, to_json
-from tests.conftest import Files, MakeMachine, captured, fixture_folder
+from tests.conftest import Files, MakeMachine, captured
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 GROUP = "/sys/fs/cgroup/system.slice/job.scope"
@@ -340,17 +340,15 @@ def test_a_very_deep_group_is_read_in_bounded_time(machine: MakeMachine) -> None
 # ---------------------------------------------------------------------- captured and live machines
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_captured_machines_claim_nothing_they_do_not_show() -> None:
     """Captures for hwloc hold no cpu.max of our group: the quota is unknown, never none."""
     for name in ("20em64t-hybrid-1p6c2t+2ca4co1t", "32amd64-4s2n4c-cgroup2", "8em64t-4c2t"):
-        assert collect(captured("machines", name)).cpu_quota is None, name
+        assert collect(captured("hwloc", name)).cpu_quota is None, name
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_captured_v1_machine_without_the_cpu_controller() -> None:
     """This POWER9's capture has only a cpuset hierarchy: its CPU time cannot be limited by one that is absent from /proc/self/cgroup."""
-    host = captured("machines", "nvidiagpunumanodes")
+    host = captured("hwloc", "nvidiagpunumanodes")
     text = host.text("/proc/self/cgroup") or ""
     controllers = {name for line in text.splitlines() for name in line.split(":")[1].split(",")}
 

@@ -11,7 +11,7 @@ from sysperf.collect.memory.dimms import parse_dimms
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import from_json, to_json
-from tests.conftest import Files, MakeMachine, captured, fixture_folder
+from tests.conftest import Files, MakeMachine, captured
 
 MEMINFO = """MemTotal:       24684092 kB
 MemFree:        24181012 kB
@@ -345,10 +345,9 @@ def test_pressure_stays_a_share(machine: MakeMachine, text: str) -> None:
 # ---------------------------------------------------------------------- captured and live machines
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_captured_machines() -> None:
     """Sizes are read; what was not captured is unknown, not off."""
-    hybrid = collect(captured("machines", "20em64t-hybrid-1p6c2t+2ca4co1t"))
+    hybrid = collect(captured("hwloc", "20em64t-hybrid-1p6c2t+2ca4co1t"))
 
     assert hybrid.total_bytes is not None
     assert hybrid.total_bytes > 1 << 30

@@ -261,20 +261,18 @@ def machine_of() -> Any:
 
 
 def _captures() -> list[str]:
-    folder = fixture_folder("machines")
-    names = sorted(folder.glob("*.expected.json")) if folder else []
+    folder = fixture_folder("hwloc")
+    names = sorted(folder.glob("*.expected.json"))
     return [path.name.removesuffix(".expected.json") for path in names if json.loads(path.read_text()).get("pci")]
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines beside this checkout: set SYSPERF_FIXTURES")
 @pytest.mark.parametrize("name", _captures())
 def test_captured_machines_agree_with_hwloc(name: str) -> None:
     """Address, class, ids, CPUs and node of every function that is no bridge are hwloc's."""
-    folder = fixture_folder("machines")
-    assert folder
+    folder = fixture_folder("hwloc")
     expected = json.loads((folder / f"{name}.expected.json").read_text())["pci"]
 
-    found = {function.address: function for function in pcie.functions(captured("machines", name))}
+    found = {function.address: function for function in pcie.functions(captured("hwloc", name))}
 
     assert {address for address, function in found.items() if not (function.class_id or "").startswith(("0604", "0600"))} >= {
         device["busid"] for device in expected if not device["class"].startswith("06")
@@ -290,10 +288,9 @@ def test_captured_machines_agree_with_hwloc(name: str) -> None:
             assert function.numa_node == device["numa_node"]
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines beside this checkout: set SYSPERF_FIXTURES")
 def test_a_captured_machine_with_eight_accelerators() -> None:
     """Eight vector engines and two InfiniBand ports, all on node 0, links as hwloc computes them: 15.75 GB/s."""
-    facts = collect(captured("machines", "32intel64-2p8co2t+8ve"))
+    facts = collect(captured("hwloc", "32intel64-2p8co2t+8ve"))
 
     assert [device.kind for device in facts.devices].count("accelerator") == 8
     assert {device.numa_node for device in facts.devices} == {0}

@@ -10,7 +10,7 @@ from sysperf.collect.python import MAX_ENVIRONMENTS, collect, environment_at, sh
 from sysperf.host import Host
 from sysperf.model.errors import Missing
 from tests.collect.environments import Files, conda_at, python_at, site_of
-from tests.conftest import MakeMachine, captured, fixture_folder
+from tests.conftest import MakeMachine, captured
 
 HOME = {"home": "/home/ada"}
 DEBIAN: Files = {
@@ -159,11 +159,10 @@ def test_a_machine_without_python_has_none(machine: MakeMachine) -> None:
     assert collect(machine({"/etc/hostname": "x"})).environments == ()
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="the captured machines are not beside this checkout")
 def test_a_capture_without_python_is_unknown() -> None:
     """The captured trees hold /proc and /sys only: nobody can say which Pythons were there."""
     with pytest.raises(Missing, match="captured"):
-        collect(captured("machines", "8em64t-4c2t"))
+        collect(captured("hwloc", "8em64t-4c2t"))
 
 
 def test_this_machine_has_the_python_that_runs_the_tests() -> None:

@@ -13,7 +13,7 @@ from sysperf.collect import storage
 from sysperf.collect.readers import mounts
 from sysperf.collect.storage import Disk, Storage, collect, is_network
 from sysperf.host import Host
-from tests.conftest import Dict, Files, MakeMachine, captured, fixture_folder
+from tests.conftest import Dict, Files, MakeMachine, captured
 
 ROOT = "27 1 259:2 / / rw,relatime - ext4 /dev/root rw"
 NFS = (
@@ -330,10 +330,9 @@ def test_this_machine_has_a_root() -> None:
         assert space.total_bytes == stat.f_blocks * stat.f_frsize
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines beside this checkout: set SYSPERF_FIXTURES")
 def test_a_captured_machine_with_old_mounts() -> None:
     """The eight-accelerator server has xfs on / and /scratch; its free space was not captured and stays unknown."""
-    facts = collect(captured("machines", "32intel64-2p8co2t+8ve"))
+    facts = collect(captured("hwloc", "32intel64-2p8co2t+8ve"))
 
     assert {(mount.path, mount.fstype) for mount in facts.mounts or ()} >= {("/", "xfs"), ("/scratch", "xfs")}
     assert facts.disks is None

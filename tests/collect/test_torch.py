@@ -18,7 +18,7 @@ from sysperf.host import Host
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Missing
 from tests.collect.environments import Files, conda_at, cu130_in, dist, python_at, site_of, torch_in
-from tests.conftest import MakeMachine, captured, fixture_folder
+from tests.conftest import MakeMachine, captured
 
 V = "/home/ada/p/.venv"
 SITE = site_of(V)
@@ -403,11 +403,10 @@ def test_capabilities_are_read_from_torchs_names() -> None:
     assert capabilities(None, "sm_") is None
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="the captured machines are not beside this checkout")
 def test_a_capture_without_python_is_unknown() -> None:
     """The captured trees hold /proc and /sys only."""
     with pytest.raises(Missing, match="captured"):
-        collect(captured("machines", "8em64t-4c2t"))
+        collect(captured("hwloc", "8em64t-4c2t"))
 
 
 @pytest.mark.torch

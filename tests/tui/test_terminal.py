@@ -138,10 +138,9 @@ def test_what_is_no_terminal_is_refused(terminal: Terminal, how: str) -> None:
     assert how == "2>/dev/null" or "the dashboard needs a terminal" in told
 
 
-@pytest.mark.skipif(fixture_folder("machines") is None, reason="no captured machines: set SYSPERF_FIXTURES")
 def test_a_captured_machine_ended_by_a_signal(terminal: Terminal) -> None:
     """SIGTERM leaves the terminal clean, too; the exit code says which signal it was."""
-    folder = fixture_folder("machines")
+    folder = fixture_folder("hwloc")
     number = start(terminal, f"--root {folder}/nvidiagpunumanodes.tar.bz2", "POWER9")
     os.kill(number, signal.SIGTERM)
     is_clean(terminal, f"ended {128 + signal.SIGTERM}")
