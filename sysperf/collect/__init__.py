@@ -35,9 +35,9 @@ def _add_running_torch(host: Host, found: dict[str, Area]) -> None:
     torch, process = found.get("torch"), found.get("process")
     if torch is None or process is None or torch.facts is None or process.facts is None or not process.facts.processes:
         return
-    before, running = len(host.sources), [(one.torch_prefix, one.torch_version) for one in process.facts.processes]
+    before, programs = len(host.sources), process.facts.processes
     try:
-        facts = importlib.import_module("sysperf.collect.torch").with_running(host, torch.facts, running)
+        facts = importlib.import_module("sysperf.collect.torch").with_running(host, torch.facts, programs)
     except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
         facts = torch.facts
         host.refuse("running PyTorch", f"{type(error).__name__}: {str(error)[:200]}")

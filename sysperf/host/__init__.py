@@ -10,9 +10,11 @@ import errno
 import fnmatch
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sysperf.host import redact
+from sysperf.host.live import Live
 from sysperf.host.opening import open_tree
 from sysperf.host.recording import (
     MANIFEST,
@@ -174,7 +176,14 @@ class Host:
 
         `ask` runs on the live machine only. OSError becomes an unknown with its reason.
         """
-        return self._recorder.ask("", key, lambda: harmless(ask()) if self.live else raise_not_captured(), as_type)
+        return self._recorder.ask("", key, lambda: harmless(self._called(ask)), as_type)
+
+    def _called(self, ask: Callable[[], T]) -> T:
+        return self._tree.call(ask) if isinstance(self._tree, Live) else ask() if self.live else raise_not_captured()
+
+    def as_owner_of(self, pid: int) -> AbstractContextManager[None]:
+        """Within it, files outside of /proc and /sys are read with the rights of this process's user, who named them."""
+        return self._tree.as_owner_of(pid) if isinstance(self._tree, Live) else nullcontext()
 
     def uname(self) -> tuple[str, str] | None:
         """(kernel release, machine architecture)."""

@@ -35,7 +35,10 @@ class Folder(LinkResolver):
 
     def read(self, path: str, limit: int) -> bytes:
         peek = os.open(self._full(self.resolve(path)), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        return read_bounded(open_found(peek, path), path, limit)
+        try:
+            return read_bounded(open_found(peek, path), path, limit)
+        finally:
+            os.close(peek)
 
     def names(self, path: str, limit: int) -> list[str]:
         return list_names(self._full(self.resolve(path)), limit)

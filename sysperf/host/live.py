@@ -2,47 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+from sysperf.host.credentials import Credentials, of_process, reading_as
 from sysperf.host.files import sync_folder
 from sysperf.host.plain_files import find_file, list_names, open_plain, open_to_read, read_bounded
 from sysperf.startup import lazy
 
-# Below these the kernel itself answers. The links of a process (root, cwd, fd) can lead to any file of its user.
-_OF_KERNEL = lazy(r"/(?:sys|proc)/(?!.*/(?:root|cwd|fd|map_files)/)")
+T = TypeVar("T")
+
+_OFFERED = r"(?:task/[0-9]+/)?(?:root|cwd|exe|(?:fd|map_files)/[^/]+)"
+"""The links of a process in its folder: they lead to whatever its user chose. Else the kernel itself answers there."""
+_OF_KERNEL = lazy(rf"/(?:sys/|proc/(?!(?:self|thread-self|[0-9]+)/{_OFFERED}(?:/|$)))")
+_OF_PROCESS = lazy(rf"(/proc/[0-9]+)/({_OFFERED})(/.*)?")
 
 
 class Live:
-    """The machine this runs on; its files below `root`, where a container or a test has them."""
+    """The machine this runs on; its files below `root`, where a container or a test has them.
+
+    What another user's process offers is read with the rights of that user.
+    """
 
     live = True
     complete = True
 
     def __init__(self, root: str = "") -> None:
         self._root = root.rstrip("/")
+        self._reader: Credentials | OSError | None = None
+
+    @contextlib.contextmanager
+    def as_owner_of(self, pid: int) -> Iterator[None]:
+        """Read files that lie outside of /proc and /sys with the rights of this process's user; nothing when it is gone."""
+        before = self._reader
+        try:
+            with _opened(f"{self._root}/proc/{pid}", os.O_DIRECTORY) as folder:
+                self._reader = of_process(folder)
+        except OSError as error:
+            self._reader = error
+        try:
+            yield
+        finally:
+            self._reader = before
+
+    def call(self, ask: Callable[[], T]) -> T:
+        """What `ask` answers with the rights with which files are read now."""
+        if isinstance(self._reader, OSError):
+            raise self._reader
+        with reading_as(self._reader):
+            return ask()
 
     def read(self, path: str, limit: int) -> bytes:
-        full = self._root + path
-        return read_bounded(open_to_read(full) if _OF_KERNEL.match(path) else open_plain(full), path, limit)
+        if _OF_KERNEL.match(path):
+            return read_bounded(open_to_read(self._root + path), path, limit)
+        with self._offered(path) as (full, inside):
+            return read_bounded(open_plain(full, inside), path, limit)
 
     def names(self, path: str, limit: int) -> list[str]:
         if _OF_KERNEL.match(path):
             return list_names(self._root + path, limit)
-        peek = find_file(self._root + path, os.O_DIRECTORY)  # with which autofs mounts what is to be there
-        try:
-            return list_names(f"/proc/self/fd/{peek}", limit)
-        finally:
-            os.close(peek)
+        with self._offered(path) as (full, inside), find_file(full, os.O_DIRECTORY, inside) as folder:  # with which autofs mounts
+            return list_names(f"/proc/self/fd/{folder}", limit)
 
     def link(self, path: str) -> str:
-        return os.readlink(self._root + path)
+        folder, _, name = path.rpartition("/")
+        if _OF_KERNEL.match(f"{folder}/"):  # the text of a link of a process, which is not followed
+            return os.readlink(self._root + path)
+        with self._offered(folder) as (full, _):
+            return os.readlink(f"{full}/{name}")
 
     def exists(self, path: str) -> bool:
-        try:
-            os.stat(self._root + path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+        if _OF_KERNEL.match(path):
+            return _exists(self._root + path)
+        with self._offered(path) as (full, _):
+            return _exists(full)
+
+    @contextlib.contextmanager
+    def _offered(self, path: str) -> Iterator[tuple[str, str]]:
+        """(where `path` is opened, its path within the process that offers it or "") with the rights of who decides what it means.
+
+        The process's folder stays open: its number may become that of another process.
+        """
+        process = _OF_PROCESS.fullmatch(path)
+        if process is None:
+            if isinstance(self._reader, OSError):
+                raise self._reader
+            with reading_as(self._reader):
+                yield self._root + path, ""
+            return
+        with _opened(self._root + process[1], os.O_DIRECTORY) as folder:
+            user = of_process(folder)
+            with _opened(process[2], dir_fd=folder) as start, reading_as(user):
+                yield f"/proc/self/fd/{start}{process[3] or ''}", process[3] or "" if process[2].endswith("root") else ""
 
     def refusal(self, path: str) -> str:
         """Why this process can not write to a file, as far as that shows without trying; "" when nothing speaks against it."""
@@ -84,3 +137,21 @@ class Live:
             os.write(descriptor, content)
         finally:
             os.close(descriptor)
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int = 0, dir_fd: int | None = None) -> Iterator[int]:
+    """What lies there, as a place to start from."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=dir_fd)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from sysperf.host.links import LinkResolver
 from sysperf.host.tree import NOT_PLAIN, TOO_LARGE
-from sysperf.startup import lazy
 
 ASTRAY = "a link that another user made leads there, who may not read it"
-_OF_CONTAINER = lazy(r"/proc/[0-9]+/root(/.*)")
 
 
-def open_plain(path: str) -> int:
-    """A plain file of this machine, open for reading. Raises OSError."""
-    return open_found(find_file(path), path)
+def open_plain(path: str, inside: str = "") -> int:
+    """A plain file of this machine, open for reading; `inside` as for `find_file`. Raises OSError."""
+    with find_file(path, inside=inside) as peek:
+        return open_found(peek, path)
 
 
 def open_found(peek: int, path: str) -> int:
+    """The file that `peek` stands for, open for reading, if it is plain. Raises OSError."""
     # Looked at before it is opened: to open a device can act (a watchdog starts, a tape winds), a FIFO can block.
-    try:
-        mode = os.fstat(peek).st_mode
-        if stat.S_ISDIR(mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, NOT_PLAIN, path)
-        return open_to_read(f"/proc/self/fd/{peek}")
-    finally:
-        os.close(peek)
+    mode = os.fstat(peek).st_mode
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, NOT_PLAIN, path)
+    return open_to_read(f"/proc/self/fd/{peek}")
 
 
 def open_to_read(path: str) -> int:
+    """A file that is known to be plain or the kernel's, open for reading. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def read_bounded(handle: int, path: str, limit: int) -> bytes:
+    """The content of an open file, which is closed. Raises OSError when it is longer than `limit`."""
     try:
         parts: list[bytes] = []
         while part := os.read(handle, 65_536):  # files of /proc come in pages: only an empty read is the end
@@ -49,30 +50,40 @@ def read_bounded(handle: int, path: str, limit: int) -> bytes:
         os.close(handle)
 
 
-def find_file(path: str, flags: int = 0) -> int:
-    """What lies there, not opened yet. Raises OSError."""
+@contextlib.contextmanager
+def find_file(path: str, flags: int = 0, inside: str = "") -> Iterator[int]:
+    """What lies there, not opened yet. `inside` is its path within the root of a container, from where links would lead out.
+
+    Raises OSError, also where a link of another user leads to what that user may not read.
+    """
     peek = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
     try:
-        _refuse_astray(path, peek)
-    except BaseException:
+        _refuse_astray(path, peek, inside)
+        yield peek
+    finally:
         os.close(peek)
-        raise
-    return peek
 
 
-def _refuse_astray(path: str, peek: int) -> None:
-    """Whoever made links on the way may read what these led to: nobody's link makes root read what he may not."""
-    real = os.readlink(f"/proc/self/fd/{peek}")
-    if real == path:
-        return
-    if inside := _OF_CONTAINER.fullmatch(path):
-        honest = real == inside[1]  # its absolute links would be followed outside of it
+def _refuse_astray(path: str, peek: int, inside: str) -> None:
+    real, status = os.readlink(f"/proc/self/fd/{peek}"), os.fstat(peek)
+    if inside:
+        allowed = real == inside
+    elif real == path:
+        allowed = not _is_planted(path, status)
     else:
-        links, status = _OwnedLinks(), os.fstat(peek)
+        links = _OwnedLinks()
         unchanged = f"/{links.resolve(path)}" == real
-        honest = unchanged and (links.owners <= {0, os.geteuid(), status.st_uid} or _is_public(real, status))
-    if not honest:
+        allowed = unchanged and (links.owners <= {0, os.geteuid(), status.st_uid} or _is_public(real, status))
+    if not allowed:
         raise OSError(errno.EACCES, ASTRAY, path)
+
+
+def _is_planted(path: str, status: os.stat_result) -> bool:
+    """Whether it may be another name of a file of ours that its folder's owner cannot read: where fs.protected_hardlinks is 0."""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1 or status.st_mode & stat.S_IROTH:
+        return False
+    folder = os.stat(os.path.dirname(path))
+    return status.st_uid in (0, os.geteuid()) and folder.st_uid not in (0, os.geteuid())
 
 
 def _is_public(real: str, status: os.stat_result) -> bool:
@@ -82,6 +93,7 @@ def _is_public(real: str, status: os.stat_result) -> bool:
 
 
 def list_names(path: str, limit: int) -> list[str]:
+    """The names in a folder. Raises OSError when there are more than `limit`."""
     names: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:

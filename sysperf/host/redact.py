@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from sysperf.host.extracts import extract_for
 from sysperf.startup import lazy
 
 HIDDEN = "<hidden>"
@@ -85,6 +86,7 @@ _READABLE_PART = lazy(r"(?:^|/)[A-Z]?[a-z]{3,}(?:[/_-]|$)")
 _SPELLED = lazy(r"[A-Z]?[a-z]{3,}|[A-Z][a-z]{2}")
 _TURN = lazy(r"(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[0-9]|(?<=[0-9])[A-Za-z]")
 
+_OF_KERNEL = ("/sys/", "/proc/sys/")
 _GUESSABLE, _UNBROKEN = 20, 36
 _LONGEST = 32_768
 """A longer command line or variable is cut: the rest explains nothing, and hostile ones would cost us time."""
@@ -94,8 +96,11 @@ _MOST = 65_536
 
 def clean(path: str, raw: bytes) -> bytes:
     """What may be kept of a file."""
-    cleaner = _CLEANERS.get(path[path.rfind("/") + 1 :])
-    return cleaner(raw) if cleaner else raw
+    name = path[path.rfind("/") + 1 :]
+    if cleaner := _CLEANERS.get(name):
+        return cleaner(raw)
+    extract = extract_for(name) if not path.startswith(_OF_KERNEL) else None
+    return extract(raw.decode("utf-8", "replace")).encode() if extract else raw
 
 
 def environment(raw: bytes) -> bytes:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import errno
 import os
 
-_GENERIC = {"ioprio_set": 30, "ioprio_get": 31, "migrate_pages": 238}
+_GENERIC = {"ioprio_set": 30, "ioprio_get": 31, "migrate_pages": 238, "setgroups": 159}
 _NUMBERS = {
-    "x86_64": {"ioprio_set": 251, "ioprio_get": 252, "migrate_pages": 256},
+    "x86_64": {"ioprio_set": 251, "ioprio_get": 252, "migrate_pages": 256, "setgroups": 116},
     "aarch64": _GENERIC,
     "riscv64": _GENERIC,
     "loongarch64": _GENERIC,
-    "ppc64le": {"ioprio_set": 273, "ioprio_get": 274, "migrate_pages": 258},
-    "s390x": {"ioprio_set": 282, "ioprio_get": 283, "migrate_pages": 287},
+    "ppc64le": {"ioprio_set": 273, "ioprio_get": 274, "migrate_pages": 258, "setgroups": 81},
+    "s390x": {"ioprio_set": 282, "ioprio_get": 283, "migrate_pages": 287, "setgroups": 206},
 }
 
 

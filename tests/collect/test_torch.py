@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,10 +136,12 @@ def test_a_process_names_its_installation_by_a_mapped_library(machine: MakeMachi
 def test_what_runs_is_shown_even_where_nobody_looks(machine: MakeMachine) -> None:
     """A job's own venv joins the list; a container's folder of the same name, which holds another version here, does not."""
     host = machine({**SHELL, **python_at(V), **torch_in(SITE), **python_at("/srv/job"), **cu130_in(site_of("/srv/job"))}, calls=CALLS)
-    running = [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130"), ("/srv/job", "2.13.0+cu130"), ("", "2.9.0"), ("/gone", "2.9.0")]
+    versions = [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130"), ("/srv/job", "2.13.0+cu130"), ("", "2.9.0"), ("/gone", "2.9.0")]
+    running = [SimpleNamespace(pid=7, user=1000, torch_prefix=prefix, torch_version=version) for prefix, version in versions]
+    other = SimpleNamespace(pid=8, user=1000, torch_prefix="/srv/job", torch_version="2.5.1")
 
     joined = with_running(host, collect(host), running)
-    in_container = with_running(host, collect(host), [("/srv/job", "2.5.1")])
+    in_container = with_running(host, collect(host), [other])
 
     assert [(one.prefix, one.version) for one in joined.installs] == [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130")]
     assert in_container == collect(host)

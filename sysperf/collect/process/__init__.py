@@ -266,10 +266,11 @@ class _Subject:
 def _describe(machine: _Machine, family: Family) -> Process | None:
     """The facts of one process; None when it ended meanwhile."""
     mark = len(machine.host.sources)
-    subject = _Subject(machine, family)
     facts: dict[str, Any] = {}
-    for part in (_identity, _software, _variables, _helpers, _threads, _cpus, _usage, _memory, _files):
-        facts.update(part(subject))
+    with machine.host.as_owner_of(family.stat.pid):  # its variables and maps name files: its user may not read all that we may
+        subject = _Subject(machine, family)
+        for part in (_identity, _software, _variables, _helpers, _threads, _cpus, _usage, _memory, _files):
+            facts.update(part(subject))
     return None if forget_if_gone(machine.host, subject.pid, mark) else Process(**facts)
 
 

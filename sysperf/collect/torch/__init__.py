@@ -7,7 +7,7 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from sysperf.collect.python import CXX_COMPILERS, Environment, Shell, active_prefix, discover, environment_at, shell_of
@@ -84,15 +84,31 @@ def collect(host: Host) -> Torch:
     return Torch(tuple(installs.values()), without)
 
 
-def with_running(host: Host, torch: Torch, running: Iterable[tuple[str, str | None]]) -> Torch:
+class Program(Protocol):
+    """What is to be known of a running program: `sysperf.collect.process.Process` says it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def user(self) -> int | None: ...
+    @property
+    def torch_prefix(self) -> str: ...
+    @property
+    def torch_version(self) -> str | None: ...
+
+
+def with_running(host: Host, torch: Torch, programs: Iterable[Program]) -> Torch:
     """The same with the installations that programs run from and that lie where nobody looks.
 
-    `running` are the prefix and the version of PyTorch of each program. A program in a container names a folder that may
-    be another one here: its version tells.
+    A program in a container names a folder that may be another one here: its version tells. Each folder is read with the
+    rights of the user whose program names it.
     """
-    known = {install.prefix for install in torch.installs}
-    missing = dict.fromkeys((prefix, version) for prefix, version in running if prefix and prefix not in known)
-    found = [(install_at(host, prefix), version) for prefix, version in list(missing)[:MAX_RUNNING]]
+    known = {"", *(install.prefix for install in torch.installs)}
+    missing = {(one.torch_prefix, one.torch_version, one.user): one.pid for one in programs if one.torch_prefix not in known}
+    found: list[tuple[Install | None, str | None]] = []
+    for (prefix, version, _), pid in list(missing.items())[:MAX_RUNNING]:
+        with host.as_owner_of(pid):
+            found.append((install_at(host, prefix), version))
     more = {install.site_packages: install for install, version in found if install is not None and install.version == version}
     there = {install.site_packages for install in torch.installs}
     return Torch((*torch.installs, *(more[site] for site in more if site not in there)), torch.environments_without)
