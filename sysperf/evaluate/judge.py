@@ -138,6 +138,7 @@ class Judge:
                 confidence=rule.rule.confidence,
                 evidence=self._ledger.evidence(scope.touched, subject.item),
                 unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
+                key=subject_key(rule, subject),
                 fingerprint=fingerprint(rule.rule.id, subject.name),
             )
         )
@@ -159,6 +160,7 @@ class Judge:
             fixes=remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
+            key=subject_key(rule, subject),
             fingerprint=fingerprint(rule.rule.id, subject.name),
         )
 
@@ -188,6 +190,14 @@ def rank(outcome: Outcome) -> tuple[int, int, int, str, str]:
     basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
     weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
     return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.subject)
+
+
+def subject_key(rule: Compiled, subject: Subject) -> str:
+    """This rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
+    if rule.loop != "proc":
+        return f"{rule.rule.id}@{subject.name}"
+    started = getattr(subject.item, "start_time", None)
+    return f"{rule.rule.id}@process:{getattr(subject.item, 'pid', '?')}:{'?' if started is None else started}"
 
 
 def fingerprint(rule_id: str, subject: str) -> str:

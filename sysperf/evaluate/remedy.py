@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.ruleset import Compiled
 from sysperf.model.change import Setting
@@ -144,6 +146,8 @@ def _setting(fix: Fix, fill: Filler, scope: Scope) -> Setting | None:
     """None where a person does it, or `sysperf wrap` at the next start, or where a blank could not be filled."""
     make = _SETTINGS.get(type(fix))
     wish = make(fix, fill, scope) if make else None
+    if wish is not None and KNOBS[wish.knob].kind == "process":
+        wish = msgspec.structs.replace(wish, start_time=getattr(scope.names.get("proc"), "start_time", None) or 0)
     return wish if wish and KNOBS[wish.knob].takes_item(wish.item) and KNOBS[wish.knob].accepts(wish.value) else None
 
 

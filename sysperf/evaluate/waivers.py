@@ -130,6 +130,7 @@ def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
         message,
         why,
         confidence="high",
+        key=f"{rule}@{subject}",
         fingerprint=fingerprint(rule, subject),
     )
 

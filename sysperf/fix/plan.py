@@ -57,6 +57,8 @@ def _changes(host: Host, setting: Setting) -> list[Change]:
         raise OSError(f"{setting.value[:80]!r} is no value for it: {knob.range()}")
     setting = msgspec.structs.replace(setting, value=knob.canonical(setting.value))
     found = targets.find(host, knob, setting.item)
+    if setting.start_time and any(target.born != setting.start_time for target in found):
+        raise OSError("the process that was meant has ended: another one has its number")
     changes = [change for target in found if (change := _change(host, target, knob, setting)) is not None]
     if not changes:
         raise _AlreadySet(f"it is {setting.value} already")
@@ -99,4 +101,4 @@ def _reason(change: Change, disputes: tuple[Conflict, ...]) -> str:
 
 
 def _setting(change: Change) -> Setting:
-    return Setting(change.knob, change.after, change.item, change.rule)
+    return Setting(change.knob, change.after, change.item, change.rule, change.born)

@@ -25,6 +25,7 @@ class Setting(Record):
     value: str
     item: Annotated[str, fact("block device, process number or PCI address, for knobs of an item")] = ""
     rule: Annotated[str, fact("the finding that asks for it")] = ""
+    start_time: Annotated[int, fact("start of the process that is meant, in clock ticks since boot; 0: whichever has the number now")] = 0
 
 
 class Change(Record):

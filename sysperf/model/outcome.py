@@ -68,7 +68,12 @@ class Outcome(Record):
     gain: Gain = Gain()
     impact: Impact | None = None
     refs: tuple[str, ...] = ()
-    fingerprint: Annotated[str, fact("stable name of this finding, for baselines and code scanning")] = ""
+    key: Annotated[
+        str, fact("this rule about this very subject, for acts and links: a process by pid and start time; another after a restart")
+    ] = ""
+    fingerprint: Annotated[
+        str, fact("this kind of finding over time, for baselines, code scanning and `first seen`; several subjects may share it")
+    ] = ""
 
 
 class Rewrap(Record):

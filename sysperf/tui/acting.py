@@ -10,7 +10,7 @@ from sysperf.engine import change
 from sysperf.engine.change import Changer
 from sysperf.fix import journal
 from sysperf.fix.transaction import Standing
-from sysperf.model.change import Plan, Transaction, Undone
+from sysperf.model.change import Change, Plan, Transaction, Undone
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome
@@ -125,20 +125,28 @@ def _left(one: Transaction) -> float | None:
     return 0.0 if journal.expired(one.lease) else one.lease.until_s - journal.boot_s()
 
 
-def made_by(actions: Actions, rule: str) -> tuple[str, int] | None:
-    """(journal, number) of the latest transaction in force that this rule asked for: this user's, or one that the helper made."""
+def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | None:
+    """(journal, transaction) that was made last for this finding and still holds: by this user, or by the helper."""
     if actions.changer is None or actions.refuses():
         raise UsageError(actions.refuses())
     made = [
-        (one.taken_at, one.number, changer.journal.folder)
+        (transaction.taken_at, transaction.number, changer.journal.folder, transaction)
         for changer in _changers(actions)
-        for one in changer.journal.transactions()
-        if one.live and any(step.change.rule == rule for step in one.steps)
+        for transaction in changer.journal.transactions()
+        if transaction.live and any(_is_for(step.change, outcome) for step in transaction.steps)
     ]
     if not made:
         return None
-    _, number, folder = max(made)
-    return folder, number
+    _, _, folder, transaction = max(made, key=lambda found: found[:3])
+    return folder, transaction
+
+
+def _is_for(change: Change, outcome: Outcome) -> bool:
+    """Whether a change was made for this finding about this very subject: other programs have findings of the same rule."""
+    settings = (fix.setting for fix in outcome.fixes if fix.setting is not None)
+    return change.rule == outcome.rule and any(
+        (change.knob, change.item) == (setting.knob, setting.item) and setting.start_time in (0, change.born) for setting in settings
+    )
 
 
 def error_text(error: SysperfError) -> str:

@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from sysperf.host import files
 from sysperf.model.text import neutral
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
@@ -143,11 +144,11 @@ class Dashboard(App[None]):
     def on_tabs_chosen(self, message: Tabs.Chosen) -> None:
         self.action_show(message.name)
 
-    def action_open_finding(self, fingerprint: str) -> None:
+    def action_open_finding(self, key: str) -> None:
         """The findings, this one selected."""
         self.action_show("findings")
         if isinstance(self.view, Findings):
-            self.view.select(fingerprint)
+            self.view.select(key)
 
     def action_show_place(self, pid: int) -> None:
         """The map, with the CPUs and the memory of this program marked."""
@@ -165,14 +166,18 @@ class Dashboard(App[None]):
             self.push_screen(Reading("Keys", lambda width, _: helping.draw(view.NAME, view.HELP_TEXT, view.BINDINGS, width)))
 
     def action_save_picture(self) -> None:
-        """The screen as SVG in the working directory."""
+        """The screen as SVG: a new file in the working directory, or a download where a browser shows the dashboard."""
         name = f"sysperf-{time.strftime('%Y%m%d-%H%M%S')}.svg"
+        if self.is_web:
+            self.deliver_screenshot(name)  # a file here would be the serving user's, whoever looks
+            return
+        picture = self.export_screenshot().encode()
         try:
-            path = self.save_screenshot(name)
+            files.write_new(name, lambda file: file.write(picture))
         except OSError as error:
             self.notify(f"{name}: {error.strerror or error}", severity="error", markup=False)
         else:
-            self.notify(f"saved {neutral(os.path.abspath(path))}", timeout=4, markup=False)
+            self.notify(f"saved {neutral(os.path.abspath(name))}", timeout=4, markup=False)
 
     def _own_commands(self) -> Iterable[SystemCommand]:
         """What the keys of the screen that is shown do."""

@@ -15,7 +15,10 @@ from sysperf.model.snapshot import Snapshot
 
 def outcome(raw: Any) -> Outcome | None:
     """One finding; None when it is of no shape that this version can show."""
-    return _record(raw, Outcome)  # type: ignore[no-any-return]  # what it is asked for
+    found: Outcome | None = _record(raw, Outcome)
+    if found is not None and not found.key:  # an older agent's: its subjects are unique, its fingerprints are not
+        return msgspec.structs.replace(found, key=f"{found.rule}@{found.subject}")
+    return found
 
 
 def snapshot(raw: Any) -> Snapshot | None:

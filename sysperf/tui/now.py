@@ -35,7 +35,7 @@ class Now:
         self.counted = True
         """Whether the report knows how many checks passed."""
         self.since: dict[str, float] = {}
-        """When a finding held first, by fingerprint, where somebody knows."""
+        """When a finding held first, by its key, where somebody knows."""
         self.meters: dict[str, float] = {}
         self.at = 0.0
         self.past: dict[str, deque[float]] = {}
@@ -43,9 +43,9 @@ class Now:
         self.changes: tuple[Any, ...] = ()
         self.problem = ""
         self.fixed: dict[str, int] = {}
-        """Findings that were fixed from here: fingerprint to transaction, until the source looks again."""
+        """Findings that were fixed from here: key to transaction, until the source looks again."""
         self.waived: dict[str, str] = {}
-        """Findings that were waived from here: fingerprint to reason."""
+        """Findings that were waived from here: key to reason."""
         self.derived: dict[tuple[object, ...], Any] = {}
         """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
@@ -78,7 +78,7 @@ class Now:
         self.since = dict(since or {})
         self.derived.clear()
         self._taken_at = _seconds(report.snapshot.taken_at)
-        found = {one.fingerprint for one in report.findings()}
+        found = {one.key for one in report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in found}
         self.waived = {name: reason for name, reason in self.waived.items() if name in found}
 
@@ -132,10 +132,11 @@ class Now:
 
     def findings(self) -> list[Outcome]:
         """What is wrong, most costly first; what was waived here is left out."""
-        return [one for one in self.report.findings() if one.fingerprint not in self.waived] if self.report else []
+        return [one for one in self.report.findings() if one.key not in self.waived] if self.report else []
 
-    def finding(self, fingerprint: str) -> Outcome | None:
-        return next((one for one in self.report.outcomes if one.fingerprint == fingerprint), None) if self.report else None
+    def finding(self, key: str) -> Outcome | None:
+        """The finding about this very subject."""
+        return next((one for one in self.report.outcomes if one.key == key), None) if self.report else None
 
     def devices(self) -> list[Any]:
         """The GPUs."""

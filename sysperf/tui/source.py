@@ -17,7 +17,7 @@ class Facts(NamedTuple):
 
     report: Report
     since: Mapping[str, float] = {}
-    """When a finding held first, by fingerprint, in Unix time."""
+    """When a finding held first, by its key, in Unix time."""
     counted: bool = True
     """The report also says how many checks passed and what is unknown."""
 

@@ -63,7 +63,8 @@ def balancing(**changes: Any) -> Outcome:
         "refs": (KERNEL_DOC,),
         "fingerprint": "5f0c2d1a9be81234",
     }
-    return Outcome(**{**parts, **changes})
+    parts |= changes
+    return Outcome(**{"key": f"{parts['rule']}@{parts.get('subject', '')}", **parts})
 
 
 def narrow_link(index: int) -> Outcome:
@@ -91,18 +92,23 @@ def narrow_link(index: int) -> Outcome:
             ),
         ),
         gain=Gain("measured", "+31 % steps per second (95 %: 28 to 34)"),
+        key=f"gpu.link-narrow@gpu:{index}",
         fingerprint=f"0000000000000{index:03x}",
     )
 
 
 def brief(rule: str, severity: Any, message: str, subject: str = "") -> Outcome:
     """A small finding."""
-    return Outcome(rule, "finding", severity, "host", message, subject, message=message, confidence="low", fingerprint=rule)
+    return Outcome(
+        rule, "finding", severity, "host", message, subject, message=message, confidence="low", key=f"{rule}@{subject}", fingerprint=rule
+    )
 
 
 def unknown(rule: str, *gaps: Gap, subject: str = "") -> Outcome:
     """A check that could not be made."""
-    return Outcome(rule, "unknown", "warning", "host", f"The title of {rule}", subject, unknown=gaps, fingerprint=rule)
+    return Outcome(
+        rule, "unknown", "warning", "host", f"The title of {rule}", subject, unknown=gaps, key=f"{rule}@{subject}", fingerprint=rule
+    )
 
 
 ROOT = "run it as root: `sudo sysperf audit`"

@@ -132,7 +132,7 @@ def few_workers(pid: int) -> Outcome:
     """A finding about one program."""
     return Outcome(
         "dataloader.workers-few", "finding", "warning", "process", "Few DataLoader workers", f"python (pid {pid})",
-        message="4 workers for 48 CPUs beside its GPU.", why="The GPU waits for data.", fingerprint=f"workers-{pid}",
+        message="4 workers for 48 CPUs beside its GPU.", why="The GPU waits for data.", key=f"dataloader.workers-few@{pid}",
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def dying() -> Report:
     machine = Snapshot(taken_at=machine.taken_at, areas={**machine.areas, **found})
     gone = Outcome(
         "gpu.lost", "finding", "error", "gpu", "A GPU fell off the bus", "GPU 1 (unknown model)", message="GPU 1 does not answer any more.",
-        why="Only a reset or a restart brings it back.", fingerprint="lost",
+        why="Only a reset or a restart brings it back.", key="gpu.lost@GPU 1",
     )  # fmt: skip
     return reports.report(gone, machine=machine)
 
@@ -225,7 +225,7 @@ def news(report: Report) -> list[SourceUpdate]:
         for name, value in known.items()
         if not name.startswith("process.")
     }
-    return [Past(past), Facts(report, {one.fingerprint: START - 7_260 for one in report.findings()}), Meters(START, known), Changed(())]
+    return [Past(past), Facts(report, {one.key: START - 7_260 for one in report.findings()}), Meters(START, known), Changed(())]
 
 
 def rule(name: str) -> Rule:

@@ -259,7 +259,7 @@ def swappiness(number: int = 60) -> Outcome:
     )  # fmt: skip
     return Outcome(
         "memory.swappiness-high", "finding", "warning", "host", "Swappiness is high", message=f"vm.swappiness is {number}.", why="It swaps early.",
-        fixes=(fix,), fingerprint="swappiness",
+        fixes=(fix,), key="swappiness",
     )  # fmt: skip
 
 
@@ -330,9 +330,7 @@ def test_undo_from_the_list_of_changes(made: Machine) -> None:
 def slow_wakeups() -> Outcome:
     """A finding whose fix holds only while a process keeps it."""
     fix = Remedy("setting", "forbid the slow states", "caution", setting=Setting("cpu.dma_latency_us", "100"))
-    return Outcome(
-        "power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), fingerprint="deep"
-    )
+    return Outcome("power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), key="deep")
 
 
 def test_a_setting_that_a_process_keeps_is_applied_by_lease(made: Machine) -> None:

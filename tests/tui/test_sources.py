@@ -49,7 +49,7 @@ def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
         source.start(ear)
         assert eventually(lambda: ear.has(Changed) and ear.now.report is not None)
         assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
-        assert ear.now.since[ear.now.findings()[0].fingerprint] == START
+        assert ear.now.since[ear.now.findings()[0].key] == START
         assert ear.now.fact("memory", "total_bytes") == 1 << 40
         assert ear.now.meters["cpu.busy"] == running.table.figures["cpu.busy"]
         assert eventually(lambda: running.events.listeners)

@@ -84,6 +84,9 @@ class Process(Record, kw_only=True):
     name: Annotated[str, fact("name of its main thread", STAT)]
     user: Annotated[int | None, fact("user number of its owner", STATUS)] = None
     command: Annotated[str | None, fact("command line without secrets, quoted for a shell", CMDLINE)] = None
+    start_time: Annotated[
+        int | None, fact("when it started, in clock ticks since boot: with its number, the name of this very process", STAT)
+    ] = None
     age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
@@ -282,6 +285,7 @@ def _identity(subject: _Subject) -> dict[str, Any]:
         "name": neutral(stat.comm, 40),
         "user": subject.status.user,
         "command": None if argv is None else neutral(_command(argv), MAX_COMMAND),
+        "start_time": stat.start_ticks,
         "age_s": subject.age_s,
     }
 

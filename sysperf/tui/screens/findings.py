@@ -13,13 +13,15 @@ from textual.widgets import Input
 
 from sysperf.engine import change
 from sysperf.model.errors import SysperfError
+from sysperf.model.change import Transaction
 from sysperf.model.outcome import Outcome
+from sysperf.model.text import neutral
 from sysperf.report import changes, explain
 from sysperf.tui import acting
 from sysperf.tui.screens.dialogs import Question, Reading, Writing
 from sysperf.tui.screens.view import View, counted
 from sysperf.tui.source import Facts, Problem
-from sysperf.tui.widgets import ansi, findings, trials
+from sysperf.tui.widgets import ansi, findings, transactions, trials
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
@@ -109,15 +111,15 @@ class Findings(View):
         key = self.query_one("#list", Pane).key
         return self.now.finding(str(key)) if key is not None else None
 
-    def select(self, fingerprint: str) -> None:
+    def select(self, key: str) -> None:
         """Select a finding; a filter that hides it is cleared."""
-        if all(one.fingerprint != fingerprint for one in self._chosen()):
+        if all(one.key != key for one in self._chosen()):
             self._words = ""
         if self.query("#list"):
             self.redraw()
-            self.query_one("#list", Pane).select(fingerprint)
+            self.query_one("#list", Pane).select(key)
         else:
-            self._wanted = fingerprint  # a screen that was never shown has no list yet
+            self._wanted = key  # a screen that was never shown has no list yet
 
     def on_pane_moved(self, event: Pane.Moved) -> None:
         if event.pane.id == "list":
@@ -179,7 +181,7 @@ class Findings(View):
         if (one := self.chosen) is not None:
             command = findings.command_of(one)
             self._in_thread(lambda: acting.propose(self.actions, one), lambda found: self._read(
-                f"Preview {one.rule}: nothing is changed", found.text, command))  # fmt: skip
+                f"Preview {_named(one)}: nothing is changed", found.text, command))  # fmt: skip
 
     def action_apply(self) -> None:
         if self.actions.refuses():
@@ -202,9 +204,9 @@ class Findings(View):
 
     def _ask(self, one: Outcome, found: acting.Proposal) -> None:
         if not found.plan.changes:
-            self._read(f"Nothing to apply for {one.rule}", found.text, findings.command_of(one))
+            self._read(f"Nothing to apply for {_named(one)}", found.text, findings.command_of(one))
             return
-        title = f"Apply this for {one.rule}?"
+        title = f"Apply this for {_named(one)}?"
         self.app.push_screen(
             Question(title, lambda width, _: ansi.folded_lines(found.text(width), width)),
             lambda yes: self._apply(one, found) if yes else None,
@@ -213,7 +215,7 @@ class Findings(View):
     def _apply(self, one: Outcome, found: acting.Proposal) -> None:
         def done(made: Any) -> None:
             if made.state == "applied":
-                self.now.fixed[one.fingerprint] = made.number
+                self.now.fixed[one.key] = made.number
             self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
@@ -224,22 +226,21 @@ class Findings(View):
         if (one := self.chosen) is None:
             return
 
-        def found(made: tuple[str, int] | None) -> None:
+        def ask(made: tuple[str, Transaction] | None) -> None:
             if made is None:
-                self.say(f"Nothing in force was applied for {one.rule}. Key 6 shows all changes.")
+                self.say(f"Nothing in force was applied for {_named(one)}. Key 6 shows all changes.")
                 return
-            folder, number = made
-            told = line(Span(f"Transaction {number} is taken back: "), span("values that somebody else has set since stay."))
+            folder, transaction = made
             self.app.push_screen(
-                Question(f"Undo what was applied for {one.rule}?", lambda width, _: [fitted(told, width)]),
-                lambda yes: self._undo(one, number, folder) if yes else None,
+                Question(f"Undo what was applied for {_named(one)}?", lambda width, _: transactions.taken_back(transaction, width)),
+                lambda yes: self._undo(one, transaction.number, folder) if yes else None,
             )
 
-        self._in_thread(lambda: acting.made_by(self.actions, one.rule), found)
+        self._in_thread(lambda: acting.in_force(self.actions, one), ask)
 
     def _undo(self, one: Outcome, number: int, folder: str) -> None:
         def done(taken: Any) -> None:
-            self.now.fixed.pop(one.fingerprint, None)
+            self.now.fixed.pop(one.key, None)
             self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))
@@ -263,7 +264,7 @@ class Findings(View):
         self.app.push_screen(Writing("Waive: why is this accepted?", about), written)
 
     def _waived(self, one: Outcome, reason: str, file: str) -> None:
-        self.now.waived[one.fingerprint] = reason
+        self.now.waived[one.key] = reason
         self.actions.source.look_again()
         self.redraw()
         self.say(f"Written to {file}. An agent reads its own configuration: put it there, too, where one runs.")
@@ -282,3 +283,8 @@ class Findings(View):
             self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
             self.app.call_from_thread(then, answer)
+
+
+def _named(outcome: Outcome) -> str:
+    """A finding for a title: the rule, and which program, GPU or folder."""
+    return f"{outcome.rule} of {neutral(outcome.subject, 80)}" if outcome.subject else outcome.rule

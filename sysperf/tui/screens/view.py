@@ -105,7 +105,7 @@ class View(Screen[None]):
         raise NotImplementedError
 
     def source_updated(self, update: SourceUpdate) -> None:
-        """There is something new."""
+        """Draw again when the update concerns this screen."""
         if isinstance(update, self.concerns):
             self.redraw()
 

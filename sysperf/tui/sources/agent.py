@@ -121,7 +121,7 @@ class Agent:
             raise ValueError("not a snapshot")
         held = [one for one in self._client.get("/v1/findings")["findings"] if one["state"] == "active"]
         outcomes = [(one["first_seen"], outcome) for one in held if (outcome := decode.outcome(one["outcome"])) is not None]
-        since = {outcome.fingerprint: float(first) for first, outcome in outcomes}
+        since = {outcome.key: float(first) for first, outcome in outcomes}
         version = neutral(str(self._client.get("/v1/status").get("version", "")), 40)
         report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
         publish(Facts(report, since, counted=False))

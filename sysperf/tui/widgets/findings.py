@@ -48,11 +48,11 @@ def draw(now: Now, found: Sequence[Outcome], width: int) -> Lines:
     column = min(max(len(one.rule) for one in found), WIDEST_ID, max(12, width // 3))
     out: Lines = []
     for one in found:
-        mark = Span("✓ ", "good") if one.fingerprint in now.fixed else span("? ", "unknown") if one.state == "unknown" else span(
+        mark = Span("✓ ", "good") if one.key in now.fixed else span("? ", "unknown") if one.state == "unknown" else span(
             f"{MARKS[one.severity]} ", one.severity
         )  # fmt: skip
         told = f"{one.subject}: {words.message(one)}" if one.subject else words.message(one)
-        out.append(fitted(line(mark, Span(padded(one.rule, column), "strong"), Span("  "), span(told), key=one.fingerprint), width))
+        out.append(fitted(line(mark, Span(padded(one.rule, column), "strong"), Span("  "), span(told), key=one.key), width))
     return out
 
 
@@ -73,13 +73,13 @@ def detail(now: Now, one: Outcome | None, width: int, measured: Trial | None = N
     if measured is not None:
         one = msgspec.structs.replace(one, gain=measured.gain())
     out: Lines = []
-    if one.fingerprint in now.fixed:
-        told = f"Changed by transaction {now.fixed[one.fingerprint]}; it stays listed until the machine was looked at again."
+    if one.key in now.fixed:
+        told = f"Changed by transaction {now.fixed[one.key]}; it stays listed until the machine was looked at again."
         out += [*paragraph(told, width, "good"), BLANK]
     if one.state == "unknown":
         return out + _unknown(one, width)
     out += ansi.lines(text.finding(one, color=True, width=max(40, width)))
-    since = now.since.get(one.fingerprint)
+    since = now.since.get(one.key)
     if since:
         out += [BLANK, line(span(f"holds for {duration(now.at - since)}, says the agent" if now.at > since else _day(since), "dim"))]
     return [whole for part in out for whole in folded(part, width)]
@@ -102,6 +102,9 @@ def command_of(one: Outcome) -> str:
     for fix in one.fixes:
         if lines := words.command(fix.command):
             return "\n".join(lines)
-    if any(fix.setting for fix in one.fixes):
+    setting = next((fix.setting for fix in one.fixes if fix.setting), None)
+    if setting is not None and setting.item:  # the rule's name alone would change all that it is about
+        return f"sudo sysperf apply --set {setting.knob}@{setting.item}={setting.value}"
+    if setting is not None:
         return f"sudo sysperf apply {one.rule}"
     return f"sysperf explain {one.rule}"

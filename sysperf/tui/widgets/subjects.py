@@ -37,5 +37,5 @@ def named(one: Outcome, *, subject: bool = True) -> Line:
     about = f"{one.subject}: " if one.subject and subject else ""
     return line(
         span(f"{MARKS[one.severity]} ", one.severity), span(f"{one.rule}  ", "strong"), span(about, "dim"), span(message(one)),
-        key=one.fingerprint,
+        key=one.key,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sysperf.model.change import Transaction
 from sysperf.model.text import neutral
 from sysperf.report import changes
 from sysperf.report.machine import look
@@ -49,6 +50,17 @@ def detail(made: Made | None, width: int) -> Lines:
     left = {made.transaction.number: made.left_s} if made.left_s is not None else {}
     told = changes.transactions([(made.transaction, made.standings)], left, color=True, width=width)
     return ansi.folded_lines(told, width)
+
+
+def taken_back(transaction: Transaction, width: int) -> Lines:
+    """What undoing it sets back: all of its steps, whichever of them was asked for."""
+    out = [
+        line(Span(f"Transaction {transaction.number} is taken back as a whole: "), span("values that somebody else has set since stay."))
+    ]
+    for step in transaction.steps:
+        change = step.change
+        out.append(line(Span("  "), span(f"{change.shown()}: {change.after} → {change.shown_before or change.before}")))
+    return [fitted(one, width) for one in out]
 
 
 def elsewhere(made: Sequence[Any], width: int) -> Lines:
