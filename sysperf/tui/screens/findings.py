@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from sysperf.engine import change
-from sysperf.model.errors import SysperfError
 from sysperf.model.change import Transaction
+from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.model.text import neutral
 from sysperf.report import changes, explain
@@ -22,7 +22,7 @@ from sysperf.tui.screens.dialogs import Question, Reading, Writing
 from sysperf.tui.screens.view import View, counted
 from sysperf.tui.source import Facts, Problem
 from sysperf.tui.widgets import ansi, findings, transactions, trials
-from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
+from sysperf.tui.widgets.line import Lines, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
 
