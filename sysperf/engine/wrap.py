@@ -15,7 +15,7 @@ from sysperf.engine.wrap_facts import Known, gather
 from sysperf.engine.wrap_rules import Judged, configure, judge_launch, rules
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
-from sysperf.launch import gpus, plan
+from sysperf.launch import environment, gpus, plan
 from sysperf.launch.command import Command
 from sysperf.launch.facts import Launch
 from sysperf.launch.placement import TARGETS, Placement, Refused, RequestedPlacement, place
@@ -111,7 +111,7 @@ def _placed_by_tool(known: Known) -> bool:
 def _requested_placement(known: Known, targets: frozenset[str]) -> RequestedPlacement:
     """The options, then the profile, then what the user's own variables imply."""
     request, profile, torch = known.request, known.request.profile, known.program.torch
-    own = known.deciding.get("OMP_NUM_THREADS", "") if "OMP_NUM_THREADS" not in known.ranks.injected else ""
+    own = known.deciding.get(environment.threads_variable(known.deciding, known.ranks.injected), "")
     return RequestedPlacement(
         cpus=request.cpus if request.cpus is not None or profile.cpus is None else CpuSet.parse(profile.cpus),
         node=request.node if request.node is not None else profile.node,

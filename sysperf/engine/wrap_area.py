@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from sysperf.engine.wrap_allocator import is_missing
 from sysperf.engine.wrap_facts import Known
 from sysperf.host import redact
 from sysperf.launch import environment, load
 from sysperf.launch.facts import Launch
+from sysperf.launch.omp_places import main_thread_cpus
 from sysperf.launch.placement import Placement
+from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 
 
@@ -14,7 +17,7 @@ def launch_facts(known: Known, placement: Placement) -> Launch:
     """The facts of area `launch`."""
     request, command, program, torch = known.request, known.command, known.program, known.program.torch
     total, available = _memory_bytes(known)
-    cpus = placement.cpus
+    cpus, allocator = placement.cpus, request.allocator or request.profile.allocator
     return Launch(
         command=tuple(redact.arguments("\0".join(request.argv).encode("utf-8", "replace")).decode().split("\0")),
         kind=command.kind,
@@ -36,7 +39,10 @@ def launch_facts(known: Known, placement: Placement) -> Launch:
         wrapped=known.wrapped,
         traceable=request.traceable,
         trace_folder=request.trace_folder,
-        allocator=request.allocator or request.profile.allocator,
+        allocator=allocator,
+        allocator_missing=is_missing(known, allocator),
+        threads_variable=environment.threads_variable(known.deciding, known.ranks.injected),
+        main_thread_cpus=main_thread_cpus(known.deciding, known.machine, placement.allowed or CpuSet()),
         rank_source=known.ranks.source,
         rank=known.ranks.rank,
         ranks=known.ranks.size,
@@ -47,6 +53,7 @@ def launch_facts(known: Known, placement: Placement) -> Launch:
         pressure=0.0 if known.pid else load.pressure(known.host),
         memory_total_bytes=total,
         memory_available_bytes=available,
+        keepable_bytes=load.keepable_bytes(available, known.ranks.size),
         online_cpus=len(known.machine.online) or None,
         quota=known.machine.quota,
         allowed=placement.allowed,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sysperf import paths as folders
 from sysperf.collect import AREAS
+from sysperf.engine.wrap_allocator import find_allocator
 from sysperf.engine.wrap_facts import Known
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
@@ -17,7 +18,7 @@ from sysperf.evaluate.judge import Judge
 from sysperf.evaluate.ruleset import Compiled, Ruleset, site_files
 from sysperf.evaluate.ruleset import load as load_rules
 from sysperf.evaluate.schema import Schema
-from sysperf.launch import plan, preload
+from sysperf.launch import plan
 from sysperf.launch.facts import Launch
 from sysperf.launch.placement import Placement
 from sysperf.launch.plan import ProposedChange
@@ -31,8 +32,6 @@ from sysperf.model.snapshot import Area, Snapshot
 RULES = "launch.toml"
 _AREA = re.compile(rf"\b({'|'.join(AREAS)})\.")
 MEMORY_POLICIES = {"memory-preferred": "preferred", "memory-strict": "strict", "memory-interleave": "interleave"}
-PACKAGES = {"tcmalloc_minimal": "libtcmalloc-minimal4", "jemalloc": "libjemalloc2", "mimalloc": "libmimalloc2.0"}
-"""Debian's packages of the allocators."""
 
 
 class _RecordTypes(dict[str, Any]):
@@ -134,7 +133,7 @@ class _LaunchJudge:
                 yield from (ProposedChange("env", name, rule.template(text).fill(scope), outcome.rule) for name, text in fix.set.items())
                 yield from (ProposedChange("unset", name, "", outcome.rule) for name in fix.unset)
             elif isinstance(fix, Preload):
-                yield from self._preload(fix.library, outcome.rule, names)
+                yield from self._preload(fix.library, outcome.rule)
             elif isinstance(fix, Bind) and fix.to in MEMORY_POLICIES:
                 nodes = str(placement.memory_nodes or placement.nodes)
                 yield ProposedChange("memory", MEMORY_POLICIES[fix.to], nodes, outcome.rule)
@@ -143,21 +142,13 @@ class _LaunchJudge:
             elif isinstance(fix, Advice) and outcome.severity in ("error", "warning"):
                 self.warnings.append((outcome.rule, outcome.message))
 
-    def _preload(self, library: str, rule: str, names: dict[str, Any]) -> Iterator[ProposedChange]:
+    def _preload(self, library: str, rule: str) -> Iterator[ProposedChange]:
         """A file that is there and that the program will take; else a warning, and the program starts without it."""
-        allocator = names.get("allocator") or self.known.areas.facts("allocator")
-        listed = {file.name: file.path for file in getattr(allocator, "libraries", None) or ()}
-        live, program = self.known.host.live, self.known.program
-        folder = program.torch.lib_folder if program.torch else ""
-        paths = preload.candidates(library, (folder,), listed) if live else [listed[library]] if library in listed else []
-        target = program.interpreter or program.path
-        refusals = [preload.refusal(path, target) for path in paths] if live else [""] * len(paths)
-        taken = next((path for path, refusal in zip(paths, refusals, strict=True) if not refusal), None)
-        if taken:
-            yield ProposedChange("preload", plan.PRELOAD, taken, rule)
+        path, problem = find_allocator(self.known, library)
+        if path:
+            yield ProposedChange("preload", plan.PRELOAD, path, rule)
         else:
-            absent = f"no {library} was found here: install it (Debian: {PACKAGES[library]})"
-            self.warnings.append((rule, next(iter(refusals), "") or absent))
+            self.warnings.append((rule, problem))
 
 
 def _named_areas(rule: Rule) -> set[str]:

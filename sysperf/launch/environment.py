@@ -16,7 +16,10 @@ from sysperf.procfs import environ
 MARKER = "SYSPERF_WRAPPED"
 """What an outer `sysperf wrap` has done: ``MODE RANK NAME,…``: program or launcher, the rank it was, the variables it set."""
 NOBODY = "-"
-PLACES = frozenset(("PATH", "HOME", "PYTHONPATH", "PYTHONNOUSERSITE", "CONDA_PREFIX", "CONDA_EXE", "MAMBA_ROOT_PREFIX", "VIRTUAL_ENV"))
+PLACES = frozenset((
+    "PATH", "HOME", "PYTHONPATH", "PYTHONNOUSERSITE", "CONDA_PREFIX", "CONDA_EXE", "MAMBA_ROOT_PREFIX", "VIRTUAL_ENV", "MASTER_ADDR",
+))  # fmt: skip
+"""Variables by which we decide and that are nobody else's business."""
 MOST_SHOWN = 256
 
 
@@ -55,6 +58,11 @@ def deciding(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in env.items() if name in NAMES or name in PLACES or name in (VISIBLE, MARKER) or redact.keeps(name)
     }
+
+
+def threads_variable(env: Mapping[str, str], injected: Iterable[str]) -> str:
+    """The variable of the user's that decides how many threads torch starts: MKL's comes before OpenMP's, as torch reads them."""
+    return next((name for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS") if env.get(name) and name not in injected), "")
 
 
 def shown(env: Mapping[str, str]) -> dict[str, str]:

@@ -52,6 +52,11 @@ class Launch(Record):
     traceable: Annotated[bool, fact("asked for with --traceable", COMMAND)] = False
     trace_folder: Annotated[str, fact("folder of the sockets for traces on demand; empty without --traceable", COMMAND)] = ""
     allocator: Annotated[str, fact("allocator asked for with --allocator; empty without", COMMAND)] = ""
+    allocator_missing: Annotated[bool, fact("that allocator is not here, or the program would not take it", COMMAND, "/*/lib")] = False
+    threads_variable: Annotated[str, fact("variable of the user's that decides how many threads torch starts; empty without", ENVIRON)] = ""
+    main_thread_cpus: Annotated[
+        CpuSet | None, fact("CPUs to which importing torch would bind the main thread; empty: to none", ENVIRON, *PLACED)
+    ] = None
 
     # ---- the job
     rank_source: Annotated[str, fact("launcher of which this process is a rank; empty for a process of its own", ENVIRON)] = ""
@@ -66,6 +71,9 @@ class Launch(Record):
     pressure: Annotated[float | None, fact("share of the last 10 s in which some task waited for a CPU", PRESSURE)] = None
     memory_total_bytes: Annotated[int | None, fact("memory that the machine, or the control group, has", MEMINFO)] = None
     memory_available_bytes: Annotated[int | None, fact("memory that is free, or easily freed", MEMINFO)] = None
+    keepable_bytes: Annotated[
+        int | None, fact("freed memory that a rank's allocator may keep: an eighth of what is available, as a power of two", MEMINFO)
+    ] = None
     online_cpus: Annotated[int | None, fact("CPUs that are online", "/sys/devices/system/cpu/online")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that the control group has; 0 is no quota", QUOTA)] = None
 

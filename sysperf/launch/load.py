@@ -11,6 +11,8 @@ from sysperf.startup import lazy
 LOADAVG = "/proc/loadavg"
 PRESSURE = "/proc/pressure/cpu"
 MEMINFO = "/proc/meminfo"
+KEEPABLE_PART = 8
+"""All ranks together keep an eighth of the available memory at most."""
 _LOADAVG = lazy(r"([0-9]{1,6}\.[0-9]{2}) [0-9]{1,6}\.[0-9]{2} [0-9]{1,6}\.[0-9]{2} ([0-9]{1,7})/[0-9]{1,9} ")
 
 
@@ -35,3 +37,11 @@ def memory_bytes(host: Host) -> tuple[int | None, int | None]:
     """(total, available without swapping)."""
     sizes = meminfo.sizes(host.text(MEMINFO) or "")
     return sizes.get("MemTotal"), sizes.get("MemAvailable")
+
+
+def keepable_bytes(available: int | None, ranks: int | None) -> int | None:
+    """Freed memory that each of some ranks may keep; a power of two, so that it is the same from one start to the next."""
+    if available is None:
+        return None
+    share = available // KEEPABLE_PART // (ranks or 1)
+    return 1 << share.bit_length() - 1 if share > 0 else 0

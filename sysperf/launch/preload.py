@@ -19,6 +19,9 @@ FILES = {
     "jemalloc": ("libjemalloc.so.2", "libjemalloc.so"),
     "mimalloc": ("libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"),
 }
+_GLIBC = b"libc.so.6\0"
+_GLIBC_NAME = lazy(r"ld(?:64|-linux[\w-]*)?\.so\.\d")
+_MAX_LIBRARY_BYTES = 64 << 20
 _CLASS_64 = 2
 _INTERPRETER = 3
 _MOST_HEADERS = 64
@@ -54,7 +57,19 @@ def _mismatch(library: str, program: str) -> str:
         return f"{library} is built for another machine than {program}"
     if not theirs[2]:
         return f"{program} is linked statically, and nothing can be preloaded into it"
-    return _trial(library, program) if _GLIBC_LOADER.fullmatch(theirs[2]) else ""
+    if _GLIBC_LOADER.fullmatch(theirs[2]):
+        return _trial(library, program)
+    other_libc = not _GLIBC_NAME.fullmatch(theirs[2].rpartition("/")[2]) and _needs_glibc(library)
+    return f"{program} is started by {theirs[2]}, and {library} needs glibc" if other_libc else ""
+
+
+def _needs_glibc(library: str) -> bool:
+    """Whether a shared library names glibc among what it needs: musl's loader would end the program instead of skipping it."""
+    try:
+        with open(library, "rb") as file:
+            return _GLIBC in file.read(_MAX_LIBRARY_BYTES)
+    except OSError:
+        return False
 
 
 def _trial(library: str, program: str) -> str:

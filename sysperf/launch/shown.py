@@ -7,7 +7,7 @@ from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 
-LONGEST = 240
+MAX_MESSAGE = 240
 _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "--interleave"}
 
 
@@ -43,10 +43,9 @@ def line(plan: LaunchPlan, problems: Iterable[str] = ()) -> str:
     """What was done, in one line."""
     parts = [part for part in (_placed(plan), _variables(plan)) if part] or ["nothing to change"]
     parts += _kept(plan)
-    parts += [f"warning: {neutral(message, LONGEST)} ({rule})" for rule, message in plan.warnings]
+    parts += [f"warning: {neutral(message, MAX_MESSAGE)} ({rule})" for rule, message in plan.warnings]
     parts += [f"warning: {problem}" for problem in problems]
-    if not plan.cpus and not plan.env and plan.notes:
-        parts.append(neutral(plan.notes[0], LONGEST))
+    parts += [neutral(note, MAX_MESSAGE) for note in plan.notes]
     return "; ".join(parts)
 
 

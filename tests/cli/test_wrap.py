@@ -241,7 +241,9 @@ def test_a_program_with_torch(torch_python: str) -> None:
     """glibc keeps its pages; nothing that binds OpenMP threads; the mask stays whole."""
     env, cpus = inside(torch_python)
 
-    assert env["MALLOC_TRIM_THRESHOLD_"] == "4294967296"
+    kept = int(env["MALLOC_TRIM_THRESHOLD_"])
+    assert kept <= 4 << 30, "never more than 4 GiB, and an eighth of what is free"
+    assert kept.bit_count() == 1, "the same from one start to the next"
     assert not {"GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY"} & set(env)
     assert cpus == CPUS
 
@@ -288,7 +290,7 @@ def test_affinity_variables_are_warned_about(torch_python: str) -> None:
     """They pin every loader worker to one CPU; they stay, because they are the user's."""
     done = run(torch_python, "-c", SHOW, env={"GOMP_CPU_AFFINITY": "0"})
 
-    assert "warning: GOMP_CPU_AFFINITY pins loader workers" in done.stderr
+    assert "warning: GOMP_CPU_AFFINITY binds the main thread, and with it every loader worker" in done.stderr
     assert json.loads(done.stdout)[0]["GOMP_CPU_AFFINITY"] == "0"
 
 

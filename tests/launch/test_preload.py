@@ -90,3 +90,28 @@ def test_what_is_no_library(tmp_path: Path) -> None:
     (tmp_path / "libtcmalloc_minimal.so.4").write_bytes(b"\x7fELF")
 
     assert "no shared library" in refusal(str(tmp_path / "libtcmalloc_minimal.so.4"), PROGRAM)
+
+
+def with_loader(tmp_path: Path, loader: str) -> str:
+    """A program that this loader starts: /bin/true with another interpreter written into it."""
+    content = Path("/bin/true").read_bytes()
+    start = content.index(b"/lib64/ld-linux")
+    stop = content.index(b"\0", start)
+    assert len(loader) <= stop - start
+    path = tmp_path / "program"
+    path.write_bytes(content[:start] + loader.encode().ljust(stop - start, b"\0") + content[stop:])
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the loader's name of another machine is longer or shorter")
+def test_a_program_of_another_c_library(tmp_path: Path) -> None:
+    """musl's loader does not skip a library that needs glibc: the program would end with 127."""
+    program = with_loader(tmp_path, "/lib/ld-musl-x86_64.so.1")
+    glibc_library, musl_library = tmp_path / "libjemalloc.so.2", tmp_path / "libmusl.so"
+    elf = Path("/bin/true").read_bytes()
+    glibc_library.write_bytes(elf)
+    musl_library.write_bytes(elf.replace(b"libc.so.6\0", b"libc.musl\0"))
+
+    assert refusal(str(glibc_library), program) == f"{program} is started by /lib/ld-musl-x86_64.so.1, and {glibc_library} needs glibc"
+    assert refusal(str(musl_library), program) == ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.launch.ranks import read
+from sysperf.host import redact
+from sysperf.launch.ranks import NAMES, read
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import MakeMachine
 
@@ -142,3 +143,8 @@ def test_ranks_of_mpirun_that_share_a_socket(machine: MakeMachine, size: int, sh
     found = read(machine(above("A=1", "0-7"), calls={"getppid": 40}), env, HALF)
 
     assert (found.own_cpus, found.sharing, found.place_among_sharing) == (True, sharing, place)
+
+
+def test_captures_keep_what_says_the_rank() -> None:
+    """`--root` shows the launch that the machine itself would make."""
+    assert [name for name in sorted(NAMES) if not redact.keeps(name)] == []
