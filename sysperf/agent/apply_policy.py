@@ -44,7 +44,7 @@ class ApplyPolicy:
         self._lease_s = lease_s
         self._log = log
         self._made: dict[str, str] = {}
-        """Transactions by finding."""
+        """Transactions by the key of the finding."""
         self._refused_s: dict[str, float] = {}
         self._renew_s = 0.0
         self.problem = ""
@@ -62,7 +62,7 @@ class ApplyPolicy:
         self._renew(now_s)
         made = []
         for held in active:
-            key = f"{held.outcome.rule} {held.outcome.subject}"
+            key = held.outcome.key
             if held.outcome.rule not in self._rules or key in self._made or now_s < self._refused_s.get(key, 0.0):
                 continue
             transaction = self._apply(held.outcome)

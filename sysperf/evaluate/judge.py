@@ -196,8 +196,13 @@ def subject_key(rule: Compiled, subject: Subject) -> str:
     """This rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
     if rule.loop != "proc":
         return f"{rule.rule.id}@{subject.name}"
-    started = getattr(subject.item, "start_time", None)
-    return f"{rule.rule.id}@process:{getattr(subject.item, 'pid', '?')}:{'?' if started is None else started}"
+    return f"{rule.rule.id}@{process_identity(subject.item)}"
+
+
+def process_identity(process: Any) -> str:
+    """A process by its number and its start: ``process:4242:118203``."""
+    started = getattr(process, "start_time", None)
+    return f"process:{getattr(process, 'pid', '?')}:{'?' if started is None else started}"
 
 
 def fingerprint(rule_id: str, subject: str) -> str:

@@ -19,7 +19,7 @@ from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, Judge, scope_names, subject_name
+from sysperf.evaluate.judge import JUDGED, Judge, process_identity, scope_names
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
@@ -261,11 +261,11 @@ def looks_at(rule: Rule) -> frozenset[str]:
 
 
 def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
-    """The names of all processes, so that findings about others can go."""
+    """All processes as keys name them, so that findings about others can go."""
     area = snapshot.areas.get("process")
     if area is None or area.facts is None:
         return {}
-    return {"process": {subject_name("proc", one, index) for index, one in enumerate(area.facts.processes)}}
+    return {"process": {process_identity(process) for process in area.facts.processes}}
 
 
 def _no_processes(area: Area) -> Area:

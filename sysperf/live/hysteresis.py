@@ -92,7 +92,8 @@ class FindingTracker:
 
     def __init__(self, past: Past = NO_PAST) -> None:
         self._past = past
-        self._known: dict[tuple[str, str], _Finding] = {}
+        self._known: dict[str, _Finding] = {}
+        """By the key of the outcome: a rule about one very subject."""
 
     def take(
         self,
@@ -105,25 +106,25 @@ class FindingTracker:
     ) -> list[Transition]:
         """One evaluation of these rules, about every `period_s` seconds; returns what changed.
 
-        `present` names the subjects that exist by scope: what was said of one that ended is gone at once. So is what no longer
-        holds of the rules `touched`, for which somebody has just changed a setting: that is no coming and going.
+        `present` holds the subjects that exist by scope, as keys name them: what was said of one that ended is gone at once. So is what
+        no longer holds of the rules `touched`, for which somebody has just changed a setting: that is no coming and going.
         """
         news: list[Transition] = []
-        said = {(one.rule, one.subject): one for one in outcomes if one.rule in rules}
-        for key, outcome in said.items():
+        judged = {outcome.key: outcome for outcome in outcomes if outcome.rule in rules}
+        for key, outcome in judged.items():
             if outcome.state == "finding":
-                news += self._on_fire(key, outcome, times, _need(rules[key[0]], period_s))
+                news += self._on_fire(key, outcome, times, _need(rules[outcome.rule], period_s))
         for key, finding in list(self._known.items()):
-            if key[0] not in rules or ((outcome_said := said.get(key)) is not None and outcome_said.state != "suppressed"):
+            rule = finding.outcome.rule
+            if rule not in rules or ((latest := judged.get(key)) is not None and latest.state != "suppressed"):
                 continue
-            ended = present is not None and key[1] not in present.get(finding.outcome.scope, (key[1],))
-            ended = ended or key[0] in touched
-            news += self._on_clear(key, finding, times, ONCE if ended else _need(rules[key[0]], period_s), ended=ended)
+            ended = rule in touched or not _is_present(finding.outcome, present)
+            news += self._on_clear(key, finding, times, ONCE if ended else _need(rules[rule], period_s), ended=ended)
         return news
 
     def keep_rules(self, known: Collection[str], times: Times) -> list[Transition]:
         """Forget what rules said that are no longer in force."""
-        gone = [(key, finding) for key, finding in self._known.items() if key[0] not in known]
+        gone = [(key, finding) for key, finding in self._known.items() if finding.outcome.rule not in known]
         return [one for key, finding in gone for one in self._on_clear(key, finding, times, ONCE, ended=True)]
 
     def active(self) -> tuple[TrackedFinding, ...]:
@@ -138,7 +139,7 @@ class FindingTracker:
 
     # ------------------------------------------------------------------ inside
 
-    def _on_fire(self, key: tuple[str, str], outcome: Outcome, times: Times, need: Hold) -> list[Transition]:
+    def _on_fire(self, key: str, outcome: Outcome, times: Times, need: Hold) -> list[Transition]:
         finding = self._known.get(key)
         if finding is None:
             if len(self._known) >= MOST_FINDINGS:
@@ -162,7 +163,7 @@ class FindingTracker:
         finding.first_seen = min(finding.first_seen, self._past.first_seen(finding.outcome.fingerprint) or times.at)
         return [Transition("flapping" if finding.flaps >= FLAPPING_FROM else "finding", finding.held(), restored)]
 
-    def _on_clear(self, key: tuple[str, str], finding: _Finding, times: Times, need: Hold, *, ended: bool) -> list[Transition]:
+    def _on_clear(self, key: str, finding: _Finding, times: Times, need: Hold, *, ended: bool) -> list[Transition]:
         if not finding.active:
             if finding.changed_s == -math.inf or times.now_s - finding.changed_s > GONE_KEPT_S:
                 del self._known[key]
@@ -180,6 +181,12 @@ class FindingTracker:
     def _held_lately(self, outcome: Outcome, times: Times) -> bool:
         last = self._past.last_seen(outcome.fingerprint)
         return last is not None and 0 <= times.at - last < RESTORE_S
+
+
+def _is_present(outcome: Outcome, present: Mapping[str, Collection[str]] | None) -> bool:
+    """Whether the subject still exists; where nobody lists those of its scope, it does."""
+    subject = outcome.key.partition("@")[2]
+    return present is None or subject in present.get(outcome.scope, (subject,))
 
 
 def _need(rule: Rule, period_s: Callable[[Rule], float]) -> Hold:

@@ -412,7 +412,7 @@ def test_a_slow_area_is_read_less_often() -> None:
 
 
 def held(name: str = "thp.never") -> TrackedFinding:
-    outcome = Outcome(name, "finding", "warning", "host", "t", message="m")
+    outcome = Outcome(name, "finding", "warning", "host", "t", message="m", key=f"{name}@")
     return TrackedFinding(outcome, 1.0, 2.0, "active", 1)
 
 

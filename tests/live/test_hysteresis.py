@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ def rule(hold: Hold | None = None, name: str = NUMA) -> Rule:
 
 
 def outcome(state: State = "finding", subject: str = "", name: str = NUMA) -> Outcome:
-    return Outcome(name, state, "info", "process", "t", subject, "m", fingerprint=fingerprint(name, subject))
+    return Outcome(name, state, "info", "process", "t", subject, "m", key=f"{name}@{subject}", fingerprint=fingerprint(name, subject))
 
 
 class Case:
@@ -205,3 +206,14 @@ def test_any_order_of_answers(text: str, samples: int, window_s: float) -> None:
         before = now
     for held in case.findings.all():
         assert held.first_seen <= held.last_seen
+
+
+def test_a_number_that_was_given_away_is_another_subject() -> None:
+    """A program ended and another got its number: the finding about the first goes, and that about the second is new."""
+    case = Case()
+    before = msgspec.structs.replace(outcome(subject="python (pid 7)"), key=f"{NUMA}@process:7:100")
+    after = msgspec.structs.replace(before, key=f"{NUMA}@process:7:200")
+
+    assert case.see(before, present=["process:7:100"]) == ["finding"]
+    assert sorted(case.see(after, present=["process:7:200"])) == ["finding", "gone"]
+    assert [one.outcome.key for one in case.findings.active()] == [after.key]
