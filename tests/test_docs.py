@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf.cli import COMMANDS, command_line
+from sysperf.cli import _options, commands
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.ruleset import read_file
@@ -36,8 +36,8 @@ def test_each_rule_exists(page: Path) -> None:
 def test_each_rule_in_the_help_exists() -> None:
     """Examples in the help can be typed."""
     known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule}
-    for command in COMMANDS:
-        parser, _ = command_line.parser(command)
+    for command in commands():
+        parser, _ = _options.parser(command)
         named = set(RULE.findall(parser.format_help()))
         assert named <= known, (command, named - known)
 
@@ -52,7 +52,7 @@ def options(command: str) -> set[str]:
                 found |= {option for choice in action.choices.values() for option in of(choice)}
         return found
 
-    return of(command_line.parser(command)[0]) | {"--debug"}
+    return of(_options.parser(command)[0]) | {"--debug"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -63,7 +63,7 @@ def test_each_command_and_option_exists(page: Path) -> None:
     for line in (*blocks, *prose):
         for called in re.findall(r"(?:^|[\s/(=])sysperf(?: ([a-z]+))( [^#|&;)]*)?", line.partition("  #")[0]):
             command, rest = called
-            if command not in COMMANDS:
+            if command not in commands():
                 assert f"`sysperf {command}`" in LATER_COMMANDS, line
                 continue
             typed = set(OPTION.findall(rest.partition(" -- ")[0]))

@@ -372,7 +372,9 @@ class Agent:
                 continue
             outcome = one.held.outcome
             text = outcome.message if one.kind == "finding" else f"{outcome.title}: {_SAID[one.kind]}"
-            self._tell(one.kind, outcome.subject, text, {"rule": outcome.rule, "key": outcome.key, "fingerprint": outcome.fingerprint}, one.held)
+            self._tell(
+                one.kind, outcome.subject, text, {"rule": outcome.rule, "key": outcome.key, "fingerprint": outcome.fingerprint}, one.held
+            )
             if self._state.mode != "observe":
                 self._advise(one)
 

@@ -1,5 +1,6 @@
-"""The command line: one module a command, imported only when it is asked for.
+"""The command line: each module here without a leading underscore is a command, imported only when it is asked for.
 
+The first line of its docstring is its text in `sysperf --help`; `add_arguments(parser)` and `run(args)` are what it needs.
 Only this package prints. stdout is the report; everything else goes to stderr.
 """
 
@@ -11,32 +12,7 @@ import sys
 from sysperf import __version__, startup
 from sysperf.model.errors import Exit, SysperfError
 
-COMMANDS = {
-    "audit": "inspect this machine and list what slows PyTorch down, with evidence and the fix",
-    "tui": "the dashboard: findings next to live meters; also bare `sysperf` on a terminal",
-    "top": "print what the dashboard shows, once, as text or JSON",
-    "wrap": "start a program in the right place: CPUs, memory, threads, allocator",
-    "kernel": "install a Jupyter kernel that is started through wrap",
-    "ps": "list the running PyTorch processes and what is wrong with each",
-    "stacks": "show where a running program is, and how its main thread spends its time",
-    "trace": "take a trace of a running PyTorch program, which is not changed for it",
-    "plan": "show what `apply` would change, as a diff",
-    "apply": "fix what is safe to fix: every old value is written down first, every new one read back",
-    "undo": "take back what sysperf changed",
-    "changes": "list what sysperf has changed, and whether it still holds",
-    "helper": "run the privileged helper of the service; systemd starts it",
-    "explain": "explain a rule: what it looks at, why it matters, what to do",
-    "facts": "show what is known about this machine, area by area",
-    "diff": "compare machines: what differs that matters for speed",
-    "capture": "record everything an audit reads, to audit it elsewhere",
-    "baseline": "accept today's findings, so that only new ones fail",
-    "rules": "list, show, check and test rules",
-    "plugins": "list what takes call stacks and traces, ours and other packages'",
-    "agent": "watch this machine all the time: sample, judge, remember, answer on a socket",
-    "service": "install the agent, a daily audit and the helper as systemd services",
-    "completion": "print a completion script for bash, zsh, fish or tcsh",
-}
-
+_FOLDER = os.path.dirname(__file__)
 HELP = """\
 usage: sysperf COMMAND [options]
 
@@ -111,12 +87,12 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"sysperf {__version__}\n")
         return Exit.CLEAN
     if command in ("-h", "--help", "help"):
-        sys.stdout.write(HELP.format(commands="\n".join(f"  {name:<11} {text}" for name, text in COMMANDS.items())))
+        sys.stdout.write(HELP.format(commands="\n".join(f"  {name:<11} {text}" for name, text in described().items())))
         return Exit.CLEAN
-    if command not in COMMANDS:
+    if not _is_command(command):
         import difflib  # noqa: PLC0415 - errors only
 
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        close = difflib.get_close_matches(command, commands(), n=1)
         return _fail(
             f"no command `{command}`", f"did you mean `sysperf {close[0]}`?" if close else "`sysperf --help` lists the commands", Exit.USAGE
         )
@@ -125,10 +101,31 @@ def _run(arguments: list[str]) -> int:
         from sysperf.cli import wrap  # noqa: PLC0415 - as all commands
 
         return wrap.main(arguments[1:])
-    from sysperf.cli import command_line  # noqa: PLC0415 - argparse costs 6 ms, which --version need not pay
+    from sysperf.cli import _options  # noqa: PLC0415 - argparse costs 6 ms, which --version need not pay
 
-    parser, run = command_line.parser(command)
+    parser, run = _options.parser(command)
     return int(run(parser.parse_args(arguments[1:])))
+
+
+def commands() -> list[str]:
+    """The names of all commands."""
+    return sorted(file.removesuffix(".py") for file in os.listdir(_FOLDER) if file.endswith(".py") and not file.startswith("_"))
+
+
+def described() -> dict[str, str]:
+    """Each command's text in the help."""
+    return {name: _head(f"{_FOLDER}/{name}.py") for name in commands()}
+
+
+def _head(path: str) -> str:
+    """The first sentence of a module's docstring, as the rest of a sentence; the module is not imported."""
+    with open(path, encoding="utf-8") as file:
+        line = file.readline().strip().strip('"').partition(". ")[0].rstrip(".")
+    return line[:1].lower() + line[1:]
+
+
+def _is_command(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_") and os.path.exists(f"{_FOLDER}/{name}.py")
 
 
 def _without_command() -> str:

@@ -26,7 +26,7 @@ import signal
 import sys
 from typing import Any
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.cli.audit import rules
 from sysperf.engine import change, judging
 from sysperf.engine.audit import audit
@@ -63,15 +63,15 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--caution", action="store_true", help="also fixes that can affect other programs")
     parser.add_argument("--force", action="store_true", help="also what another daemon or an administrator's file sets")
     parser.add_argument("--list", action="store_true", help="list the settings that sysperf can change, with their ranges, and stop")
-    command_line.add_format(parser)
+    _options.add_format(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    command_line.add_rules(parser)
+    _options.add_rules(parser)
     parser.set_defaults(output=None)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
-        command_line.write(knobs(args), args)
+        _options.write(knobs(args), args)
         return Exit.CLEAN
     changer = Changer()
     _recovered(changer)
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
             return Exit.USAGE
     done = _applied(args, changer, planned)
     if args.format == "json":
-        command_line.write(as_json.dump({"schema": 1, "transaction": done, "plan": planned}), args)
+        _options.write(as_json.dump({"schema": 1, "transaction": done, "plan": planned}), args)
     else:
-        color, width = command_line.wants_color(args), command_line.width()
+        color, width = _options.wants_color(args), _options.width()
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
         sys.stdout.write(f"{left}{changes.outcome(done, color=color, width=width)}")
     return _code(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
@@ -113,8 +113,8 @@ def requested_changes(args: argparse.Namespace, changer: Changer) -> tuple[Reque
 def _of_findings(args: argparse.Namespace) -> RequestedSettings:
     config = read_config()
     ruleset = rules(args, config)
-    named = [ruleset.earlier_ids.today(name) for name in command_line.listed(args.rule)]
-    command_line.note_earlier_ids(ruleset)
+    named = [ruleset.earlier_ids.today(name) for name in _options.listed(args.rule)]
+    _options.note_earlier_ids(ruleset)
     known = [rule.id for rule in ruleset.rules]
     for name in named:
         if name not in known:
@@ -129,25 +129,25 @@ def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) 
     """The plan, and what is left to a person."""
     if args.format == "json":
         manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in requested.manual]
-        command_line.write(as_json.dump({"schema": 1, "plan": planned, "manual": manual}), args)
+        _options.write(as_json.dump({"schema": 1, "plan": planned, "manual": manual}), args)
         return
-    text = changes.plan(planned, color=command_line.wants_color(args), width=command_line.width())
+    text = changes.plan(planned, color=_options.wants_color(args), width=_options.width())
     lines = [text.rstrip("\n")] if text.strip() else []
     if requested.manual:
         lines.append("\nLeft to you:\n")
         lines += [f"  {one.outcome.rule}: {neutral(one.reason, 300)}" for one in requested.manual]
     if not planned.changes:
         lines.append("\nNothing to change." if lines else "Nothing to change: no finding has a fix that sysperf applies by itself.")
-    command_line.write("\n".join(lines).lstrip("\n"), args)
+    _options.write("\n".join(lines).lstrip("\n"), args)
 
 
 def knobs(args: argparse.Namespace) -> str:
     """The allow-list."""
     if args.format == "json":
         return as_json.dump([*KNOBS.values()])
-    ink = Ink(command_line.wants_color(args))
+    ink = Ink(_options.wants_color(args))
     rows = [[knob.name + (f"@{_ITEMS[knob.item]}" if knob.item else ""), knob.range()] for knob in KNOBS.values()]
-    head, *lines = table(("setting", "takes"), rows, ink, command_line.width())
+    head, *lines = table(("setting", "takes"), rows, ink, _options.width())
     told = (f"{line}\n    {ink('dim', knob.source)}" for line, knob in zip(lines, KNOBS.values(), strict=True))
     return "\n".join([head, *told]) + "\n"
 
@@ -166,7 +166,7 @@ def span(text: str) -> float:
 def _recovered(changer: Changer) -> None:
     """What an earlier run left half done is taken back before a plan is made, or the plan would take it for what was there."""
     if any(transaction.is_over(one) for one in changer.journal.transactions()):
-        text = changes.undone(changer.recover(), color=False, width=command_line.width())
+        text = changes.undone(changer.recover(), color=False, width=_options.width())
         sys.stderr.write(f"sysperf: an earlier change was interrupted or its lease has ended:\n{text}")
 
 

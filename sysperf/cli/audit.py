@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf import report
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit, judge_snapshot, with_rewraps
 from sysperf.engine.configuration import Config, read_baseline, read_config
@@ -33,10 +33,10 @@ from sysperf.model.rule import SEVERITIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    command_line.add_machine(parser)
-    command_line.add_rules(parser)
-    command_line.add_output(parser, verbose="all of each finding, and all that could not be read")
-    command_line.add_format(parser, *report.FORMATS)
+    _options.add_machine(parser)
+    _options.add_rules(parser)
+    _options.add_output(parser, verbose="all of each finding, and all that could not be read")
+    _options.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")
@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         from sysperf.report import as_json, schema  # noqa: PLC0415 - no audit needs it
 
-        command_line.write(as_json.dump(schema.report_schema(reading.records())), args)
+        _options.write(as_json.dump(schema.report_schema(reading.records())), args)
         return Exit.CLEAN
     config = read_config(args.config)
     result = _report(args, config)
-    text = report.render(result, args.format, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
-    command_line.write(text, args)
+    text = report.render(result, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+    _options.write(text, args)
     fail_on = args.fail_on or config.fail_on
     if fail_on != "never" and at_least(result.outcomes, fail_on):
         return Exit.FINDINGS
@@ -70,13 +70,13 @@ def _report(args: argparse.Namespace, config: Config) -> Report:
     if args.source:
         result = judge_snapshot(reading.read_saved(args.source), terms)
     else:
-        host = command_line.host(args)
+        host = _options.host(args)
         result = with_rewraps(host, audit(host, terms))
-    command_line.note_earlier_ids(terms.ruleset)
+    _options.note_earlier_ids(terms.ruleset)
     return result
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:
     """The rules in force: ours, the site's, and what the configuration and the options change."""
-    select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
+    select, ignore = _options.listed(args.select), _options.listed(args.ignore)
     return judging.configured_rules(config, args.rules, select=select, ignore=ignore)

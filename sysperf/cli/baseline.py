@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.cli.audit import rules
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
@@ -27,17 +27,17 @@ from sysperf.model.record import to_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", default=BASELINE, help=f"default: {BASELINE}")
-    command_line.add_machine(parser)
-    command_line.add_rules(parser)
+    _options.add_machine(parser)
+    _options.add_rules(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     earlier = read_baseline(args.file) if os.path.exists(args.file) else None
     ruleset = rules(args, config)
-    result = audit(command_line.host(args), judging.Terms(ruleset, config.waive))
+    result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
     baseline, fresh = shrink(earlier, result.outcomes, reading.now(), ruleset)
-    command_line.note_earlier_ids(ruleset)
+    _options.note_earlier_ids(ruleset)
     try:
         files.replace(args.file, to_json(baseline, indent=2) + b"\n")
     except OSError as error:

@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import reading
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Exit
@@ -26,11 +26,11 @@ from sysperf.model.text import size
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT.tar.zst", help="also .tar.gz, .tar.xz or .tar")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
-    command_line.add_machine(parser)
+    _options.add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    host = command_line.host(args, record=True)
+    host = _options.host(args, record=True)
     snapshot = reading.snapshot(host)
     write_capture(host, args.out, force=args.force)
     unknown = [name for name, area in snapshot.areas.items() if area.facts is None]

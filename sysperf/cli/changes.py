@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import change
 from sysperf.engine.change import Changer
 from sysperf.fix import journal
@@ -22,7 +22,7 @@ Found = list[tuple[Transaction, list[Standing]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    command_line.add_format(parser)
+    _options.add_format(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     parser.set_defaults(output=None)
 
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in change.journals()}
     if args.format == "json":
-        command_line.write(as_json.dump({"schema": 1, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args)
+        _options.write(as_json.dump({"schema": 1, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args)
         return Exit.CLEAN
     parts = []
     for folder, listed in found.items():
         if listed:
-            text = changes.transactions(listed, _left(listed), color=command_line.wants_color(args), width=command_line.width())
+            text = changes.transactions(listed, _left(listed), color=_options.wants_color(args), width=_options.width())
             parts.append(text if len(found) == 1 else f"{folder}\n\n{text}")
-    command_line.write("\n".join(parts) or "sysperf has changed nothing here.", args)
+    _options.write("\n".join(parts) or "sysperf has changed nothing here.", args)
     return Exit.CLEAN
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import shtab
 
 from sysperf import collect
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.model.errors import Exit
 from sysperf.model.knob import KNOBS
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    whole = command_line.whole_parser()
+    whole = _options.whole_parser()
     _complete(whole, _words())
     sys.stdout.write(shtab.complete(whole, shell=args.shell))
     return Exit.CLEAN

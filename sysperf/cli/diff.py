@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import audit, judging, reading
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
@@ -25,8 +25,8 @@ from sysperf.report import as_json, differences
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("machines", nargs="+", metavar="MACHINE", help="capture, saved report, or . for this machine")
-    command_line.add_format(parser, "text", "json", "markdown")
-    command_line.add_output(parser)
+    _options.add_format(parser, "text", "json", "markdown")
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         text = as_json.dump({"schema": 1, "machines": args.machines, "differences": found})
     else:
-        text = differences.render(found, args.machines, args.format, color=command_line.wants_color(args), width=command_line.width())
-    command_line.write(text, args)
+        text = differences.render(found, args.machines, args.format, color=_options.wants_color(args), width=_options.width())
+    _options.write(text, args)
     return Exit.FINDINGS if found else Exit.CLEAN
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.model.errors import Exit
 from sysperf.report import explain
@@ -17,14 +17,14 @@ from sysperf.report import explain
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="a rule's id, as findings show it")
-    command_line.add_rule_files(parser)
-    command_line.add_output(parser)
+    _options.add_rule_files(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
     rule = ruleset.get(args.id)
-    command_line.note_earlier_ids(ruleset)
+    _options.note_earlier_ids(ruleset)
 
-    command_line.write(explain.render(rule, color=command_line.wants_color(args), width=command_line.width()), args)
+    _options.write(explain.render(rule, color=_options.wants_color(args), width=_options.width()), args)
     return Exit.CLEAN

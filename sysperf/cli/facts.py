@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf import collect
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import Exit, UsageError
@@ -21,10 +21,10 @@ from sysperf.report import as_json, describe, facts
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("areas", nargs="*", metavar="AREA", help=f"one of {', '.join(collect.AREAS)} (default: all)")
-    command_line.add_format(parser)
+    _options.add_format(parser)
     parser.add_argument("--describe", action="store_true", help="describe the facts instead of reading them")
-    command_line.add_machine(parser)
-    command_line.add_output(parser, verbose="also the files that are not there, and all that could not be read")
+    _options.add_machine(parser)
+    _options.add_output(parser, verbose="also the files that are not there, and all that could not be read")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,15 +33,15 @@ def run(args: argparse.Namespace) -> int:
     for area in areas:
         if area not in known:
             raise UsageError(f"no area `{area}`{suggest(area.partition('.')[0], known)}", f"areas are {', '.join(known)}")
-    command_line.write(_describe(args, areas) if args.describe else _read(args, areas), args)
+    _options.write(_describe(args, areas) if args.describe else _read(args, areas), args)
     return Exit.CLEAN
 
 
 def _read(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
-    snapshot = reading.snapshot(command_line.host(args), areas)
+    snapshot = reading.snapshot(_options.host(args), areas)
     if args.format == "json":
         return as_json.dump(snapshot)
-    return facts.render(snapshot, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
+    return facts.render(snapshot, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
 
 
 def _describe(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
@@ -49,4 +49,4 @@ def _describe(args: argparse.Namespace, areas: tuple[str, ...]) -> str:
     described = [field for area in areas for field in describe.describe(area, records[area])]
     if args.format == "json":
         return as_json.dump(described)
-    return describe.render(described, width=command_line.width())
+    return describe.render(described, width=_options.width())

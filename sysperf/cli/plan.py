@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sysperf.cli import apply, command_line
+from sysperf.cli import _options, apply
 from sysperf.engine.change import Changer
 from sysperf.model.errors import Exit
 from sysperf.report.terminal import wrap
@@ -24,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
-        command_line.write(apply.knobs(args), args)
+        _options.write(apply.knobs(args), args)
         return Exit.CLEAN
     requested, planned = apply.requested_changes(args, Changer())
     apply.show(args, requested, planned)
     if planned.changes and args.format == "text":
         text = "Nothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back."
-        sys.stdout.write("\n" + "\n".join(wrap(text, command_line.width())) + "\n")
+        sys.stdout.write("\n" + "\n".join(wrap(text, _options.width())) + "\n")
     return Exit.CLEAN

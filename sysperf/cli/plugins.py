@@ -15,7 +15,7 @@ import argparse
 import sys
 
 from sysperf import plugin
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import Record, to_json
 from sysperf.model.text import neutral
@@ -54,7 +54,7 @@ def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str =
 def run(args: argparse.Namespace) -> int:
     plugins = [_listed(found, check=args.check) for kind in plugin.KINDS for found in plugin.installed(kind)]
     args.output = None
-    text = to_json(plugins, indent=2).decode() + "\n" if args.json else _text(plugins, color=command_line.wants_color(args))
+    text = to_json(plugins, indent=2).decode() + "\n" if args.json else _text(plugins, color=_options.wants_color(args))
     sys.stdout.write(text)
     return Exit.FINDINGS if any(listed.problem for listed in plugins) else Exit.CLEAN
 
@@ -73,7 +73,7 @@ def _problem(found: plugin.Plugin) -> str:
 
 
 def _text(plugins: list[Listed], *, color: bool) -> str:
-    page = Page(Ink(color), command_line.width())
+    page = Page(Ink(color), _options.width())
     for kind in plugin.KINDS:
         page.line(page.ink("strong", f"{kind.name}: {kind.purpose}"))
         of_kind = [listed for listed in plugins if listed.kind == kind.name]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.cli.audit import rules
 from sysperf.engine import judging
 from sysperf.engine.audit import audit, with_rewraps
@@ -26,22 +26,22 @@ AREAS = ("kernel", "cpu", "numa", "memory", "cgroup", "container", "pcie", "driv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    command_line.add_format(parser)
-    command_line.add_machine(parser)
-    command_line.add_rules(parser)
-    command_line.add_output(parser, verbose="how each was started, and the fixes")
+    _options.add_format(parser)
+    _options.add_machine(parser)
+    _options.add_rules(parser)
+    _options.add_output(parser, verbose="how each was started, and the fixes")
 
 
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     ruleset.keep_scope("process")
-    host = command_line.host(args)
+    host = _options.host(args)
     result = with_rewraps(host, audit(host, judging.Terms(ruleset, config.waive), AREAS))
     if args.format == "json":
         area = result.snapshot.areas["process"]
         text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes, "rewraps": result.rewraps})
     else:
-        text = processes.render(result, color=command_line.wants_color(args), width=command_line.width(), verbose=args.verbose)
-    command_line.write(text, args)
+        text = processes.render(result, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+    _options.write(text, args)
     return Exit.CLEAN

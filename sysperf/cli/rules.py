@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.evaluate.selftest import run_tests
@@ -25,12 +25,12 @@ from sysperf.report import as_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|test")
     listing = actions.add_parser("list", help="every rule: id, scope, severity, title")
-    command_line.add_rules(listing)
+    _options.add_rules(listing)
     listing.add_argument("--seed", metavar="STATEMENT", help="only rules that cover this statement of the two articles (S0.7c)")
-    command_line.add_format(listing)
+    _options.add_format(listing)
     show = actions.add_parser("show", help="one rule, as JSON")
     show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
-    command_line.add_rule_files(show)
+    _options.add_rule_files(show)
     for name, text in (("check", "check rule files completely"), ("test", "run the tests inside rule files")):
         action = actions.add_parser(name, help=text)
         action.add_argument("files", nargs="*", metavar="FILE", help="default: all rules in force")
@@ -46,18 +46,18 @@ def _list(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
     if args.seed and not any(args.seed in rule.seeds for rule in ruleset.rules):
         raise UsageError(f"--seed {args.seed}: no rule covers such a statement", "docs/seeds.md lists the statements: S0.1, S0.7c, …")
-    select, ignore = command_line.listed(args.select), command_line.listed(args.ignore)
+    select, ignore = _options.listed(args.select), _options.listed(args.ignore)
     if select or ignore:
         ruleset.select(select, ignore)
-        command_line.note_earlier_ids(ruleset)
+        _options.note_earlier_ids(ruleset)
     chosen = [rule for rule in ruleset.rules if not args.seed or args.seed in rule.seeds]
     chosen.sort(key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
-        command_line.write(as_json.dump([_summary(rule) for rule in chosen]), args)
+        _options.write(as_json.dump([_summary(rule) for rule in chosen]), args)
         return Exit.CLEAN
     wide = max((len(rule.id) for rule in chosen), default=0)
     lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
-    command_line.write("\n".join([*lines, f"{len(chosen)} rules"]), args)
+    _options.write("\n".join([*lines, f"{len(chosen)} rules"]), args)
     return Exit.CLEAN
 
 
@@ -77,12 +77,12 @@ def _summary(rule: Rule) -> dict[str, object]:
 def _show(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
     wanted = ruleset.get(args.id)
-    command_line.note_earlier_ids(ruleset)
+    _options.note_earlier_ids(ruleset)
     for path in (*judging.rule_files(), *judging.site_rule_files(args.rules)):
         if os.path.basename(path) == wanted.file:
             for rule in read_file(path).rule:
                 if rule.id == wanted.id:
-                    command_line.write(as_json.dump(rule), args)
+                    _options.write(as_json.dump(rule), args)
     return Exit.CLEAN
 
 
@@ -107,7 +107,7 @@ def _check(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     for rule in own:
         ruleset.compiled(rule.id).check()
-    command_line.write(f"{len(own)} rules are right", args)
+    _options.write(f"{len(own)} rules are right", args)
     return Exit.CLEAN
 
 
@@ -115,5 +115,5 @@ def _test(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     count, failures = run_tests(ruleset, judging.schema(), own)
     lines = [f"{failure.rule}: {failure.test or 'tests'}: {failure.problem}" for failure in failures]
-    command_line.write("\n".join([*lines, f"{count} tests of {len(own)} rules, {len(failures)} failed"]), args)
+    _options.write("\n".join([*lines, f"{count} tests of {len(own)} rules, {len(failures)} failed"]), args)
     return Exit.FINDINGS if failures else Exit.CLEAN

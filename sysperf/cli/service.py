@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from sysperf import paths
-from sysperf.cli import units
+from sysperf.cli import _units
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="drop_ins",
         action="append",
         default=[],
-        choices=sorted(units.DROP_INS),
+        choices=sorted(_units.DROP_INS),
         help="let a service do more: see-all-users, apply (the agent), more-settings (the helper)",
     )
     group = parser.add_argument_group("for packages")
@@ -66,14 +66,14 @@ def _install(args: argparse.Namespace) -> int:
     if args.no_helper and "more-settings" in drop_ins:
         raise UsageError("more-settings is for the helper, which --no-helper leaves out", "give one of the two")
     if args.print:
-        return _show(units.wanted(_program_or_its_place(), helper=not args.no_helper, drop_ins=drop_ins))
+        return _show(_units.wanted(_program_or_its_place(), helper=not args.no_helper, drop_ins=drop_ins))
     _needs_systemd()
     _needs_root(args)
     _no_package()
-    kept = _write(units.wanted(units.this_program(), helper=not args.no_helper, drop_ins=drop_ins), force=args.force)
-    _run("systemd-sysusers", f"{units.SYSUSERS}/sysperf.conf")
+    kept = _write(_units.wanted(_units.this_program(), helper=not args.no_helper, drop_ins=drop_ins), force=args.force)
+    _run("systemd-sysusers", f"{_units.SYSUSERS}/sysperf.conf")
     _run("systemctl", "daemon-reload")
-    started = [name for name in units.STARTED if not (args.no_helper and name in units.HELPER)]
+    started = [name for name in _units.STARTED if not (args.no_helper and name in _units.HELPER)]
     if args.now:
         _start(started)
     else:
@@ -93,7 +93,7 @@ def _start(names: list[str]) -> None:
     sys.stdout.write(f"started   {' '.join(names)}\n")
 
 
-def _write(files: Iterable[units.File], *, force: bool) -> bool:
+def _write(files: Iterable[_units.File], *, force: bool) -> bool:
     """Write what is missing or older; whether something was kept."""
     kept = False
     for file in files:
@@ -103,25 +103,25 @@ def _write(files: Iterable[units.File], *, force: bool) -> bool:
         elif file.state == "ours":
             sys.stdout.write(f"unchanged {file.path}\n")
         else:
-            _or_usage(units.write, file.path, file.content)
+            _or_usage(_units.write, file.path, file.content)
             sys.stdout.write(f"wrote     {file.path}\n")
     return kept
 
 
 def _uninstall(args: argparse.Namespace) -> int:
-    files = list(units.written())
+    files = list(_units.written())
     if args.print:
         for file in files:
             sys.stdout.write(f"{'keep  ' if file.state == 'changed' and not args.force else 'remove'} {file.path}\n")
         return Exit.CLEAN
     _needs_root(args)
     gone = [file for file in files if file.state != "changed" or args.force]
-    names = [os.path.basename(file.path) for file in gone if os.path.dirname(file.path) == units.UNITS]
+    names = [os.path.basename(file.path) for file in gone if os.path.dirname(file.path) == _units.UNITS]
     if names and os.path.isdir("/run/systemd/system"):
         _run("systemctl", "disable", "--now", *names)
     for file in files:
         if file in gone:
-            _or_usage(units.remove, file.path)
+            _or_usage(_units.remove, file.path)
             sys.stdout.write(f"removed   {file.path}\n")
         else:
             sys.stdout.write(f"kept      {file.path}: {_KEPT['changed'].replace('replaces', 'removes')}\n")
@@ -143,7 +143,7 @@ def _status(_args: argparse.Namespace) -> int:
     _needs_systemd()
     drift = {os.path.basename(file.path): file.state for file in _drift()}
     bad = False
-    for name in units.ALL:
+    for name in _units.ALL:
         facts = _shown(name)
         if facts.get("LoadState") == "not-found":
             sys.stdout.write(f"{name:<24} not installed\n")
@@ -180,11 +180,11 @@ def _problem(facts: dict[str, str]) -> str:
     return ""
 
 
-def _drift() -> list[units.File]:
+def _drift() -> list[_units.File]:
     """What is installed, compared with what this sysperf would write where a service can run it."""
-    there = {file.path: file for file in units.written()}
+    there = {file.path: file for file in _units.written()}
     try:
-        now = {file.path: file for file in units.wanted(units.this_program(), drop_ins=units.DROP_INS)}
+        now = {file.path: file for file in _units.wanted(_units.this_program(), drop_ins=_units.DROP_INS)}
     except UsageError:
         now = {}  # this sysperf is not the one that was installed: only changes by hand can be told
         return [file for file in there.values() if file.state == "changed"]
@@ -194,16 +194,16 @@ def _drift() -> list[units.File]:
 def _package(args: argparse.Namespace) -> int:
     if args.action != "install":
         raise UsageError(f"--prefix is for install, not for {args.action}", "remove the folder, or leave --prefix out")
-    files = units.packaged(args.program, args.prefix.rstrip("/"))
+    files = _units.packaged(args.program, args.prefix.rstrip("/"))
     if args.print:
         return _show(files)
     for file in files:
-        _or_usage(units.write, file.path, file.content)
+        _or_usage(_units.write, file.path, file.content)
         sys.stdout.write(f"wrote     {file.path}\n")
     return Exit.CLEAN
 
 
-def _show(files: Iterable[units.File]) -> int:
+def _show(files: Iterable[_units.File]) -> int:
     """What would be written, as a diff."""
     for file in files:
         note = _KEPT.get(file.state, "")
@@ -217,7 +217,7 @@ def _show(files: Iterable[units.File]) -> int:
 def _program_or_its_place() -> str:
     """The program for `--print`, which shall work anywhere; what hinders a real installation goes to stderr."""
     try:
-        return units.this_program()
+        return _units.this_program()
     except UsageError as error:
         sys.stderr.write(f"sysperf: {error}\n  hint: {error.hint}\n")
         return "/opt/sysperf/bin/python -I -m sysperf"
@@ -241,9 +241,9 @@ def _needs_root(args: argparse.Namespace) -> None:
 
 def _no_package() -> None:
     """Units of a package would be hidden by ours, and the package's next version with them."""
-    path = f"{units.PACKAGED}/sysperf-agent.service"
+    path = f"{_units.PACKAGED}/sysperf-agent.service"
     if os.path.exists(path):
-        raise UsageError(f"{path}: a package has installed the units", f"sudo systemctl enable --now {' '.join(units.STARTED)}")
+        raise UsageError(f"{path}: a package has installed the units", f"sudo systemctl enable --now {' '.join(_units.STARTED)}")
 
 
 def _or_usage(action: Callable[..., None], path: str, *rest: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf import plugin
-from sysperf.cli import command_line, plugins
+from sysperf.cli import _options, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit
 from sysperf.model.profile import Split, Stacks
@@ -27,16 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and tell the shares")
     plugins.add_choice(parser, plugin.STACKS)
     parser.add_argument("--json", action="store_true", help="as JSON")
-    command_line.add_output(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     found = taken(args.pid, args.seconds, args.stacks_plugin)
-    if args.json:
-        text = to_json(found, indent=2).decode()
-    else:
-        text = rendered(found, color=command_line.wants_color(args), width=command_line.width())
-    command_line.write(text, args)
+    text = to_json(found, indent=2).decode() if args.json else rendered(found, color=_options.wants_color(args), width=_options.width())
+    _options.write(text, args)
     return Exit.CLEAN
 
 

@@ -13,7 +13,7 @@ import queue
 import time
 from typing import TYPE_CHECKING, Any
 
-from sysperf.cli import command_line, tui
+from sysperf.cli import _options, tui
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         now = gathered(found)
         found.close()
     text = _json(now) if args.json else _text(now, args)
-    command_line.write(text, args)
+    _options.write(text, args)
     return Exit.CLEAN
 
 
@@ -73,7 +73,7 @@ def _text(now: Now, args: argparse.Namespace) -> str:
     from sysperf.tui.widgets import overview, programs  # noqa: PLC0415
     from sysperf.tui.widgets.line import BLANK  # noqa: PLC0415
 
-    ink, width = Ink(command_line.wants_color(args)), command_line.width()
+    ink, width = Ink(_options.wants_color(args)), _options.width()
     lines = overview.draw(now, width, 1_000)
     if now.processes():
         lines += [BLANK, programs.head(now, width), *programs.draw(now, now.processes(), width)]

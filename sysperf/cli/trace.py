@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from sysperf import plugin
-from sysperf.cli import command_line, plugins
+from sysperf.cli import _options, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import TraceRequest
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         text = to_json(written, indent=2).decode() + "\n"
     else:
-        text = profile.trace(written, iterations=request.iterations, color=command_line.wants_color(args), width=command_line.width())
+        text = profile.trace(written, iterations=request.iterations, color=_options.wants_color(args), width=_options.width())
     sys.stdout.write(text)
     return Exit.CLEAN
 

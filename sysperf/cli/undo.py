@@ -21,7 +21,7 @@ import argparse
 from collections.abc import Iterator
 
 from sysperf import paths
-from sysperf.cli import command_line
+from sysperf.cli import _options
 from sysperf.engine.change import Changer
 from sysperf.model.change import Undone
 from sysperf.model.errors import Exit, SysperfError, UsageError
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expired", action="store_true", help="what was interrupted, and what has a lease that ended")
     parser.add_argument("--machine", action="store_true", help="of the machine's journal, through sysperf's helper (root needs no helper)")
     parser.add_argument("--force", action="store_true", help="also values that somebody else has changed since")
-    command_line.add_format(parser)
+    _options.add_format(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     parser.set_defaults(output=None)
 
@@ -47,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
     done = [*_undone(args, changer, problems)]
     if args.format == "json":
         told = [{"problem": str(one), "hint": one.hint} for one in problems]
-        command_line.write(as_json.dump({"schema": 1, "undone": done, "problems": told}), args)
+        _options.write(as_json.dump({"schema": 1, "undone": done, "problems": told}), args)
     else:
-        text = changes.undone(done, color=command_line.wants_color(args), width=command_line.width())
-        command_line.write(text if done else "Nothing to take back." if not problems else "", args)
+        text = changes.undone(done, color=_options.wants_color(args), width=_options.width())
+        _options.write(text if done else "Nothing to take back." if not problems else "", args)
     if problems and args.format == "text":
         raise problems[0]
     left = [one for one in done if one.step.state not in ("undone", "gone")]

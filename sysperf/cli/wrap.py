@@ -68,9 +68,9 @@ def main(arguments: Sequence[str]) -> int:
     options, command = _split(arguments)
     args: Any
     if set(options) - {"-q", "--quiet"}:
-        from sysperf.cli import command_line  # noqa: PLC0415 - argparse: see above
+        from sysperf.cli import _options  # noqa: PLC0415 - argparse: see above
 
-        parser, _ = command_line.parser("wrap")
+        parser, _ = _options.parser("wrap")
         parser.usage = "sysperf wrap [options] -- COMMAND [ARGUMENT …]"
         args = parser.parse_args(options)
         command = [*args.command, *command]
@@ -104,11 +104,11 @@ def run(args: Any) -> int:
     shows = args.print or args.explain or args.json
     if args.root != "/" and not shows:
         raise UsageError("a captured machine cannot run anything", "use --print, --explain or --json with --root")
-    from sysperf.cli import wrap_options, wrap_start  # noqa: PLC0415 - completion and --help need neither rules nor placement
+    from sysperf.cli import _wrap_options, _wrap_start  # noqa: PLC0415 - completion and --help need neither rules nor placement
 
-    request = wrap_options.request(args)
+    request = _wrap_options.request(args)
     if shows:
-        from sysperf.cli import wrap_show  # noqa: PLC0415 - reports and JSON, which a start need not pay for
+        from sysperf.cli import _wrap_show  # noqa: PLC0415 - reports and JSON, which a start need not pay for
 
-        return wrap_show.run(args, request)
-    return wrap_start.start_several(args, request) if args.nproc else wrap_start.start(args, request)
+        return _wrap_show.run(args, request)
+    return _wrap_start.start_several(args, request) if args.nproc else _wrap_start.start(args, request)

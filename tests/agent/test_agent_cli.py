@@ -155,7 +155,7 @@ def test_the_client_knows_errors(tmp_path: Path) -> None:
 def test_other_commands_do_not_pay() -> None:
     """asyncio, sqlite and h11 are for the agent only."""
     script = (
-        "import sys\nfrom sysperf.cli import command_line\ncommand_line.parser('audit')\n"
+        "import sys\nfrom sysperf.cli import _options\n_options.parser('audit')\n"
         "from sysperf.engine.configuration import read_config\nread_config()\n"
         "print(sorted({'asyncio', 'sqlite3', 'h11', 'http.client', 'ssl'} & set(sys.modules)))"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sysperf import __version__
-from sysperf.cli import COMMANDS, tui
+from sysperf.cli import commands, tui
 from sysperf.host import files
 from sysperf.model.knob import KNOBS
 
@@ -43,11 +43,11 @@ def test_version() -> None:
 def test_help_names_every_command() -> None:
     """`--help` and no argument at all both teach."""
     assert sysperf().stdout == sysperf("--help").stdout
-    for command in COMMANDS:
+    for command in commands():
         assert f"  {command} " in sysperf("--help").stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_each_command_explains_itself(command: str) -> None:
     """Every command has help with an example."""
     done = sysperf(command, "--help")

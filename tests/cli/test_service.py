@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.cli import units
+from sysperf.cli import _units
 
 RUNS = Path("/run/systemd/system").is_dir()
 
@@ -19,12 +19,12 @@ def service(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def install(root: Path, program: str = "/usr/bin/sysperf") -> None:
-    for file in units.wanted(program, drop_ins=units.DROP_INS, root=str(root)):
-        units.write(file.path, file.content)
+    for file in _units.wanted(program, drop_ins=_units.DROP_INS, root=str(root)):
+        _units.write(file.path, file.content)
 
 
 def states(root: Path, program: str = "/usr/bin/sysperf") -> set[str]:
-    return {file.state for file in units.wanted(program, drop_ins=units.DROP_INS, root=str(root))}
+    return {file.state for file in _units.wanted(program, drop_ins=_units.DROP_INS, root=str(root))}
 
 
 @pytest.mark.skipif(RUNS, reason="systemd runs here")
@@ -58,14 +58,14 @@ def test_packages_get_all_units(tmp_path: Path) -> None:
     )
     assert len(list((tmp_path / "usr/lib/systemd/system").iterdir())) == 9
     assert (tmp_path / "usr/lib/sysusers.d/sysperf.conf").exists()
-    assert len(list((tmp_path / "usr/share/doc/sysperf").iterdir())) == len(units.DROP_INS)
+    assert len(list((tmp_path / "usr/share/doc/sysperf").iterdir())) == len(_units.DROP_INS)
 
 
 def test_the_helper_can_be_left_out(tmp_path: Path) -> None:
     """Who only wants to watch gets nothing that runs as root."""
-    files = units.wanted("/usr/bin/sysperf", helper=False, root=str(tmp_path))
+    files = _units.wanted("/usr/bin/sysperf", helper=False, root=str(tmp_path))
 
-    assert not {os.path.basename(file.path) for file in files} & set(units.HELPER)
+    assert not {os.path.basename(file.path) for file in files} & set(_units.HELPER)
     assert not [file.path for file in files if "User=root" in file.content]
 
 
@@ -89,12 +89,12 @@ def test_what_was_written_is_found_again(tmp_path: Path) -> None:
     foreign = tmp_path / "etc/systemd/system/sysperf-mine.service"
     foreign.write_text("[Service]\nExecStart=/bin/true\n")
 
-    found = [file.path for file in units.written(str(tmp_path))]
+    found = [file.path for file in _units.written(str(tmp_path))]
     assert str(foreign) not in found
     assert len(found) == 13
 
     for path in found:
-        units.remove(path)
+        _units.remove(path)
     assert [path.name for path in (tmp_path / "etc/systemd/system").iterdir()] == [foreign.name]
 
 
@@ -103,8 +103,8 @@ def test_a_drop_in_of_somebody_stays(tmp_path: Path) -> None:
     install(tmp_path)
     mine = tmp_path / "etc/systemd/system/sysperf-agent.service.d/mine.conf"
     mine.write_text("[Service]\nNice=5\n")
-    for file in units.written(str(tmp_path)):
-        units.remove(file.path)
+    for file in _units.written(str(tmp_path)):
+        _units.remove(file.path)
 
     assert mine.exists()
     assert not mine.parent.with_name("sysperf-helper.service.d").exists()
@@ -114,7 +114,7 @@ def test_files_are_readable_whatever_the_umask(tmp_path: Path) -> None:
     """Mode 0644, and nothing half written beside it."""
     before = os.umask(0o077)
     try:
-        units.write(str(tmp_path / "a.service"), "[Service]\n")
+        _units.write(str(tmp_path / "a.service"), "[Service]\n")
     finally:
         os.umask(before)
 
@@ -125,30 +125,30 @@ def test_files_are_readable_whatever_the_umask(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/root/venv/bin/python", "/home/a/venv/bin/python", "/tmp/v/bin/python"])
 def test_hidden_folders_are_refused(path: str) -> None:
     """The units' sandboxes hide homes and /tmp: what lies there could not be started."""
-    assert "do not see this folder" in units.unfit(path)
+    assert "do not see this folder" in _units.unfit(path)
 
 
 def test_odd_paths_are_refused() -> None:
     """What systemd would read as a specifier, a variable or two words."""
-    assert all(units.unfit(path) for path in ("/opt/my venv/python", "/opt/%h/python", "/opt/$x", 'a"b', "/opt/\n"))
+    assert all(_units.unfit(path) for path in ("/opt/my venv/python", "/opt/%h/python", "/opt/$x", 'a"b', "/opt/\n"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of root's")
 def test_what_others_can_write_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A helper that runs as root runs nothing that another user could change, nor from a folder that one could."""
-    monkeypatch.setattr(units, "_HIDDEN", ("/nowhere/",))
+    monkeypatch.setattr(_units, "_HIDDEN", ("/nowhere/",))
     folder = tmp_path / "a"
     folder.mkdir(mode=0o755)
     program = folder / "python"
     program.write_text("")
     program.chmod(0o755)
-    assert units.unfit(str(program)) == ""
+    assert _units.unfit(str(program)) == ""
 
     folder.chmod(0o777)
-    assert "can be written by users other than root" in units.unfit(str(program))
+    assert "can be written by users other than root" in _units.unfit(str(program))
     folder.chmod(0o755)
     os.chown(program, 65534, 65534)
-    assert "belongs to user 65534" in units.unfit(str(program))
+    assert "belongs to user 65534" in _units.unfit(str(program))
 
 
 def test_a_masked_unit_is_not_ours(tmp_path: Path) -> None:
@@ -157,5 +157,5 @@ def test_a_masked_unit_is_not_ours(tmp_path: Path) -> None:
     unit.parent.mkdir(parents=True)
     unit.symlink_to("/dev/null")
 
-    (timer,) = (file for file in units.wanted("/usr/bin/sysperf", root=str(tmp_path)) if file.path == str(unit))
+    (timer,) = (file for file in _units.wanted("/usr/bin/sysperf", root=str(tmp_path)) if file.path == str(unit))
     assert timer.state == "foreign"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.cli import wrap
-from sysperf.cli.command_line import parser
+from sysperf.cli._options import parser
 from tests.conftest import fixture_folder
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]

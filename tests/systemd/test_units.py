@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.cli import units
+from sysperf.cli import _units
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "systemd"
-NAMES = sorted(units.ALL)
+NAMES = sorted(_units.ALL)
 NO_SYSTEMD = "no systemd-analyze: apt-get install systemd"
 WRITERS = ("sysperf-helper.service", "sysperf-restore.service")
 MORE = {"kernel.numa_balancing", "kernel.yama.ptrace_scope"}
@@ -24,8 +24,8 @@ def laid(tmp_path: Path) -> Path:
     """The units with a program that exists."""
     if not shutil.which("systemd-analyze"):
         pytest.skip(NO_SYSTEMD)
-    for file in units.wanted("/bin/true", root=str(tmp_path)):
-        units.write(file.path, file.content)
+    for file in _units.wanted("/bin/true", root=str(tmp_path)):
+        _units.write(file.path, file.content)
     return tmp_path / "etc/systemd/system"
 
 
@@ -79,7 +79,7 @@ def test_exposure(laid: Path, name: str, limit: float) -> None:
 @pytest.mark.parametrize(("name", "limit"), [("see-all-users", 1.2), ("apply", 1.3), ("more-settings", 2.1)])
 def test_exposure_with_a_drop_in(laid: Path, name: str, limit: float) -> None:
     """The agent that sees all users has no network, which keeps it at 1.2; the scores in docs/service.md are these."""
-    unit = units.DROP_INS[name]
+    unit = _units.DROP_INS[name]
     folder = laid / f"{unit}.d"
     folder.mkdir()
     shutil.copy(FOLDER / f"{unit}.d/{name}.conf.example", folder / "more.conf")

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sysperf.cli.command_line import width
-from sysperf.cli.wrap_start import decide, say
+from sysperf.cli._options import width
+from sysperf.cli._wrap_start import decide, say
 from sysperf.host import Host
 from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit

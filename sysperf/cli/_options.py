@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from sysperf.cli import COMMANDS
+from sysperf.cli import described
 from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
 
@@ -48,7 +48,7 @@ def whole_parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="sysperf")
     whole.add_argument("-V", "--version", action="store_true", help="show the version")
     commands = whole.add_subparsers(dest="command")
-    for name, text in COMMANDS.items():
+    for name, text in described().items():
         importlib.import_module(f"sysperf.cli.{name}").add_arguments(commands.add_parser(name, help=text))
     return whole
 
