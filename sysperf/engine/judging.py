@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
-from sysperf.engine.reading import launch_record, read_machine
+from sysperf.engine.reading import launch_record, read_machine, trace_record
 from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files, toml_files
 from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.waivers import Baseline, Waiver
@@ -51,7 +51,7 @@ def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
 
 def schema() -> Schema:
     """Every fact that a rule may name; what an audit never judges is imported when a rule asks for it."""
-    return make_schema({**record_types(), "drift": Drift}, {"launch": launch_record})
+    return make_schema({**record_types(), "drift": Drift}, {"launch": launch_record, "trace": trace_record})
 
 
 def rule_files() -> list[str]:

@@ -21,7 +21,7 @@ MAX_REPORT_BYTES = 64 << 20
 
 def records() -> dict[str, type]:
     """The record of each area that a rule may name."""
-    return {**record_types(), "drift": Drift, "launch": launch_record()}
+    return {**record_types(), "drift": Drift, "launch": launch_record(), "trace": trace_record()}
 
 
 def launch_record() -> type:
@@ -29,6 +29,13 @@ def launch_record() -> type:
     from sysperf.launch.facts import Launch  # noqa: PLC0415 - `wrap` has these facts, audits do not
 
     return Launch
+
+
+def trace_record() -> type:
+    """The record of what traces tell."""
+    from sysperf.trace.facts import Trace  # noqa: PLC0415 - `analyze` has these facts, audits do not
+
+    return Trace
 
 
 def now() -> str:

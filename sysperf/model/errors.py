@@ -41,5 +41,9 @@ class CaptureError(SysperfError):
     """A captured machine or a saved report cannot be read or written."""
 
 
+class TraceError(SysperfError):
+    """A trace cannot be read."""
+
+
 class Missing(Exception):
     """Raised by a collector when its area cannot be known here; becomes `Area.problem`."""

@@ -1,0 +1,191 @@
+"""From a timeline to facts: the stages of the analysis of one trace, in order."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sysperf.trace import cpu, host, iterations, verdict, work
+from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
+from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
+from sysperf.trace.intervals import clip, length, union
+from sysperf.trace.nesting import Threads
+from sysperf.trace.replay import Replayer, predict, predict_cpu
+from sysperf.trace.timeline import Timeline
+from sysperf.trace.trust import examine
+from sysperf.trace.window import Window, loader_calls, primary, steps
+
+_WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
+
+
+def account(timeline: Timeline) -> Rank:
+    """All facts of one trace."""
+    return Accounting(timeline).facts()
+
+
+class Accounting:
+    """The analysis of one trace; what faces draw (gaps, intervals) stays at hand beside the facts."""
+
+    def __init__(self, timeline: Timeline, window: Window | None = None) -> None:
+        self.timeline = timeline
+        self.window = window or primary(timeline)
+        self.launches = Launches(timeline)
+        self.threads = Threads(timeline)
+        self.loader = loader_calls(timeline)
+        devices = sorted(set(timeline.operations.device))
+        self.times = [DeviceTime(timeline, one, self.window, self.loader.spans, self.launches) for one in devices] if self.window else []
+
+    def facts(self) -> Rank:
+        """Everything that is known, and what follows from it."""
+        timeline, window = self.timeline, self.window
+        found = steps(timeline)
+        rank = Rank(
+            file=timeline.file,
+            form=timeline.form,
+            rank=timeline.rank,
+            world_size=timeline.world_size,
+            has_device=bool(self.times),
+            gpu=self._gpu(),
+            capability=self._capability(),
+            step_count=len(found) or None,
+            step_ms=tuple((end - start) / 1e6 for start, end in found) or None,
+            dataloader_workers=_WORKERS.get(self.loader.worker_class),
+            dataloader_calls=len(self.loader.spans),
+            trust=examine(timeline, self.launches),
+            sm_active_pct=_metric(timeline, "SMs Active", "SM Active"),
+            tensor_active_pct=_metric(timeline, "Tensor Active"),
+            page_faults=timeline.page_faults,
+            with_stacks=timeline.with_stacks,
+            with_shapes=timeline.with_shapes,
+        )
+        if window is None:
+            return msgspec.structs.replace(rank, why="nothing in it has a duration")
+        return self._with_verdict(self._within(rank, window))
+
+    def _within(self, rank: Rank, window: Window) -> Rank:
+        """The facts about the window."""
+        timeline, times = self.timeline, self.times
+        on_cpu = None
+        if times or timeline.accelerator:
+            hole, hole_sites = host.holes(timeline, times, self.threads)
+        else:
+            on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)
+        named = work.named(timeline)
+        figured = self.figures()
+        did = host.describe(timeline, window, times)
+        worked = work.describe(times[0], named) if times else rank.work
+        lengths = sorted((end - start) / 1e6 for start, end in window.steps)
+        return msgspec.structs.replace(
+            rank,
+            window_rule=window.rule,
+            window_ms=window.duration / 1e6,
+            window_start_us=window.start / 1e3,
+            step_ms_median=_median(lengths) if rank.step_count else None,
+            figures=figured,
+            devices=tuple(self._device(time) for time in times),
+            steps=self._steps(window),
+            hole=hole,
+            hole_sites=hole_sites,
+            sync_sites=host.sync_sites(timeline, times, self.threads),
+            work=worked,
+            host=did,
+            cpu=on_cpu,
+            memory=self._memory(),
+            collectives=work.collectives(times[0]) if times else rank.collectives,
+            replay=predict_cpu(on_cpu, did, hole)
+            if on_cpu
+            else predict(Replayer(timeline, window, times, self.launches), figured, did, worked),
+        )
+
+    def _with_verdict(self, rank: Rank) -> Rank:
+        word, why = verdict.of_rank(rank)
+        return msgspec.structs.replace(rank, verdict=word, why=why)
+
+    def figures(self) -> Figures:
+        """The figures of docs/analyze.md: means over the devices, each known where all devices know it."""
+        if self.window is None:
+            return Figures()
+        if self.times:
+            each = [figures(time) for time in self.times]
+            means = {key: _mean([one[key] for one in each]) for key in each[0]}
+            return Figures(**means)
+        loader = union(clip(self.loader.spans, self.window.span))
+        busy = union(clip(self.timeline.accelerator.spans(), self.window.span))
+        return Figures(
+            dataloader_pct=100 * length(loader) / self.window.duration if loader else None,
+            mtia_busy_pct=100 * length(busy) / self.window.duration if busy else None,
+        )
+
+    def _device(self, time: DeviceTime) -> DeviceFacts:
+        found = self.timeline.devices.get(time.device)
+        return DeviceFacts(
+            id=time.device,
+            name=found.name if found else None,
+            capability=found.capability if found else None,
+            busy_pct=100 * length(time.busy) / time.window.duration,
+            kernel_busy_pct=100 * length(time.kernels) / time.window.duration,
+            idle_ms=length(time.idle) / 1e6,
+            gaps=len(time.gaps),
+            starved_gaps=sum(gap.kind == STARVED for gap in time.gaps),
+            queued_gaps=sum(gap.kind == QUEUED for gap in time.gaps),
+        )
+
+    def _steps(self, window: Window) -> Steps:
+        found = iterations.describe(self.timeline, window)
+        slow = iterations.longest(self.timeline, window)
+        if found.outlier and slow:
+            return msgspec.structs.replace(found, outlier_cause=self._outlier_cause(slow))
+        return found
+
+    def _outlier_cause(self, step: tuple[int, int]) -> str:
+        """What the longest step has more of than the others have on average."""
+        if not self.times or self.window is None:
+            return ""
+        time = self.times[0]
+        parts = {
+            "device busy": time.busy,
+            "loader": time.loader_exposed,
+            "synchronisation": time.sync_exposed,
+            "copy calls": time.copy_call_exposed,
+            "host": time.host_exposed,
+            "allocator": time.calls.alloc,
+        }
+        share = (step[1] - step[0]) / self.window.duration
+        excess = {name: length(clip(part, step)) - share * length(part) for name, part in parts.items()}
+        return max(excess, key=excess.__getitem__)
+
+    def _gpu(self) -> str | None:
+        named = [found.name for time in self.times if (found := self.timeline.devices.get(time.device)) and found.name]
+        return (
+            named[0]
+            if named
+            else next((one.name for one in self.timeline.devices.values() if one.name and self.timeline.accelerator), None)
+        )
+
+    def _capability(self) -> float | None:
+        known = [found.capability for time in self.times if (found := self.timeline.devices.get(time.device))]
+        return min((one for one in known if one is not None), default=None)
+
+    def _memory(self) -> Memory:
+        total = [found.memory_bytes for time in self.times if (found := self.timeline.devices.get(time.device)) and found.memory_bytes]
+        changes = self.timeline.memory
+        return Memory(
+            peak_bytes=max((one.allocated for one in changes), default=None),
+            reserved_bytes=max((one.reserved for one in changes if one.reserved >= 0), default=None),
+            total_bytes=min(total, default=None),
+        )
+
+
+def _metric(timeline: Timeline, *starts: str) -> float | None:
+    return next((value for name, value in timeline.metrics.items() if name.startswith(starts)), None)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _median(ordered: list[float]) -> float | None:
+    if not ordered:
+        return None
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,88 @@
+"""Training on the CPU: operators by their own time, waiting for the loader, and Python between operators."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from sysperf.trace.exposed import LONG_GAP_NS
+from sysperf.trace.facts import Cpu, Hole, Site
+from sysperf.trace.host import launching_thread, sites
+from sysperf.trace.intervals import clip, length, subtract, union
+from sysperf.trace.nesting import Threads, exclusive
+from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
+from sysperf.trace.window import Window, loader_calls
+
+TINY_OPERATOR_NS = 20_000
+MAX_TOP = 12
+_MATMUL = re.compile(
+    r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn"
+)
+_FALLBACK = re.compile(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
+_COPY = re.compile(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
+_COMMUNICATION = re.compile(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+
+
+def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
+    """Where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
+    rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
+    low, high = window.span
+    loader = union(clip(loader_calls(timeline).spans, window.span))
+    operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < high and rows.end[i] > low]
+    computing = subtract(union(clip((rows.span(i) for i in operators), window.span)), loader)
+    talking = subtract(subtract(union(clip(_named(timeline, _COMMUNICATION), window.span)), loader), computing)
+    own, counts, tiny = _own_times(timeline, window, threads)
+
+    def share(pattern: re.Pattern[str]) -> float:
+        return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
+
+    between = subtract(subtract([window.span], union([*computing, *talking])), loader)
+    long = [one for one in between if one[1] - one[0] >= LONG_GAP_NS]
+    main = launching_thread(timeline, window)
+    where = sites({main: long}, threads, whole) if main is not None and operators else ()
+    hole = Hole(
+        pct=100 * length(long) / whole if operators else 0.0,
+        longest_ms=max((end - start for start, end in long), default=0) / 1e6 if operators else 0.0,
+        cause=where[0].what if where else "",
+    )
+    facts = Cpu(
+        operators=len(operators),
+        operator_pct=100 * length(computing) / whole,
+        loader_pct=100 * length(loader) / whole,
+        communication_pct=100 * length(talking) / whole,
+        python_pct=100 * length(between) / whole,
+        matmul_pct=share(_MATMUL),
+        fallback_pct=share(_FALLBACK),
+        copy_pct=share(_COPY),
+        optimizer_pct=100 * length(union(clip(_named(timeline, _OPTIMIZER), window.span))) / whole,
+        tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
+        operators_per_step=sum(counts.values()) / window.iterations if window.iterations else None,
+        threads=len({rows.thread[i] for i in operators}),
+        top=tuple(
+            Site(what=texts[name][:160], exposed_pct=100 * time / whole, count=counts[name]) for name, time in own.most_common(MAX_TOP)
+        ),
+    )
+    return facts, hole, where
+
+
+def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
+    rows = timeline.ranges
+    return [rows.span(i) for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON] if names else []
+
+
+def _own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
+    """(exclusive time by name, calls by name, calls that are tiny) of the operators that start in the window."""
+    rows = timeline.ranges
+    own: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
+    tiny = 0
+    low, high = window.span
+    for thread in list(threads.threads()):
+        mine = [i for i in threads.ranges(thread) if rows.kind[i] == OPERATOR and low <= rows.start[i] < high]
+        for index, time in exclusive(timeline, mine):
+            own[rows.name[index]] += time
+            counts[rows.name[index]] += 1
+            tiny += rows.end[index] - rows.start[index] < TINY_OPERATOR_NS
+    return own, counts, tiny

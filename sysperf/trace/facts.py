@@ -1,0 +1,269 @@
+"""The area `trace`: what a trace tells, as facts that rules judge. None means that the file does not tell."""
+
+from typing import Annotated
+
+from sysperf.model.record import Record, fact
+
+
+class DeviceFacts(Record, kw_only=True):
+    """One device of one rank."""
+
+    id: int
+    name: str | None = None
+    busy_pct: float | None = None
+    kernel_busy_pct: float | None = None
+    idle_ms: float | None = None
+    gaps: Annotated[int | None, fact("maximal idle intervals in the window")] = None
+    starved_gaps: Annotated[int | None, fact("gaps that the host's next launch ended")] = None
+    queued_gaps: Annotated[int | None, fact("gaps before which the next operation was launched already")] = None
+    capability: Annotated[float | None, fact("NVIDIA compute capability")] = None
+
+
+class Figures(Record, kw_only=True):
+    """Shares of the window in percent; means over the devices. docs/analyze.md defines each."""
+
+    gpu_busy_pct_mean: float | None = None
+    kernel_busy_pct: float | None = None
+    dataloader_pct: float | None = None
+    dataloader_exposed_pct: float | None = None
+    pageable_h2d_per_step: float | None = None
+    pageable_d2h_per_step: float | None = None
+    pageable_wait_pct: float | None = None
+    h2d_exposed_pct: float | None = None
+    h2d_pinned_exposed_pct: float | None = None
+    copy_exposed_pct: float | None = None
+    sync_api_ms_per_step: float | None = None
+    sync_api_pct: float | None = None
+    sync_exposed_pct: float | None = None
+    copy_api_pct: float | None = None
+    copy_api_exposed_pct: float | None = None
+    launch_api_pct: float | None = None
+    alloc_api_exposed_pct: float | None = None
+    host_exposed_pct: float | None = None
+    host_starved_pct: float | None = None
+    dispatch_idle_pct: float | None = None
+    idle_queued_pct: float | None = None
+    idle_long_gaps_pct: float | None = None
+    longest_gap_ms: float | None = None
+    kernels: float | None = None
+    kernels_per_step: float | None = None
+    tiny_kernel_share: float | None = None
+    matmul_time_share: float | None = None
+    tensor_core_share: float | None = None
+    nccl_pct: float | None = None
+    nccl_exposed_pct: float | None = None
+    nccl_kernels_per_step: float | None = None
+    pageable_h2d: float | None = None
+    pageable_d2h: float | None = None
+    mtia_busy_pct: float | None = None
+
+
+class Trust(Record, kw_only=True):
+    """Whether the file can be believed: counts over the whole of it."""
+
+    gpu_ops: int = 0
+    gpu_before_launch: Annotated[int, fact("operations that start before they were launched")] = 0
+    same_stream_overlaps: Annotated[int, fact("operations that start before the one before them on their stream has ended")] = 0
+    bad_durations: Annotated[int, fact("operations of negative length or more than 10 minutes; they are left out")] = 0
+    uncorrelated_gpu_ops: Annotated[int, fact("operations whose launch is not in the file")] = 0
+    uncorrelated_pct: float = 0.0
+    damaged_events: Annotated[int, fact("events that could not be read; they are left out")] = 0
+    dropped_events: Annotated[int, fact("events that the profiler says it lost")] = 0
+    truncated: Annotated[str, fact("why the file ends early; empty: it does not")] = ""
+    device_missing: Annotated[bool, fact("kernels were launched, and none is in the file")] = False
+
+
+class Hole(Record, kw_only=True):
+    """The host's share of long gaps outside loader, synchronisation and copies."""
+
+    pct: float = 0.0
+    longest_ms: float = 0.0
+    cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
+    feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False
+
+
+class Site(Record, kw_only=True):
+    """A place in the program, and the exposed time that it costs."""
+
+    what: str
+    where: Annotated[str, fact("source line, where the file has stacks")] = ""
+    exposed_pct: float = 0.0
+    count: int = 0
+
+
+class Work(Record, kw_only=True):
+    """What kernels do: shares of the window (of kernel time where named so), in percent."""
+
+    elementwise_pct: float | None = None
+    layout_pct: float | None = None
+    cast_pct: Annotated[float | None, fact("kernels that copy or convert elements")] = None
+    optimizer_pct: float | None = None
+    optimizer_kernels_per_step: float | None = None
+    zero_grad_kernels_per_step: float | None = None
+    zero_grad_pct: float | None = None
+    softmax_pct: Annotated[float | None, fact("softmax kernels of attention, not those of a loss")] = None
+    unfused_attention_pct: Annotated[float | None, fact("kernels of the operators softmax and bmm, where both are used")] = None
+    efficient_attention_pct: float | None = None
+    flash_attention_pct: float | None = None
+    plain_matmul_pct: Annotated[float | None, fact("matmul kernels without tensor cores")] = None
+    small_wave_pct: Annotated[float | None, fact("kernels with less than one thread block per multiprocessor")] = None
+    misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
+    graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
+    tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
+    mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
+
+
+class HostWork(Record, kw_only=True):
+    """What the host's threads did, in percent of the window."""
+
+    optimizer_pct: float | None = None
+    module_load_pct: float | None = None
+    gc_pct: float | None = None
+    evaluation_pct: float | None = None
+    checkpoint_pct: float | None = None
+    recompiles: Annotated[int | None, fact("compilations within the window")] = None
+    compiled_regions: int | None = None
+    graph_breaks: Annotated[float | None, fact("compiled regions a step")] = None
+    data_parallel: Annotated[bool | None, fact("nn.DataParallel scatters, replicates and gathers")] = None
+    region: Annotated[str, fact("the user's own range that takes most")] = ""
+    region_pct: float | None = None
+    launch_delay_us: Annotated[float | None, fact("median time from a launch to its start on the device")] = None
+    queue_depth: Annotated[float | None, fact("median number of operations that wait when one is launched")] = None
+    queue_max: int | None = None
+    refill_pct: Annotated[float | None, fact("starved idle from a blocking call's return until an operation is queued again")] = None
+    runnable_wait_pct: Annotated[float | None, fact("time that the launching thread could run and had no CPU")] = None
+    gil_wait_pct: float | None = None
+    overhead_pct: Annotated[float | None, fact("time that the profiler says it took itself")] = None
+    inflation: Annotated[float | None, fact("by how much the profiler stretches the host's time, estimated from the events it wrote")] = (
+        None
+    )
+
+
+class Cpu(Record, kw_only=True):
+    """Training on the CPU: where the main thread's time goes, in percent of the window."""
+
+    operators: int = 0
+    operator_pct: Annotated[float, fact("time in operators, on any thread, outside the loader")] = 0.0
+    loader_pct: float = 0.0
+    communication_pct: float = 0.0
+    python_pct: Annotated[float, fact("time in neither operators nor loader nor communication")] = 0.0
+    matmul_pct: float = 0.0
+    fallback_pct: Annotated[float, fact("matmuls and convolutions outside oneDNN and BLAS")] = 0.0
+    copy_pct: Annotated[float, fact("copies and conversions of tensors")] = 0.0
+    optimizer_pct: float = 0.0
+    tiny_operator_share: Annotated[float, fact("operators that take less than 20 µs each")] = 0.0
+    operators_per_step: float | None = None
+    threads: Annotated[int, fact("threads that run operators; threads of OpenMP inside them are not in a trace")] = 0
+    top: Annotated[tuple[Site, ...], fact("operators by exclusive time")] = ()
+
+
+class Steps(Record, kw_only=True):
+    """The iterations of the program, and what was used to find them."""
+
+    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX or kernels; empty: none found")] = ""
+    count: int = 0
+    median_ms: float | None = None
+    longest_ms: float | None = None
+    outlier: Annotated[bool | None, fact("the longest is beyond median + 3 deviations, and 1.2 times the median")] = None
+    outlier_excess_pct: float | None = None
+    outlier_cause: str = ""
+    steady: Annotated[bool, fact("the window is a steady state, without start-up")] = False
+
+
+class Memory(Record, kw_only=True):
+    """Memory of the device, as the profiler recorded it."""
+
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
+    total_bytes: int | None = None
+
+
+class CollectiveFacts(Record, kw_only=True):
+    """Collective operations of one rank."""
+
+    per_step: float | None = None
+    small_share: Annotated[float | None, fact("collectives of less than 1 MB, in percent of their number")] = None
+    slow_pct: Annotated[float | None, fact("time lost where collectives took more than 1.25 times the median of their kind and size")] = (
+        None
+    )
+
+
+class Prediction(Record, kw_only=True):
+    """What removing a cause would gain, by replaying the step without it; percent of the step."""
+
+    fix: str
+    low: float
+    high: float
+    assumes: str
+
+
+class Replay(Record, kw_only=True):
+    """How well the step can be replayed, and what replays without a cause give."""
+
+    error_pct: Annotated[float | None, fact("difference of the unchanged replay from the measured time")] = None
+    usable: bool = False
+    why: Annotated[str, fact("why no prediction is made")] = ""
+    predictions: tuple[Prediction, ...] = ()
+
+
+class Rank(Record, kw_only=True):
+    """One trace: one process, or one rank of a job."""
+
+    file: str
+    form: str
+    rank: int | None = None
+    world_size: int | None = None
+    has_device: bool = False
+    gpu: str | None = None
+    capability: float | None = None
+    window_rule: str = ""
+    window_ms: float | None = None
+    window_start_us: float | None = None
+    step_count: Annotated[int | None, fact("steps that the profiler marked")] = None
+    step_ms: tuple[float, ...] | None = None
+    step_ms_median: float | None = None
+    dataloader_workers: Annotated[str | None, fact("0 or >0")] = None
+    dataloader_calls: int = 0
+    figures: Figures = Figures()
+    devices: tuple[DeviceFacts, ...] = ()
+    trust: Trust = Trust()
+    steps: Steps = Steps()
+    hole: Hole = Hole()
+    sync_sites: tuple[Site, ...] = ()
+    hole_sites: tuple[Site, ...] = ()
+    work: Work = Work()
+    host: HostWork = HostWork()
+    cpu: Cpu | None = None
+    memory: Memory = Memory()
+    collectives: CollectiveFacts = CollectiveFacts()
+    sm_active_pct: Annotated[float | None, fact("multiprocessors with work, by the device's own counters")] = None
+    tensor_active_pct: Annotated[float | None, fact("tensor pipes with work, by the device's own counters")] = None
+    page_faults: int | None = None
+    replay: Replay = Replay()
+    verdict: str = "cannot-tell"
+    why: Annotated[str, fact("what the verdict rests on")] = ""
+    with_stacks: bool = False
+    with_shapes: bool = False
+
+
+class Skew(Record, kw_only=True):
+    """What ranks of one job show beside each other."""
+
+    ranks: int = 0
+    matched: Annotated[int, fact("collectives that all ranks have")] = 0
+    straggler: Annotated[int | None, fact("the rank that the others wait for most")] = None
+    straggler_share: Annotated[float | None, fact("of the matched collectives, how many it was last at, in percent")] = None
+    lost_pct: Annotated[float | None, fact("time that the other ranks wait for it, mean percent of their windows")] = None
+    rotates: Annotated[bool | None, fact("no rank is last at half of them")] = None
+    cause: str = ""
+    slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
+    slow_rank: int | None = None
+
+
+class Trace(Record, kw_only=True):
+    """One or more traces of one job."""
+
+    ranks: tuple[Rank, ...] = ()
+    skew: Skew = Skew()
+    verdict: str = "cannot-tell"
+    why: str = ""

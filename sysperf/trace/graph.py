@@ -1,0 +1,285 @@
+"""A step as a graph: the host's calls in order, what each launched, what each waited for, and the order of each stream.
+
+Edges are those of Lumos (arXiv 2504.09307): program order on the host, launch to operation, order on a stream, operation to
+operation across streams, operation to the call that waited for it. Files do not say what an event waits for: an operation
+that starts right when one of another stream ends waited for it, and a call that returns right when an operation ends did too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from sysperf.trace import kernels as by_name
+from sysperf.trace.exposed import DeviceTime, Launches
+from sysperf.trace.intervals import Interval
+from sysperf.trace.kernels import ByName
+from sysperf.trace.timeline import COPY, KERNEL, Timeline
+from sysperf.trace.window import Window, loader_calls
+
+LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
+"""What an item of the host is."""
+H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE = 1, 2, 4, 8, 16, 32, 64
+"""What an operation is; it can be several of these."""
+
+MAX_ITEMS = 20_000
+EXPLAINED_NS = 15_000
+"""A start that follows the end of something else so closely waited for it."""
+OWN_NS = 5_000
+"""What a call costs that waits for nothing."""
+RETURN_NS = 60_000
+DRAIN_NS = 100_000
+"""A kernel's last thread blocks leave the device within so long of its end: then the next kernel's first ones get in."""
+BLOCKED_NS = 20_000
+"""A launch that takes longer waited for a place in the queue, where an operation ended meanwhile."""
+
+
+class Item(NamedTuple):
+    """Something the host does: a call, or a request to the loader."""
+
+    start: int
+    end: int
+    kind: int
+    think: int
+    """ns between the end of all before it and its start; negative: it starts so much after the start of the one before it."""
+    operations: tuple[int, ...] = ()
+    waits_for: int = -1
+    lag: int = 0
+    """ns from the end of what it waits for to its own end."""
+    nested: bool = False
+
+
+class Operation(NamedTuple):
+    """Something a device does."""
+
+    start: int
+    duration: int
+    stream: int
+    flags: int
+    latency: int
+    """ns from the start of its launch at the least."""
+    after: int
+    """The operation of another stream that it waits for; -1: none."""
+    lag: int
+    """ns that follow what it waits for."""
+    unexplained: int
+    """ns more that nothing in the file explains."""
+
+
+class Graph(NamedTuple):
+    """One process within a window."""
+
+    items: list[Item]
+    operations: list[Operation]
+    earlier: list[int]
+    """Operations that were launched before the window."""
+    start: int
+    end: int
+    last_think: int
+    """ns from the end of the last item to the window's end."""
+
+    @property
+    def measured(self) -> int:
+        """What the window took, until both host and device were done."""
+        return max([self.end, *(one.start + one.duration for one in self.operations[-64:])]) - self.start
+
+
+def part_of(window: Window, timeline: Timeline) -> Window:
+    """As many of the window's last steps as can be replayed quickly; at least one."""
+    starts = sorted(start for start in timeline.calls.start if window.start <= start < window.end)
+    if len(starts) <= MAX_ITEMS:
+        return window
+    earliest = starts[-MAX_ITEMS]
+    kept = tuple(step for step in window.steps if step[0] >= earliest) or window.steps[-1:]
+    if not kept:
+        return window._replace(start=earliest)
+    return Window(window.rule, kept[0][0], window.end, len(kept), kept)
+
+
+class Builder:
+    """Builds the graph of one process."""
+
+    def __init__(self, timeline: Timeline, window: Window, launches: Launches, process: int) -> None:
+        self.timeline, self.window, self.launches, self.process = timeline, window, launches, process
+        self._flags = _flags(timeline)
+
+    def build(self) -> Graph:
+        chosen, launched = self._operations()
+        operations = self._with_edges(chosen, launched)
+        items = self._items(chosen, operations)
+        inside = {index for item in items for index in item.operations}
+        frontier = max((item.end for item in items), default=self.window.start)
+        earlier = [index for index in range(len(operations)) if index not in inside]
+        return Graph(items, operations, earlier, self.window.start, self.window.end, max(0, self.window.end - frontier))
+
+    def _operations(self) -> tuple[list[int], list[int]]:
+        """(the operations that run or are launched in the window, by their start; the start of each launch, or -1)."""
+        rows, (low, high) = self.timeline.operations, self.window.span
+        owners = self.timeline.device_processes
+        chosen = []
+        for index in range(len(rows)):
+            at = self.launches.at(index)
+            begun = rows.start[index] if at is None else at
+            inside = rows.end[index] > low and begun < high and rows.end[index] >= rows.start[index]
+            if inside and (len(owners) < 2 or self._owner(index) == self.process):
+                chosen.append(index)
+        chosen.sort(key=rows.start.__getitem__)
+        return chosen, [self._launch(index) for index in chosen]
+
+    def _owner(self, index: int) -> int:
+        owners = self.timeline.device_processes.get(self.timeline.operations.device[index], set())
+        if len(owners) <= 1:
+            return next(iter(owners), self.process)
+        return self.timeline.operations.correlation[index] >> 40
+
+    def _launch(self, index: int) -> int:
+        at = self.launches.at(index)
+        return -1 if at is None or at < self.window.start else at
+
+    def _with_edges(self, chosen: list[int], launched: list[int]) -> list[Operation]:
+        rows, calls = self.timeline.operations, self.timeline.calls
+        latency = _typical_latency(chosen, launched, rows.start)
+        before: dict[tuple[int, int], int] = {}
+        ends: list[tuple[int, int, int]] = sorted((rows.end[index], position, _key(rows, index)) for position, index in enumerate(chosen))
+        only_ends = [end for end, _, _ in ends]
+        streams: dict[tuple[int, int], int] = {}
+        operations = []
+        for position, index in enumerate(chosen):
+            start, end = rows.start[index], rows.end[index]
+            key = rows.device[index], rows.stream[index]
+            stream = streams.setdefault(key, len(streams))
+            at = launched[position]
+            free = before.get(key, self.window.start)
+            base = max(free, at + latency if at >= 0 else free, min(self.window.start, start))
+            lag, after, unexplained = max(0, start - base), -1, 0
+            if lag > EXPLAINED_NS:
+                call = self.launches.call(index)
+                if call is not None and at >= 0 and start <= calls.end[call] + EXPLAINED_NS:
+                    pass  # the call itself did something first, such as filling a staging buffer
+                else:
+                    other = _ended_just_before(ends, only_ends, start, base, _key(rows, index), position)
+                    if other < 0 or start - rows.end[chosen[other]] > EXPLAINED_NS:
+                        other = self._draining(chosen, position, key)
+                    if other >= 0:
+                        after, lag = other, start - rows.end[chosen[other]]
+                    else:
+                        lag, unexplained = EXPLAINED_NS // 10, lag - EXPLAINED_NS // 10
+            before[key] = max(end, free)
+            operations.append(Operation(start, end - start, stream, self._flags(index), latency, after, lag, unexplained))
+        return operations
+
+    def _draining(self, chosen: list[int], position: int, key: tuple[int, int]) -> int:
+        """A kernel of another stream whose last thread blocks were leaving the device when this operation found room on it."""
+        rows = self.timeline.operations
+        start = rows.start[chosen[position]]
+        for other in range(position - 1, max(-1, position - 64), -1):
+            index = chosen[other]
+            left = rows.end[index] - start
+            if left > 0 and rows.kind[index] == KERNEL and (rows.device[index], rows.stream[index]) != key:
+                return other if left <= max(DRAIN_NS, (rows.end[index] - rows.start[index]) // 10) else -1
+        return -1
+
+    def _items(self, chosen: list[int], operations: list[Operation]) -> list[Item]:
+        calls, (low, high) = self.timeline.calls, self.window.span
+        by_call: dict[int, list[int]] = {}
+        for position, index in enumerate(chosen):
+            call = self.launches.call(index)
+            if call is not None and calls.start[call] >= low:
+                by_call.setdefault(call, []).append(position)
+        threads = {calls.thread[call] for call in by_call}
+        names = self.timeline.names
+        kinds = (
+            (SYNC, ByName(names, by_name.is_sync_call)),
+            (COPYING, ByName(names, by_name.is_copy_call)),
+            (LAUNCH, ByName(names, by_name.is_launch_call)),
+            (ALLOCATION, ByName(names, by_name.is_allocation_call)),
+        )
+        found: list[tuple[int, int, int, int]] = [
+            (calls.start[i], calls.end[i], next((kind for kind, asked in kinds if asked(calls.name[i])), OTHER), i)
+            for i in range(len(calls))
+            if calls.thread[i] in threads and low <= calls.start[i] < high
+        ]
+        found += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
+        found.sort()
+        waits = _Waits(operations)
+        items, frontier, previous, loading = [], low, low, low
+        for start, end, kind, call in found:
+            launched = tuple(by_call.get(call, ()))
+            waits_for, lag = (-1, 0) if kind == LOADER else waits.of(start, end, kind, launched)
+            think = start - frontier if start >= frontier else -(start - previous) - 1
+            items.append(Item(start, end, kind, think, launched, waits_for, lag, start < loading and kind != LOADER))
+            frontier, previous = max(frontier, end), start
+            loading = max(loading, end) if kind == LOADER else loading
+        return items
+
+
+def _key(rows: object, index: int) -> int:
+    return hash((rows.device[index], rows.stream[index]))  # type: ignore[attr-defined]
+
+
+def _typical_latency(chosen: list[int], launched: list[int], starts: object) -> int:
+    """What a launch takes to arrive where nothing is in its way: the fastest twentieth of them."""
+    delays = sorted(starts[index] - at for index, at in zip(chosen, launched, strict=True) if at >= 0)  # type: ignore[index]
+    return max(0, min(delays[len(delays) // 20], OWN_NS * 4)) if delays else OWN_NS
+
+
+def _ended_just_before(ends: list[tuple[int, int, int]], only_ends: list[int], start: int, base: int, key: int, position: int) -> int:
+    """The operation of another stream that ended last before this start, and not before `base`."""
+    at = bisect_right(only_ends, start) - 1
+    while at >= 0 and only_ends[at] > base:
+        if ends[at][2] != key and ends[at][1] < position:
+            return ends[at][1]
+        at -= 1
+    return -1
+
+
+class _Waits:
+    """Which operation a call waited for: the one that ended last before the call did."""
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self._by_end = sorted((one.start + one.duration, position) for position, one in enumerate(operations))
+        self._ends = [end for end, _ in self._by_end]
+
+    def of(self, start: int, end: int, kind: int, launched: tuple[int, ...]) -> tuple[int, int]:
+        """(its position, ns from its end to the call's); (-1, 0) where it waited for nothing."""
+        if end - start < (OWN_NS if kind in (SYNC, COPYING) else BLOCKED_NS):
+            return -1, 0
+        low, high = bisect_left(self._ends, start), bisect_right(self._ends, end)
+        if low >= high:
+            return -1, 0
+        ended, position = self._by_end[high - 1]
+        if kind != SYNC and end - ended > RETURN_NS:
+            return -1, 0
+        if kind not in (SYNC, COPYING) and position in launched:
+            return -1, 0
+        return position, end - ended
+
+
+class _flags:  # noqa: N801 - a question
+    """What an operation is, by its kind and name."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._rows = timeline.operations
+        names = timeline.names
+        self._copies = ((H2D, ByName(names, by_name.is_h2d)), (PAGEABLE, ByName(names, by_name.is_memory_pageable)))
+        self._kernels = (
+            (NCCL, ByName(names, by_name.is_collective, lower=True)),
+            (PLAIN_MATMUL, ByName(names, lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name), lower=True)),
+            (LAYOUT, ByName(names, by_name.is_layout, lower=True)),
+            (CAST, ByName(names, by_name.is_copy, lower=True)),
+            (POINTWISE, ByName(names, by_name.is_pointwise, lower=True)),
+        )
+
+    def __call__(self, index: int) -> int:
+        kind = self._rows.kind[index]
+        asked = self._kernels if kind == KERNEL else self._copies if kind == COPY else ()
+        return sum(flag for flag, question in asked if question(self._rows.name[index]))
+
+
+def processes(times: list[DeviceTime], timeline: Timeline) -> list[int]:
+    """The processes that use the devices; one that stands for all where the file does not tell them apart."""
+    found = {owner for time in times for owner in timeline.device_processes.get(time.device, ())}
+    return sorted(found) or [0]
+
+
+__all__ = ["Builder", "Graph", "Interval", "Item", "Operation", "part_of", "processes"]

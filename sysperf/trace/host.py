@@ -1,0 +1,247 @@
+"""What the host's threads did: why the device had to wait, and which lines of the program cost it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from statistics import median
+
+from sysperf.trace import kernels as by_name
+from sysperf.trace.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.facts import Hole, HostWork, Site
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, union
+from sysperf.trace.kernels import ByName
+from sysperf.trace.nesting import Around, Threads
+from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
+from sysperf.trace.window import Window
+
+MAX_SITES = 8
+OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
+"""What recording one event costs the host: docs/measurements.md T1."""
+_REGIONS = {
+    "gc_pct": re.compile(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage"),
+    "evaluation_pct": re.compile(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
+    "checkpoint_pct": re.compile(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
+    "gil_wait_pct": re.compile(r"Waiting for GIL"),
+    "optimizer_pct": re.compile(r"Optimizer\.step#"),
+}
+_COMPILING = re.compile(
+    r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
+)
+_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_PARALLEL = ("Scatter", "Broadcast", "Gather")
+_OWN = re.compile(
+    r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
+    r"|PyTorch Profiler|\[(?:pytorch|param)\|)"
+)
+
+
+def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> HostWork:
+    """The host's regions, and how far it runs ahead of the device."""
+    whole = window.duration
+    shares = {name: _share(timeline, window, pattern) for name, pattern in _REGIONS.items()}
+    region, region_pct = _largest_region(timeline, window)
+    main = launching_thread(timeline, window)
+    cost = _recording_cost(timeline, window, main)
+    first = times[0] if times else None
+    delay, depth, deepest = _queue(first) if first else (None, None, None)
+    return HostWork(
+        gc_pct=shares["gc_pct"],
+        evaluation_pct=shares["evaluation_pct"],
+        checkpoint_pct=shares["checkpoint_pct"],
+        gil_wait_pct=shares["gil_wait_pct"],
+        optimizer_pct=shares["optimizer_pct"],
+        launch_delay_us=delay,
+        queue_depth=depth,
+        queue_max=deepest,
+        region=region,
+        region_pct=region_pct,
+        module_load_pct=100 * length(first.calls.module) / whole if first else None,
+        recompiles=_count(timeline, window, _COMPILING),
+        compiled_regions=_count(timeline, window, _COMPILED),
+        graph_breaks=_count(timeline, window, _COMPILED) / window.iterations if window.iterations else None,
+        data_parallel=_is_data_parallel(timeline, times),
+        refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
+        runnable_wait_pct=100 * timeline.scheduling.get(main, 0) / whole if timeline.scheduling and main is not None else None,
+        overhead_pct=100 * length(union(clip(timeline.overhead, window.span))) / whole if timeline.overhead else None,
+        inflation=1 / (1 - min(0.8, cost / whole)) if cost else None,
+    )
+
+
+def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> float | None:
+    names = {number for number, text in enumerate(timeline.names.texts) if pattern.search(text)}
+    if not names:
+        return 0.0 if timeline.ranges else None
+    rows = timeline.ranges
+    spans = (rows.span(index) for index, name in enumerate(rows.name) if name in names)
+    return 100 * length(union(clip(spans, window.span))) / window.duration
+
+
+def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
+    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
+    rows, (low, high) = timeline.ranges, window.span
+    return sum(name in names and low <= rows.start[index] < high for index, name in enumerate(rows.name)) if names else 0
+
+
+def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
+    """The user's own range that covers most of the window; PyTorch's own ranges do not count."""
+    rows, spans = timeline.ranges, dict[int, list[Interval]]()
+    for index, kind in enumerate(rows.kind):
+        if kind == ANNOTATION:
+            spans.setdefault(rows.name[index], []).append(rows.span(index))
+    best, share = "", 0.0
+    for name, found in spans.items():
+        text = timeline.names.texts[name]
+        if not _OWN.match(text):
+            covered = 100 * length(union(clip(found, window.span))) / window.duration
+            if covered > share:
+                best, share = text, covered
+    return best[:120], share if best else None
+
+
+def launching_thread(timeline: Timeline, window: Window) -> int | None:
+    """The thread that the profiler's steps are on, else the one that has most to do in the window."""
+    rows = timeline.ranges
+    low, high = window.span
+    marked = {number for number, text in enumerate(timeline.names.texts) if text.startswith("ProfilerStep")}
+    if marked:
+        threads = Counter(rows.thread[index] for index, name in enumerate(rows.name) if name in marked)
+        if threads:
+            return threads.most_common(1)[0][0]
+    busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
+    if not busy:
+        busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
+    return busy.most_common(1)[0][0] if busy else None
+
+
+def _recording_cost(timeline: Timeline, window: Window, thread: int | None) -> float:
+    """Nanoseconds that the profiler took to write down the events of the launching thread, by their number."""
+    if thread is None or timeline.form != "kineto":
+        return 0.0
+    low, high = window.span
+    rows, calls = timeline.ranges, timeline.calls
+    prices = {OPERATOR: OPERATOR_NS, ANNOTATION: OPERATOR_NS, PYTHON: PYTHON_NS}
+    cost = sum(prices[rows.kind[i]] for i, start in enumerate(rows.start) if rows.thread[i] == thread and low <= start < high)
+    return cost + CALL_NS * sum(low <= start < high and calls.thread[i] == thread for i, start in enumerate(calls.start))
+
+
+def _is_data_parallel(timeline: Timeline, times: list[DeviceTime]) -> bool | None:
+    """nn.DataParallel scatters inputs, broadcasts parameters and gathers outputs, in one process with several devices."""
+    texts = set(timeline.names.texts)
+    if any("DataParallel.forward" in text and "Distributed" not in text for text in texts) or "data_parallel.py" in " ".join(
+        text for text in texts if "data_parallel.py(" in text
+    ):
+        return True
+    named = all(any(text == word or text.startswith(f"{word}Backward") for text in texts) for word in _PARALLEL)
+    return named and len(times) > 1 if timeline.ranges else None
+
+
+def _refill(time: DeviceTime) -> float:
+    """Starved idle from a blocking call's return to the next launch's arrival, in percent of the window."""
+    blocking = sorted([*time.calls.sync, *time.calls.copy], key=lambda call: call[1])
+    ends = [end for _, end in blocking]
+    lost = 0
+    for gap in time.gaps:
+        if gap.kind == STARVED:
+            position = bisect_right(ends, gap.end) - 1
+            if position >= 0 and blocking[position][1] > gap.start:
+                lost += gap.end - blocking[position][1]
+    return 100 * lost / time.window.duration
+
+
+def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:
+    """(median delay of a launch in µs, median and largest number of operations that wait)."""
+    rows, (low, high) = time.timeline.operations, time.window.span
+    pairs = [(at, rows.start[index]) for index in time.operations if (at := time.launches.at(index)) is not None]
+    inside = [(at, start) for at, start in pairs if low <= at < high]
+    if not inside:
+        return None, None, None
+    starts = sorted(start for _, start in pairs)
+    launched = sorted(at for at, _ in pairs)
+    depths = [max(0, bisect_right(launched, at) - 1 - bisect_right(starts, at)) for at, _ in inside]
+    return median(start - at for at, start in inside) / 1e3, float(median(depths)), max(depths)
+
+
+def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:
+    """Long gaps that the host is to blame for, and where its launching thread was meanwhile."""
+    total, longest, feeding = 0, 0, 0
+    places: dict[int, list[Interval]] = {}
+    for time in times:
+        for gap in time.gaps:
+            if gap.kind != STARVED or gap.end - gap.start < LONG_GAP_NS:
+                continue
+            ours = length(intersect(time.host_exposed, [(gap.start, gap.end)]))
+            total, longest = total + ours, max(longest, ours)
+            feeding += ours if timeline.operations.kind[gap.ended_by] == COPY else 0
+            call = time.launches.call(gap.ended_by)
+            if call is not None and ours:
+                places.setdefault(timeline.calls.thread[call], []).append((gap.start, gap.end))
+    whole = sum(time.window.duration for time in times)
+    found = sites(places, threads, whole)
+    return (
+        Hole(
+            pct=100 * total / whole if whole else 0.0,
+            longest_ms=longest / 1e6,
+            cause=found[0].what if found else "",
+            feeds_device=feeding > total / 2,
+        ),
+        found,
+    )
+
+
+def sites(places: dict[int, list[Interval]], threads: Threads, whole: int) -> tuple[Site, ...]:
+    """Where threads were during these times, looked up at eight moments of each."""
+    cost: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    for thread, spans in places.items():
+        moments = sorted((start + (end - start) * part // 16, (end - start) // 8) for start, end in spans for part in range(1, 16, 2))
+        for (_, weight), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
+            key = _what(around), around.line
+            cost[key] += weight
+            count[key] += 1
+    return tuple(
+        Site(what=what, where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )
+
+
+def _what(around: Around) -> str:
+    """What a thread does there: the user's own range, else the operator, else the function; `Python` where nothing tells."""
+    return (around.annotation or around.operator or around.function or "Python between operators")[:160]
+
+
+def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Site, ...]:
+    """The calls whose waiting the device paid for, by operator and source line; most expensive first."""
+    blocking = ByName(timeline.names, lambda name: by_name.is_sync_call(name) or by_name.is_copy_call(name))
+    rows = timeline.calls
+    cost: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    whole = sum(time.window.duration for time in times)
+    by_thread: dict[int, list[int]] = {}
+    for index, name in enumerate(rows.name):
+        if blocking(name):
+            by_thread.setdefault(rows.thread[index], []).append(index)
+    for time in times:
+        paid = union([*time.sync_exposed, *time.copy_call_exposed])
+        for thread, indices in by_thread.items():
+            indices.sort(key=rows.start.__getitem__)
+            for index, around in zip(indices, threads.around(thread, [rows.start[index] for index in indices]), strict=True):
+                lost = _within(paid, rows.span(index))
+                if lost:
+                    key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
+                    cost[key] += lost
+                    count[key] += 1
+    return tuple(
+        Site(what=what[:160], where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )
+
+
+def _within(sorted_parts: Intervals, span: Interval) -> int:
+    position = max(0, bisect_right(sorted_parts, (span[0], span[0])) - 1)
+    total = 0
+    while position < len(sorted_parts) and sorted_parts[position][0] < span[1]:
+        total += max(0, min(sorted_parts[position][1], span[1]) - max(sorted_parts[position][0], span[0]))
+        position += 1
+    return total

@@ -1,0 +1,70 @@
+"""Sets of time as sorted lists of disjoint half-open intervals (start, end), in integer nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Interval = tuple[int, int]
+Intervals = list[Interval]
+
+
+def union(intervals: Iterable[Interval]) -> Intervals:
+    """The time that any of these intervals covers; empty and negative intervals cover nothing."""
+    merged: Intervals = []
+    first, last = 0, -1
+    for start, end in sorted(intervals):
+        if end <= start:
+            continue
+        if start <= last and last >= first:
+            last = max(last, end)
+            continue
+        if last > first:
+            merged.append((first, last))
+        first, last = start, end
+    if last > first:
+        merged.append((first, last))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> int:
+    """The total time of disjoint intervals."""
+    return sum(end - start for start, end in intervals)
+
+
+def clip(intervals: Iterable[Interval], window: Interval) -> Intervals:
+    """What of each interval lies in the window; the intervals may overlap, and stay as they are sorted."""
+    low, high = window
+    return [(max(start, low), min(end, high)) for start, end in intervals if start < high and end > low]
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """The time that both sets cover."""
+    common: Intervals = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if start < end:
+            common.append((start, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common
+
+
+def subtract(left: Intervals, right: Intervals) -> Intervals:
+    """The time of `left` that `right` does not cover."""
+    kept: Intervals = []
+    j = 0
+    for start, end in left:
+        while j < len(right) and right[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(right) and right[k][0] < end:
+            if right[k][0] > start:
+                kept.append((start, right[k][0]))
+            start = max(start, right[k][1])  # noqa: PLW2901 - what is left of it
+            k += 1
+        if start < end:
+            kept.append((start, end))
+    return kept

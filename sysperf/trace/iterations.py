@@ -1,0 +1,129 @@
+"""The iterations of a program, also where nobody marked them, and the one that took longer than the others."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from statistics import median
+
+from sysperf.trace.facts import Steps
+from sysperf.trace.intervals import Interval
+from sysperf.trace.timeline import ANNOTATION, KERNEL, PYTHON, Timeline
+from sysperf.trace.window import Window, loader_calls, steps
+
+MIN_REPEATS = 4
+MAX_SPREAD = 3.0
+"""Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
+MIN_COVERED = 0.5
+DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+
+
+def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
+    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels."""
+    if window.rule in ("steady", "all_steps"):
+        return "ProfilerStep", list(window.steps)
+    found = _between(sorted(_named(timeline, _OPTIMIZER)))
+    if len(found) >= MIN_REPEATS:
+        return "optimizer", found[1:]
+    found = _between(loader_calls(timeline).spans)
+    if len(found) >= MIN_REPEATS:
+        return "loader", found[1:]
+    for by, candidates in (("NVTX", _annotations(timeline)), ("kernels", _kernels(timeline))):
+        if is_regular(candidates, window):
+            return by, candidates
+    return "", []
+
+
+def is_regular(found: list[Interval], window: Window) -> bool:
+    """Whether these are iterations: several, of similar length, most of the window."""
+    if len(found) < MIN_REPEATS:
+        return False
+    lengths = [end - start for start, end in found]
+    return max(lengths) <= MAX_SPREAD * median(lengths) and sum(lengths) >= MIN_COVERED * window.duration
+
+
+def describe(timeline: Timeline, window: Window) -> Steps:
+    """What is known of the iterations."""
+    by, found = find(timeline, window)
+    lengths = sorted((end - start) / 1e6 for start, end in found)
+    if not lengths:
+        return Steps()
+    middle = median(lengths)
+    deviation = median(abs(one - middle) for one in lengths)
+    longest = lengths[-1]
+    known = len(lengths) >= MIN_STEPS and by in ("ProfilerStep", "optimizer", "loader")
+    outlier = longest > middle + DEVIATIONS * deviation and longest >= TIMES_MEDIAN * middle
+    span = (max(end for _, end in found) - min(start for start, _ in found)) / 1e6
+    return Steps(
+        by=by,
+        count=len(found),
+        median_ms=middle,
+        longest_ms=longest,
+        outlier=outlier if known else None,
+        outlier_excess_pct=100 * max(0.0, longest - middle) / span if known and span else None,
+        steady=True,
+    )
+
+
+def longest(timeline: Timeline, window: Window) -> Interval | None:
+    """The iteration that took longest."""
+    return max(find(timeline, window)[1], key=lambda one: one[1] - one[0], default=None)
+
+
+def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[Interval]:
+    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
+    rows = timeline.ranges
+    return [rows.span(index) for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON] if names else []
+
+
+def _between(marks: list[Interval]) -> list[Interval]:
+    starts = [start for start, _ in marks]
+    return list(itertools.pairwise(starts))
+
+
+def _annotations(timeline: Timeline) -> list[Interval]:
+    """The range of one name on one thread that covers most time without overlapping itself."""
+    rows = timeline.ranges
+    total: Counter[tuple[int, int]] = Counter()
+    count: Counter[tuple[int, int]] = Counter()
+    for index, name in enumerate(rows.name):
+        if rows.kind[index] == ANNOTATION:
+            key = name, rows.thread[index]
+            total[key] += rows.end[index] - rows.start[index]
+            count[key] += 1
+    for key, _ in total.most_common(20):
+        if count[key] >= MIN_REPEATS:
+            spans = sorted(rows.span(i) for i, name in enumerate(rows.name) if (name, rows.thread[i]) == key and rows.kind[i] == ANNOTATION)
+            if all(one[1] <= after[0] for one, after in itertools.pairwise(spans)):
+                return _between(spans)
+    return []
+
+
+def steady_steps(timeline: Timeline) -> int | None:
+    """How many steps the profiler marked; None: none."""
+    return len(steps(timeline)) or None
+
+
+def _kernels(timeline: Timeline) -> list[Interval]:
+    """The period of the kernel sequence: the rarest kernel that comes back after the same number of others, again and again."""
+    rows = timeline.operations
+    order = sorted((index for index, kind in enumerate(rows.kind) if kind == KERNEL), key=rows.start.__getitem__)
+    if len(order) < 8 * MIN_REPEATS:
+        return []
+    device = Counter(rows.device[index] for index in order).most_common(1)[0][0]
+    order = [index for index in order if rows.device[index] == device]
+    places: dict[int, list[int]] = {}
+    for position, index in enumerate(order):
+        places.setdefault(rows.name[index], []).append(position)
+    for positions in sorted(places.values(), key=len):
+        if len(positions) >= MIN_REPEATS and _is_periodic(positions):
+            return _between([rows.span(order[position]) for position in positions])
+    return []
+
+
+def _is_periodic(positions: list[int]) -> bool:
+    distances = [after - before for before, after in itertools.pairwise(positions)]
+    middle = median(distances)
+    return middle >= 8 and sum(abs(one - middle) <= max(1, 0.05 * middle) for one in distances) >= 0.8 * len(distances)

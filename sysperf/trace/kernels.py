@@ -1,0 +1,141 @@
+"""What kernels and calls do, by their names. Substrings are in lower case and compared with names in lower case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from sysperf.trace.timeline import Names
+
+_NO_MATMUL = (
+    "nchwtonhwc", "nhwctonchw", "elementwise", "layer_norm", "bn_fw", "bn_bw", "reduce_kernel", "scalepacked", "transform",
+    "conv1d_depthwise", "winogradforwarddata", "winogradforwardoutput", "winogradforwardfilter", "winogradwgrad", "computeoffsets",
+    "flip_filter", "nccl", "globalkernel", "fbgemm", "copy_kernel", "splitkreduce", "generatewino", "dropout", "foreach", "multi_tensor",
+    "convert", "triton_poi", "triton_red", "triton_per",
+)  # fmt: skip
+_MATMUL = (
+    "gemm", "gemv", "conv", "dgrad", "wgrad", "fprop", "scudnn", "winograd", "flash", "fmha", "cutlass", "nvjet", "cijk_", "implicit",
+    "bmm_",
+)  # fmt: skip
+_PLAIN = ("ffma", "sgemm", "scudnn", "f32f32_f32f32")
+_TENSOR = (
+    "tensorop", "tensor16x", "hmma", "884", "1688", "16816", "161616", "wmma", "gmma", "tf32", "bf16bf16", "f16f16", "nvjet", "flash",
+    "fmha", "bmm_mxe", "bmm_bfloat16",
+)  # fmt: skip
+_AMD_TENSOR = re.compile(r"cijk_.*_mi\d+x\d+")
+_LAYOUT = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw")
+_COPIES = ("direct_copy_kernel", "copy_kernel", "copykernel", "bfloat16_copy", "float8_copy", "float16_copy")
+_POINTWISE = (
+    "elementwise", "triton_poi", "layer_norm", "layernorm", "bn_fw", "bn_bw", "batch_norm", "batchnorm", "rms_norm", "rmsnorm",
+    "activation", "dropout", "gelu", "silu", "relu",
+)  # fmt: skip
+_OPTIMIZER = ("multi_tensor_apply", "fusedadam", "fused_adam", "adam_kernel", "sgd_kernel", "lamb")
+_FLASH = ("flash", "fmha_cutlass", "cudnn_generated_fort_native_sdpa", "sdpa_sm", "fmha_v2", "fmha::")
+
+
+def is_matmul(name: str) -> bool:
+    """Whether a kernel multiplies matrices: GEMM, convolution, attention."""
+    return not any(word in name for word in _NO_MATMUL) and any(word in name for word in _MATMUL)
+
+
+def uses_tensor_cores(name: str) -> bool:
+    """Whether a matmul kernel runs on tensor cores (matrix cores on AMD), as far as its name tells."""
+    if any(word in name for word in _PLAIN) and "tensorop" not in name and "tf32" not in name:
+        return False
+    return any(word in name for word in _TENSOR) or bool(_AMD_TENSOR.search(name))
+
+
+def is_collective(name: str) -> bool:
+    """NCCL's kernels, and RCCL's, which have the same names."""
+    return "nccl" in name
+
+
+def is_layout(name: str) -> bool:
+    """Whether a kernel changes the layout of a tensor and nothing else."""
+    return any(word in name for word in _LAYOUT)
+
+
+def is_copy(name: str) -> bool:
+    """Whether a kernel copies or converts elements: `copy_`, `contiguous`, `to`."""
+    return any(word in name for word in _COPIES)
+
+
+def is_pointwise(name: str) -> bool:
+    """Whether a kernel is limited by memory because it works element by element, or normalises."""
+    return any(word in name for word in _POINTWISE) and not is_copy(name)
+
+
+def is_softmax(name: str) -> bool:
+    return "softmax" in name
+
+
+def is_flash(name: str) -> bool:
+    """Whether a kernel is a fused attention."""
+    return any(word in name for word in _FLASH)
+
+
+def is_efficient_attention(name: str) -> bool:
+    """PyTorch's memory-efficient attention, which a dense mask leads to where flash attention would do without."""
+    return "fmha_cutlass" in name
+
+
+def is_optimizer(name: str) -> bool:
+    return any(word in name for word in _OPTIMIZER)
+
+
+def is_memory_pageable(name: str) -> bool:
+    return "Pageable" in name
+
+
+def is_h2d(name: str) -> bool:
+    return "HtoD" in name or "Pageable -> Device" in name or "Pinned -> Device" in name
+
+
+def is_d2h(name: str) -> bool:
+    return "DtoH" in name or "Device -> Pageable" in name or "Device -> Pinned" in name
+
+
+# ---------------------------------------------------------------------- calls of the host
+
+_LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel")
+_ALLOCATION = re.compile(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
+_MODULE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
+
+
+def is_sync_call(name: str) -> bool:
+    return "Synchronize" in name
+
+
+def is_copy_call(name: str) -> bool:
+    return "Memcpy" in name and "Peer" not in name
+
+
+def is_launch_call(name: str) -> bool:
+    return any(word in name for word in _LAUNCH)
+
+
+def is_graph_launch(name: str) -> bool:
+    return "GraphLaunch" in name
+
+
+def is_allocation_call(name: str) -> bool:
+    return bool(_ALLOCATION.match(name))
+
+
+def is_module_load(name: str) -> bool:
+    return bool(_MODULE.match(name))
+
+
+class ByName:
+    """The answer of a question about names, asked once a name."""
+
+    def __init__(self, names: Names, question: Callable[[str], bool], *, lower: bool = False) -> None:
+        self._texts, self._question, self._lower = names.texts, question, lower
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, number: int) -> bool:
+        found = self._known.get(number)
+        if found is None:
+            text = self._texts[number]
+            found = self._known[number] = self._question(text.lower() if self._lower else text)
+        return found

@@ -1,0 +1,84 @@
+"""What a Chrome trace says besides its events: devices, rank, and what the profiler recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import msgspec
+
+from sysperf.trace.timeline import Device, Timeline
+
+_RANK = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
+_DROPPED = re.compile(
+    r"(\d{1,9}) (?:records|events|activities) (?:were |have been )?dropped|[Dd]ropped (\d{1,9}) (?:records|events|activit)"
+)
+
+
+class _Metadata(msgspec.Struct):
+    """`Any`: lists and objects here are written as such, or as text that holds JSON or Python."""
+
+    devices: Any = msgspec.field(default=None, name="deviceProperties")
+    distributed: Any = msgspec.field(default=None, name="distributedInfo")
+    stacks: Any = msgspec.field(default=None, name="with_stack")
+    shapes: Any = msgspec.field(default=None, name="record_shapes")
+    memory: Any = msgspec.field(default=None, name="profile_memory")
+    warnings: Any = msgspec.field(default=None, name="WARNING")
+    errors: Any = msgspec.field(default=None, name="ERROR")
+
+
+def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
+    """Add what stands before and behind the events."""
+    for text in (head + b'"traceEvents":[]}' if head else b"{}", b'{"traceEvents":[' + rest if rest else b"{}"):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+            _describe(timeline, msgspec.json.decode(text, type=_Metadata))
+    if timeline.rank is None and (found := _RANK.search(timeline.file.rpartition("/")[2])):
+        timeline.rank = int(found[1])
+
+
+def _describe(timeline: Timeline, found: _Metadata) -> None:
+    for one in _listed(found.devices):
+        if isinstance(one, dict) and isinstance(one.get("id"), int):
+            timeline.devices[one["id"]] = _device(one)
+    info = found.distributed if isinstance(found.distributed, dict) else {}
+    timeline.rank = _whole(info.get("rank"), timeline.rank)
+    timeline.world_size = _whole(info.get("world_size"), timeline.world_size)
+    timeline.backend = info["backend"][:40] if isinstance(info.get("backend"), str) else timeline.backend
+    timeline.with_stacks |= bool(found.stacks)
+    timeline.with_shapes |= bool(found.shapes)
+    timeline.with_memory |= bool(found.memory)
+    for text in (*_texts(found.warnings), *_texts(found.errors)):
+        if match := _DROPPED.search(text):
+            timeline.damage.dropped += int(match[1] or match[2])
+
+
+def _device(one: dict[str, Any]) -> Device:
+    major, minor = _whole(one.get("computeMajor"), None), _whole(one.get("computeMinor"), 0)
+    name = one["name"][:80] if isinstance(one.get("name"), str) else None
+    # A capability is NVIDIA's: AMD's numbers say gfx9 or gfx11, which have other units.
+    nvidia = name is None or not name.startswith(("AMD", "Radeon"))
+    return Device(
+        name,
+        _whole(one.get("totalGlobalMem"), None),
+        major + (minor or 0) / 10 if major is not None and nvidia else None,
+        _whole(one.get("numSms"), None),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value.replace("'", '"'))
+        except (msgspec.DecodeError, RecursionError):
+            return []
+    return value[:1_000] if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [one[:2_000] for one in values[:1_000] if isinstance(one, str)]
+
+
+def _whole(value: Any, otherwise: int | None) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else otherwise

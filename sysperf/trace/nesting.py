@@ -1,0 +1,109 @@
+"""Which ranges of a host thread enclose a moment, and how much of a range is its own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Timeline
+
+_FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+
+
+class Around(NamedTuple):
+    """What encloses a moment of a thread, each the innermost of its kind; empty where there is none."""
+
+    operator: str = ""
+    outer_operator: str = ""
+    annotation: str = ""
+    function: str = ""
+    line: str = ""
+
+
+class Threads:
+    """The ranges of each thread in the order of their starts, the enclosing one first."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._by_thread: dict[int, list[int]] = {}
+        self._sorted: set[int] = set()
+        for index, thread in enumerate(timeline.ranges.thread):
+            self._by_thread.setdefault(thread, []).append(index)
+
+    def ranges(self, thread: int) -> list[int]:
+        found = self._by_thread.get(thread, [])
+        if thread not in self._sorted:
+            rows = self._timeline.ranges
+            found.sort(key=lambda index: (rows.start[index], -rows.end[index]))
+            self._sorted.add(thread)
+        return found
+
+    def threads(self) -> Iterable[int]:
+        return self._by_thread
+
+    def around(self, thread: int, moments: Iterable[int]) -> Iterator[Around]:
+        """What encloses each of these moments, which ascend."""
+        rows, mine, stack, position = self._timeline.ranges, self.ranges(thread), [], 0
+        for moment in moments:
+            while position < len(mine) and rows.start[mine[position]] <= moment:
+                index = mine[position]
+                position += 1
+                if rows.end[index] > moment:
+                    stack.append(index)
+            stack = [index for index in stack if rows.end[index] > moment]
+            yield self._described(stack)
+
+    def _described(self, stack: list[int]) -> Around:
+        rows, texts = self._timeline.ranges, self._timeline.names.texts
+        operator = outer = annotation = function = line = ""
+        for index in stack:
+            text = texts[rows.name[index]]
+            if text.startswith("ProfilerStep"):
+                pass  # says nothing
+            elif rows.kind[index] == OPERATOR:
+                outer, operator = outer or text, text
+            elif rows.kind[index] == ANNOTATION:
+                annotation = text
+            elif rows.kind[index] == PYTHON:
+                function = text
+                line = user_line(text) or line
+            if rows.stack[index] >= 0:
+                line = innermost_line(self._timeline.stacks.texts[rows.stack[index]]) or line
+        return Around(operator, outer, annotation, function, line)
+
+
+def user_line(frame: str) -> str:
+    """`train.py:31 (step)` of a frame in the user's own code, else nothing."""
+    found = _FRAME.fullmatch(frame)
+    if not found:
+        return ""
+    path = found["file"]
+    module = path.rpartition("/")[2].removesuffix(".py") if "/" not in path else path.partition("/")[0]
+    if path.startswith(("torch/", "<")) or any(part in path for part in _LIBRARIES) or module in sys.stdlib_module_names:
+        return ""
+    return f"{path}:{found['line']} ({found['function']})"
+
+
+def innermost_line(stack: str) -> str:
+    """The innermost frame of the user's code in a call stack; the innermost comes first."""
+    return next((line for frame in stack.split(";") if (line := user_line(frame.strip()))), "")
+
+
+def exclusive(timeline: Timeline, indices: list[int]) -> Iterator[tuple[int, int]]:
+    """(range, its time without the ranges inside it) for the ranges of one thread, given in the order of their starts."""
+    rows = timeline.ranges
+    stack: list[list[int]] = []  # [range, end, own time]
+    for index in indices:
+        start, end = rows.start[index], rows.end[index]
+        while stack and stack[-1][1] <= start:
+            done = stack.pop()
+            yield done[0], max(0, done[2])
+        if stack:
+            stack[-1][2] -= max(0, min(end, stack[-1][1]) - start)
+        stack.append([index, end, end - start])
+    while stack:
+        done = stack.pop()
+        yield done[0], max(0, done[2])

@@ -1,0 +1,90 @@
+"""Events that a strict decoder refuses: NaN, numbers as text or beyond 64 bits, broken text; decoded one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from sysperf.trace.events import Args, Event
+
+MAX_NESTING = 64
+_TOKEN = re.compile(rb'["{}\[\]]')
+_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_NUMBER = re.compile(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
+    """(the places of whole objects in a list of them, where the last one ends, whether the list is closed behind it)."""
+    found: list[tuple[int, int]] = []
+    depth, start, position, end = 0, 0, 0, 0
+    while token := _TOKEN.search(text, position):
+        position, sign = token.end(), token[0]
+        if sign == b'"':
+            string = _STRING.match(text, position)
+            if string is None:
+                break  # the text ends within a string
+            position = string.end()
+        elif sign in b"{[":
+            start = token.start() if depth == 0 else start
+            depth += 1
+        elif depth == 0:
+            return found, end, sign == b"]"
+        else:
+            depth -= 1
+            if depth == 0:
+                found.append((start, position))
+                end = position
+    return found, end, False
+
+
+def event(text: bytes) -> Event | None:
+    """One event with what is usable of it; None where nothing is."""
+    clean = _NO_NUMBER.sub(b"null", text.decode("utf-8", "replace").encode())
+    try:
+        return _decode(clean)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        pass
+    try:
+        return _from_plain(msgspec.json.decode(clean))
+    except (msgspec.DecodeError, RecursionError, ValueError, OverflowError):
+        return None
+
+
+def _from_plain(data: Any) -> Event | None:
+    if not isinstance(data, dict):
+        return None
+    given = data.get("args")
+    args = Args(**{name: _usable(given.get(key)) for name, key in _ARGS.items()}) if isinstance(given, dict) else None
+    return Event(
+        ph=_text(data.get("ph")),
+        cat=_text(data.get("cat")),
+        name=_text(data.get("name")),
+        pid=_usable(data.get("pid")),
+        tid=_usable(data.get("tid")),
+        ts=_number(data.get("ts")),
+        dur=_number(data.get("dur")),
+        args=args,
+    )
+
+
+_ARGS = {"correlation": "correlation", "stream": "stream", "device": "device", "bytes": "bytes"}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _usable(value: Any) -> Any:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _number(value: Any) -> float | None:
+    """A number, also where it is written as text; None where it is none, not finite, or too large to be a time."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) < 9e15 else None

@@ -1,0 +1,182 @@
+"""A trace as columns: what ran on devices, what the host called, and the ranges that programs and PyTorch named.
+
+All times are integer nanoseconds of the trace's own clock. Readers fill a `Timeline`; everything else reads it.
+A trace has millions of events: they are columns of machine numbers, 40 bytes an event, and names are stored once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sysperf.trace.intervals import Interval
+
+KERNEL, COPY, SET = 0, 1, 2
+"""What a device operation is."""
+
+OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
+"""What a host range is: an operator of PyTorch, a range that somebody named, a Python function."""
+
+MAX_NAMES = 400_000
+OTHER_NAME = "(more names)"
+
+
+class Names:
+    """Texts by number, each stored once; beyond `MAX_NAMES` all others share one number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text."""
+        found = self.numbers.get(text)
+        if found is None:
+            if len(self.texts) >= MAX_NAMES:
+                text = OTHER_NAME
+                if text in self.numbers:
+                    return self.numbers[text]
+            found = self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+
+class Spans:
+    """What all kinds of events have: start and end in ns, and the number of the name."""
+
+    def __init__(self) -> None:
+        self.start = array("q")
+        self.end = array("q")
+        self.name = array("i")
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def span(self, index: int) -> Interval:
+        return self.start[index], self.end[index]
+
+    def spans(self) -> Iterator[Interval]:
+        return zip(self.start, self.end, strict=True)
+
+
+class Operations(Spans):
+    """What ran on devices: kernels, copies and memsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = array("b")
+        self.device = array("i")
+        self.stream = array("q")
+        self.correlation = array("q")  # -1: the trace does not say what launched it
+        self.bytes = array("q")  # -1: unknown
+        self.blocks = array("f")  # thread blocks per multiprocessor, or the number of blocks where that is all we know; -1: unknown
+        self.graph = array("b")  # 1: part of a CUDA graph, by the file's own word
+        self.detail = array("i")  # index into Timeline.collectives; -1: none
+
+
+class Calls(Spans):
+    """What the host asked of a driver or runtime."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = array("i")
+        self.correlation = array("q")
+        self.stack = array("i")  # number of the call stack; -1: unknown
+
+
+class Ranges(Spans):
+    """Named times of a host thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = array("i")
+        self.kind = array("b")
+        self.detail = array("i")  # index into Timeline.shapes; -1: none
+        self.stack = array("i")
+
+
+class Memory(NamedTuple):
+    """One change of a device's memory."""
+
+    at: int
+    device: int
+    allocated: int
+    reserved: int
+
+
+class Collective(NamedTuple):
+    """What the trace says of one collective operation."""
+
+    name: str
+    bytes: int
+    group: str
+    sequence: int
+
+
+class Device(NamedTuple):
+    """What the trace says of one device; None means unknown."""
+
+    name: str | None = None
+    memory_bytes: int | None = None
+    capability: float | None = None
+    multiprocessors: int | None = None
+
+
+class Damage:
+    """What was wrong with the file itself."""
+
+    def __init__(self) -> None:
+        self.events = 0  # events that could not be decoded
+        self.no_duration = 0
+        self.truncated = ""  # why the file ends early
+        self.dropped = 0  # events that the profiler says it lost
+        self.notes: list[str] = []
+
+
+class Timeline:
+    """One trace of one process (or of several on one machine, in Nsight Systems)."""
+
+    def __init__(self, file: str, form: str) -> None:
+        self.file = file
+        self.form = form
+        self.names = Names()
+        self.stacks = Names()
+        self.operations = Operations()
+        self.calls = Calls()
+        self.ranges = Ranges()
+        self.accelerator = Spans()  # operations of devices that are no GPU (MTIA and others)
+        self.threads: list[tuple[int, int]] = []  # (process, thread) by number
+        self.thread_names: dict[int, str] = {}
+        self.memory: list[Memory] = []
+        self.shapes: list[str] = []  # shapes of operators' inputs as JSON
+        self.collectives: list[Collective] = []
+        self.devices: dict[int, Device] = {}
+        self.device_processes: dict[int, set[int]] = {}  # empty: every call belongs to every device
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        self.backend: str | None = None
+        self.with_stacks = False
+        self.with_shapes = False
+        self.with_memory = False
+        self.overhead: list[Interval] = []
+        self.scheduling: dict[int, int] = {}  # ns that a thread was runnable and did not run, by thread number
+        self.metrics: dict[str, float] = {}  # means of the GPU's own counters
+        self.absent: set[str] = set()  # tables that this file does not have
+        self.page_faults: int | None = None
+        self.waits: list[Interval] = []  # the host's threads in the operating system's own waits
+        self.damage = Damage()
+        self._thread_numbers: dict[tuple[int, int], int] = {}
+
+    def thread(self, process: int, thread: int) -> int:
+        """The number of a host thread."""
+        key = (process, thread)
+        found = self._thread_numbers.get(key)
+        if found is None:
+            found = self._thread_numbers[key] = len(self.threads)
+            self.threads.append(key)
+        return found
+
+    def call_key(self, process: int, correlation: int) -> int:
+        """What a call and the operation that it launched have in common. Two processes do reuse numbers."""
+        return correlation if self.form == "kineto" else (process << 40) | correlation

@@ -1,0 +1,104 @@
+"""What bounds a program: one word and the figure that it rests on, or that the file cannot tell."""
+
+from __future__ import annotations
+
+from sysperf.trace.facts import Rank
+
+MIN_EXPOSED_PCT = 15.0
+MIN_BUSY_PCT = 80.0
+HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
+MIN_CPU_OPERATORS = 50
+MIN_KERNELS = 30
+Verdict = tuple[str, str]
+
+
+def of_rank(rank: Rank) -> Verdict:
+    """(verdict, why)."""
+    if rank.has_device:
+        return _of_device(rank)
+    if rank.figures.mtia_busy_pct is not None:
+        return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
+    if rank.trust.device_missing:
+        return _cannot("kernels were launched, and the file has none: profile with ProfilerActivity.CUDA")
+    return _of_cpu(rank)
+
+
+def _of_device(rank: Rank) -> Verdict:
+    figures = rank.figures
+    causes = {
+        "input-bound": figures.dataloader_exposed_pct or 0.0,
+        "host-bound": figures.host_starved_pct or 0.0,
+        "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
+        "comm-bound": figures.nccl_exposed_pct or 0.0,
+        "copy-bound": figures.h2d_exposed_pct or 0.0,
+    }
+    verdict = max(causes, key=causes.__getitem__)
+    share, busy = causes[verdict], figures.gpu_busy_pct_mean or 0.0
+    if share >= MIN_EXPOSED_PCT:
+        return _cause(rank, verdict, share)
+    if busy >= MIN_BUSY_PCT:
+        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {busy:.0f} % of the time"
+    return _cannot(f"the device is idle {100 - busy:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
+    figures = rank.figures
+    if verdict in ("host-bound", "input-bound", "sync-bound"):
+        queued = figures.idle_queued_pct or 0.0
+        if verdict == "sync-bound" and queued > share:
+            return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
+        if not rank.steps.steady:
+            return _cannot("no steps, loader calls or repeating kernels: start-up cannot be told from the steady state")
+        if (figures.kernels or 0) < MIN_KERNELS:
+            return _cannot(f"{figures.kernels or 0:.0f} kernels in the window are too few to conclude from")
+    if verdict == "host-bound" and rank.hole.feeds_device and rank.hole.pct > share / 2:
+        return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
+    words = {
+        "input-bound": "the device waits for the loader",
+        "host-bound": "the device waits for the host to launch work",
+        "sync-bound": "the device is idle while the host waits for it",
+        "comm-bound": "collectives run without computation beside them",
+        "copy-bound": "copies to the device run without computation beside them",
+    }
+    return verdict, f"{words[verdict]} {share:.0f} % of the time"
+
+
+def is_healthy(rank: Rank) -> bool:
+    """Whether there is nothing to win outside the kernels themselves."""
+    figures = rank.figures
+    exposed = (figures.dataloader_exposed_pct, figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct)
+    return (
+        (figures.gpu_busy_pct_mean or 0.0) >= HEALTHY_BUSY_PCT
+        and (figures.kernel_busy_pct or 0.0) >= HEALTHY_KERNELS_PCT
+        and all((share or 0.0) < HEALTHY_EXPOSED_PCT for share in exposed)
+    )
+
+
+def _of_cpu(rank: Rank) -> Verdict:
+    cpu = rank.cpu
+    if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
+        return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
+    causes = {
+        "input-bound": (cpu.loader_pct, "the main thread waits for the loader"),
+        "comm-bound": (cpu.communication_pct, "the program waits for other ranks"),
+        "host-bound": (cpu.python_pct, "the main thread runs Python, or waits, between operators"),
+    }
+    verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
+    if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
+        return verdict, f"{words} {share:.0f} % of the time"
+    if cpu.operator_pct >= MIN_BUSY_PCT:
+        return "compute-bound", f"operators run {cpu.operator_pct:.0f} % of the time"
+    return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _cannot(why: str) -> Verdict:
+    return "cannot-tell", why
+
+
+def of_job(ranks: tuple[Rank, ...]) -> Verdict:
+    """The verdict of most ranks; of one rank, its own."""
+    if not ranks:
+        return _cannot("no trace")
+    names = [rank.verdict for rank in ranks]
+    common = max(sorted(set(names)), key=names.count)
+    return common, next(rank.why for rank in ranks if rank.verdict == common)

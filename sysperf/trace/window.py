@@ -1,0 +1,99 @@
+"""Which part of a trace is judged: its steady steps, else its loader's iterations, else all that the device did."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import NamedTuple
+
+from sysperf.trace.intervals import Interval
+from sysperf.trace.timeline import PYTHON, Timeline
+
+MIN_LOADER_CALLS = 4
+MIN_STEPS_TO_DROP_ONE = 3
+_LOADER = re.compile(r"enumerate\(DataLoader\)#(\w+)\.__next__")
+
+
+class Window(NamedTuple):
+    """A time, and the steps that it holds."""
+
+    rule: str
+    start: int
+    end: int
+    iterations: int | None = None
+    """How many steps it holds; None: nobody knows, and figures per step are unknown."""
+    steps: tuple[Interval, ...] = ()
+
+    @property
+    def span(self) -> Interval:
+        return self.start, self.end
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+    @property
+    def is_extent(self) -> bool:
+        """Whether it is all that the file has, start-up included."""
+        return self.rule.endswith("extent")
+
+
+class LoaderCalls(NamedTuple):
+    """The times that the program asked its loader for a batch."""
+
+    spans: list[Interval]
+    worker_class: str
+    threads: tuple[int, ...] = ()
+
+
+def steps(timeline: Timeline) -> list[Interval]:
+    """The profiler's own steps on the host, in order."""
+    names = {number for number, text in enumerate(timeline.names.texts) if text.startswith("ProfilerStep")}
+    rows = timeline.ranges
+    return sorted(rows.span(index) for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON)
+
+
+def loader_calls(timeline: Timeline) -> LoaderCalls:
+    """The ranges in which PyTorch's DataLoader made or waited for a batch, in order."""
+    names = {number: found[1] for number, text in enumerate(timeline.names.texts) if (found := _LOADER.match(text))}
+    rows = timeline.ranges
+    chosen = [index for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON] if names else []
+    classes = {names[rows.name[index]] for index in chosen}
+    threads = tuple(sorted({rows.thread[index] for index in chosen}))
+    return LoaderCalls(sorted(rows.span(index) for index in chosen), classes.pop() if len(classes) == 1 else "", threads)
+
+
+def primary(timeline: Timeline) -> Window | None:
+    """The window that figures are about; None where there is nothing with a duration."""
+    return _of_steps(steps(timeline)) or _of_loader(loader_calls(timeline).spans) or extent(timeline)
+
+
+def _of_steps(found: list[Interval]) -> Window | None:
+    if not found:
+        return None
+    kept = found[1:] if len(found) >= MIN_STEPS_TO_DROP_ONE else found
+    start, end = kept[0][0], max(end for _, end in kept)
+    return Window("steady", start, end, len(kept), tuple(kept)) if end > start else None
+
+
+def _of_loader(spans: list[Interval]) -> Window | None:
+    if len(spans) < MIN_LOADER_CALLS or spans[-1][0] <= spans[1][0]:
+        return None
+    starts = [start for start, _ in spans[1:]]
+    return Window("loader", starts[0], starts[-1], len(spans) - 2, tuple(itertools.pairwise(starts)))
+
+
+def extent(timeline: Timeline) -> Window | None:
+    """From the first to the last operation of the device; of the host where no device did anything."""
+    for rule, rows in (("gpu_extent", timeline.operations), ("accelerator_extent", timeline.accelerator), ("host_extent", timeline.ranges)):
+        spans = [(start, end) for start, end in rows.spans() if end >= start]
+        if spans:
+            start, end = min(start for start, _ in spans), max(end for _, end in spans)
+            return Window(rule, start, end) if end > start else None
+    return None
+
+
+def all_steps(timeline: Timeline) -> Window | None:
+    """The window of all steps, the first included."""
+    found = steps(timeline)
+    return Window("all_steps", found[0][0], max(end for _, end in found), len(found), tuple(found)) if found else None

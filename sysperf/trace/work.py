@@ -1,0 +1,169 @@
+"""What a device's kernels do, by their names, and what matrix products their operators asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sysperf.trace import kernels as by_name
+from sysperf.trace.exposed import DeviceTime, members
+from sysperf.trace.facts import CollectiveFacts, Work
+from sysperf.trace.intervals import clip, length, union
+from sysperf.trace.kernels import ByName
+from sysperf.trace.peaks import dense_16bit
+from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
+
+SMALL_COLLECTIVE_BYTES = 1_000_000
+SLOW_COLLECTIVE = 1.25
+MIN_REPEATS = 4
+_HALF = ("BFloat16", "Half")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
+
+
+def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
+    """The kinds of work of one device."""
+    rows, names = time.timeline.operations, time.timeline.names
+    whole = time.window.duration
+    ours = members(time, time.kernel_indices)
+    if not ours:
+        return Work()
+
+    def share(question: Callable[[str], bool]) -> float:
+        asked = ByName(names, question, lower=True)
+        return 100 * length(union(clip((rows.span(index) for index in ours if asked(rows.name[index])), time.window.span))) / whole
+
+    iterations = time.window.iterations
+    in_optimizer = _launched_in(time, ours, "Optimizer.step#")
+    zeroing = _launched_in(time, ours, "Optimizer.zero_grad#")
+    small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
+    flash = share(by_name.is_flash)
+    parts = [_launched_in(time, ours, name) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
+    return Work(
+        elementwise_pct=share(by_name.is_pointwise),
+        layout_pct=share(by_name.is_layout),
+        cast_pct=share(by_name.is_copy),
+        optimizer_pct=_part(time, in_optimizer) if in_optimizer is not None else share(by_name.is_optimizer),
+        optimizer_kernels_per_step=len(in_optimizer) / iterations if iterations and in_optimizer is not None else None,
+        zero_grad_kernels_per_step=len(zeroing) / iterations if iterations and zeroing is not None else None,
+        zero_grad_pct=_part(time, zeroing) if zeroing is not None else None,
+        softmax_pct=share(lambda name: by_name.is_softmax(name) and "log" not in name),
+        unfused_attention_pct=_part(time, [i for part in parts for i in part or ()]) if parts[0] and (parts[1] or parts[2]) else 0.0,
+        efficient_attention_pct=share(by_name.is_efficient_attention),
+        flash_attention_pct=flash,
+        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name)),
+        small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
+        graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
+        **_products(time, ranges_of),
+    )
+
+
+def _one_wave(time: DeviceTime) -> float:
+    """Thread blocks that give every multiprocessor one: Kineto writes blocks per multiprocessor, Nsight Systems the number."""
+    if time.timeline.form == "kineto":
+        return 1.0
+    found = time.timeline.devices.get(time.device)
+    return float(found.multiprocessors) if found and found.multiprocessors else 0.0
+
+
+def _part(time: DeviceTime, indices: list[int]) -> float:
+    rows = time.timeline.operations
+    return 100 * length(union(clip((rows.span(index) for index in indices), time.window.span))) / time.window.duration
+
+
+def _launched_in(time: DeviceTime, indices: list[int], prefix: str) -> list[int] | None:
+    """The operations whose launch lies in a range of this name; None where there is no such range."""
+    timeline = time.timeline
+    wanted = {number for number, text in enumerate(timeline.names.texts) if text.startswith(prefix)}
+    rows = timeline.ranges
+    spans = union(rows.span(i) for i, name in enumerate(rows.name) if name in wanted and rows.kind[i] != PYTHON) if wanted else []
+    if not spans:
+        return None
+    found, position = [], 0
+    for at, index in sorted((at, index) for index in indices if (at := time.launches.at(index)) is not None):
+        while position < len(spans) and spans[position][1] <= at:
+            position += 1
+        if position < len(spans) and spans[position][0] <= at:
+            found.append(index)
+    return found
+
+
+def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> dict[str, Any]:
+    """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
+    timeline, rows = time.timeline, time.timeline.ranges
+    low, high = time.window.span
+    if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):
+        return {}
+    total, misaligned, seen = 0, 0, 0
+    parsed: dict[tuple[str, int], tuple[int, bool]] = {}
+    for name in _PRODUCTS:
+        for index in ranges_of(name):
+            if low <= rows.start[index] < high and rows.kind[index] == OPERATOR and rows.detail[index] >= 0:
+                key = name, rows.detail[index]
+                if key not in parsed:
+                    parsed[key] = product(name, timeline.shapes[key[1]])
+                seen += 1
+                total += parsed[key][0]
+                misaligned += parsed[key][1]
+    if not seen or not total:
+        return {}
+    tflops = total / (time.window.duration / 1e9) / 1e12
+    device = timeline.devices.get(time.device)
+    peak = dense_16bit(device.name if device else None)
+    return {"tflops": tflops, "mfu_pct": 100 * tflops / peak if peak else None, "misaligned_pct": 100 * misaligned / seen}
+
+
+def product(name: str, text: str) -> tuple[int, bool]:
+    """(floating-point operations, whether a 16-bit dimension is no multiple of 8) of one matrix product; (0, False) where unknown."""
+    try:
+        shapes, types = msgspec.json.decode(text.encode(), type=tuple[list[Any], list[Any]])
+        left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
+        *batch, rows, inner = left
+        columns = right[-1]
+        count = 2 * rows * inner * columns
+        for size in batch:
+            count *= size
+        half = any(one in str(kind) for kind in types[:3] for one in _HALF)
+        return int(count), half and any(size % 8 for size in (rows, inner, columns) if size > 1)
+    except (msgspec.DecodeError, TypeError, ValueError, IndexError, RecursionError):
+        return 0, False
+
+
+def collectives(time: DeviceTime) -> CollectiveFacts:
+    """Number and size of collectives, and time lost in those slower than their like."""
+    timeline, rows = time.timeline, time.timeline.operations
+    nccl = ByName(timeline.names, by_name.is_collective, lower=True)
+    ours = members(time, [index for index in time.kernel_indices if nccl(rows.name[index])])
+    if not ours:
+        return CollectiveFacts()
+    iterations = time.window.iterations
+    known = [(index, timeline.collectives[rows.detail[index]]) for index in ours if rows.detail[index] >= 0]
+    sized = [one.bytes for _, one in known if one.bytes >= 0]
+    alike: dict[tuple[str, int], list[int]] = {}
+    for index, one in known:
+        if one.bytes > 0:
+            alike.setdefault((one.name, one.bytes), []).append(rows.end[index] - rows.start[index])
+    lost = 0.0
+    for took in alike.values():
+        middle = sorted(took)[len(took) // 2]
+        if len(took) >= MIN_REPEATS:
+            lost += sum(one - middle for one in took if one > SLOW_COLLECTIVE * middle)
+    return CollectiveFacts(
+        per_step=len(ours) / iterations if iterations else None,
+        small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
+        slow_pct=100 * lost / time.window.duration if alike else None,
+    )
+
+
+def named(timeline: Timeline) -> Callable[[str], list[int]]:
+    """A look-up of ranges by their exact name."""
+    found: dict[int, list[int]] = {}
+    wanted = {*_PRODUCTS, *_CONVOLUTIONS}
+    numbers = {number: text for number, text in enumerate(timeline.names.texts) if text in wanted}
+    for index, name in enumerate(timeline.ranges.name):
+        if name in numbers:
+            found.setdefault(name, []).append(index)
+    by_text = {text: found.get(number, []) for number, text in numbers.items()}
+    return lambda name: by_text.get(name, [])
