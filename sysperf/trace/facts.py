@@ -117,6 +117,7 @@ class HostWork(Record, kw_only=True):
     """What the host's threads did, in percent of the window."""
 
     optimizer_pct: float | None = None
+    zero_grad_pct: float | None = None
     module_load_pct: float | None = None
     gc_pct: float | None = None
     evaluation_pct: float | None = None

@@ -22,6 +22,7 @@ LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE = 1, 2, 4, 8, 16, 32, 64
 """What an operation is; it can be several of these."""
 
+OPTIMIZER, ZERO_GRAD = 1, 2
 MAX_ITEMS = 20_000
 EXPLAINED_NS = 15_000
 """A start that follows the end of something else so closely waited for it."""
@@ -47,6 +48,8 @@ class Item(NamedTuple):
     lag: int = 0
     """ns from the end of what it waits for to its own end."""
     nested: bool = False
+    region: int = 0
+    """`OPTIMIZER` or `ZERO_GRAD` where it lies in a range of that name."""
 
 
 class Operation(NamedTuple):
@@ -201,13 +204,14 @@ class Builder:
         ]
         found += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
         found.sort()
-        waits = _Waits(operations)
+        waits, regions = _Waits(operations), _Regions(self.timeline)
         items, frontier, previous, loading = [], low, low, low
         for start, end, kind, call in found:
             launched = tuple(by_call.get(call, ()))
             waits_for, lag = (-1, 0) if kind == LOADER else waits.of(start, end, kind, launched)
             think = start - frontier if start >= frontier else -(start - previous) - 1
-            items.append(Item(start, end, kind, think, launched, waits_for, lag, start < loading and kind != LOADER))
+            nested = start < loading and kind != LOADER
+            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, regions.at(start)))
             frontier, previous = max(frontier, end), start
             loading = max(loading, end) if kind == LOADER else loading
         return items
@@ -253,6 +257,25 @@ class _Waits:
         if kind not in (SYNC, COPYING) and position in launched:
             return -1, 0
         return position, end - ended
+
+
+class _Regions:
+    """Which of the optimizer's ranges a moment lies in; moments ascend."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        texts, rows = timeline.names.texts, timeline.ranges
+        kinds = {n: OPTIMIZER for n, text in enumerate(texts) if text.startswith("Optimizer.step#")}
+        kinds |= {n: ZERO_GRAD for n, text in enumerate(texts) if text.startswith("Optimizer.zero_grad#")}
+        self._spans = (
+            sorted((rows.start[i], rows.end[i], kinds[name]) for i, name in enumerate(rows.name) if name in kinds) if kinds else []
+        )
+        self._position = 0
+
+    def at(self, moment: int) -> int:
+        while self._position < len(self._spans) and self._spans[self._position][1] <= moment:
+            self._position += 1
+        inside = self._position < len(self._spans) and self._spans[self._position][0] <= moment
+        return self._spans[self._position][2] if inside else 0
 
 
 class _flags:  # noqa: N801 - a question

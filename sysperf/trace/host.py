@@ -25,6 +25,7 @@ _REGIONS = {
     "checkpoint_pct": re.compile(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
     "gil_wait_pct": re.compile(r"Waiting for GIL"),
     "optimizer_pct": re.compile(r"Optimizer\.step#"),
+    "zero_grad_pct": re.compile(r"Optimizer\.zero_grad#"),
 }
 _COMPILING = re.compile(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
@@ -52,6 +53,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         checkpoint_pct=shares["checkpoint_pct"],
         gil_wait_pct=shares["gil_wait_pct"],
         optimizer_pct=shares["optimizer_pct"],
+        zero_grad_pct=shares["zero_grad_pct"],
         launch_delay_us=delay,
         queue_depth=depth,
         queue_max=deepest,

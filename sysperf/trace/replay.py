@@ -36,6 +36,8 @@ class Edit(NamedTuple):
     """Kinds of calls that return at once."""
     short_host: float = 1.0
     """Factor for launches and the host's time between them, where that is short."""
+    region: int = 0
+    """Where only that part of the host is short: `OPTIMIZER` or `ZERO_GRAD`; 0: everywhere."""
     long_host: float = 1.0
     """Factor for the host's long times between calls."""
     no_allocation: bool = False
@@ -69,7 +71,7 @@ class _Run:
         frontier = previous = graph.start
         for item in graph.items:
             think = item.think
-            start = frontier + self._thinking(think) if think >= 0 else previous + self._offset(-think - 1, item)
+            start = frontier + self._thinking(think, item.region) if think >= 0 else previous + self._offset(-think - 1, item)
             end = self._end(item, start)
             for index in item.operations:
                 self._operate(index, start)
@@ -79,8 +81,11 @@ class _Run:
         frontier += self._thinking(graph.last_think)
         return max([frontier, *self._ends]) - graph.start
 
-    def _thinking(self, time: int) -> int:
-        return int(time * (self._edit.long_host if time >= LONG_THINK_NS else self._edit.short_host))
+    def _thinking(self, time: int, region: int = 0) -> int:
+        return int(time * (self._edit.long_host if time >= LONG_THINK_NS else self._short(region)))
+
+    def _short(self, region: int) -> float:
+        return self._edit.short_host if self._edit.region in (0, region) else 1.0
 
     def _offset(self, time: int, item: nodes.Item) -> int:
         return 0 if item.nested and self._edit.loader != "keep" else time
@@ -93,7 +98,7 @@ class _Run:
             return start
         if item.waits_for >= 0 or item.kind in edit.no_waits:
             took = min(took, nodes.OWN_NS)
-        return start + (int(took * edit.short_host) if item.kind == nodes.LAUNCH else took)
+        return start + (int(took * self._short(item.region)) if item.kind == nodes.LAUNCH else took)
 
     def _load(self, start: int, took: int) -> int:
         if self._edit.loader == "gone":
@@ -164,6 +169,16 @@ FIXES = (
         "launch", Edit(short_host=0.5), Edit(short_host=0.1),
         "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
         lambda figures, *_: figures.host_starved_pct or 0.0,
+    ),
+    Fix(
+        "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
+        "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
+        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.optimizer_pct or 0.0),
+    ),
+    Fix(
+        "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
+        "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
+        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.zero_grad_pct or 0.0),
     ),
     Fix(
         "hole", Edit(long_host=0.5), Edit(long_host=0.0),
@@ -238,6 +253,7 @@ def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
             loader=next((one.loader for one in edits if one.loader != "keep"), "keep"),
             no_waits=frozenset(kind for one in edits for kind in one.no_waits),
             short_host=min(one.short_host for one in edits),
+            region=0 if any(one.short_host < 1 and not one.region for one in edits) else max(one.region for one in edits),
             long_host=min(one.long_host for one in edits),
             no_allocation=any(one.no_allocation for one in edits),
             beside=_either(one.beside for one in edits),

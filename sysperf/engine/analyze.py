@@ -1,0 +1,230 @@
+"""The verb `analyze`: traces become facts, rules judge them, and each finding gets what a replay says it is worth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.engine.reading import now
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.expression import Scope
+from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.judge import Judge, rank, scope_names
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.errors import TraceError
+from sysperf.model.outcome import Gain, Outcome, Report
+from sysperf.model.record import Record, fact
+from sysperf.model.rule import SEVERITIES
+from sysperf.model.snapshot import Area, Snapshot
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.facts import Prediction, Rank, Trace
+from sysperf.trace.ranks import RankSummary, compare, summarize
+from sysperf.trace.readers import read
+from sysperf.trace.replay import BY_NAME, Replayer, together
+from sysperf.trace.verdict import of_job
+
+MAX_RANKS = 4_096
+Progress = Callable[[str, float], None]
+"""Told which file is read, and the part of it that was read so far."""
+
+
+class Finding(Record, kw_only=True):
+    """A rule that fired on a trace, with what the time it is about costs and what acting would gain."""
+
+    id: str
+    detects: tuple[str, ...]
+    severity: str
+    title: str
+    message: str
+    subject: Annotated[str, fact("the file, where there are several")] = ""
+    exposed_pct: Annotated[float | None, fact("exposed time that it is about, percent of the window; null: it is about none")] = None
+    predicted_gain: Annotated[Prediction | None, fact("null: no prediction can be made")] = None
+    where: Annotated[tuple[str, ...], fact("source lines, where the file has stacks")] = ()
+    why: str = ""
+    fixes: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+
+
+class Analysis(NamedTuple):
+    """What was found in one or more traces of a job."""
+
+    trace: Trace
+    findings: tuple[Finding, ...]
+    together: Prediction | None
+    """All fixes of the findings replayed at once; None: there are none, or no replay is possible."""
+    report: Report
+    """The same as a report of the audit, which every format shows."""
+
+
+class _Read(NamedTuple):
+    """One file's facts, and what a comparison of ranks needs of it."""
+
+    rank: Rank
+    summary: RankSummary
+
+
+def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None) -> Analysis:
+    """Read traces, one a rank, and judge them. Raises TraceError."""
+    if len(paths) > MAX_RANKS:
+        raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared")
+    if len(paths) == 1:
+        accounting = account_for(paths[0], progress)
+        return judged(Trace(ranks=(accounting.facts(),)), ruleset, accounting)
+    each = _each(paths, progress)
+    ranks = tuple(one.rank for one in each)
+    return judged(Trace(ranks=ranks, skew=compare([one.summary for one in each], ranks)), ruleset)
+
+
+def account_for(path: str, progress: Progress = lambda *_: None) -> Accounting:
+    """The accounting of one file. Raises TraceError."""
+    whole = _size(path)
+    return Accounting(read(path, lambda count: progress(path, min(1.0, count / whole))))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size or 1
+    except OSError:
+        return 1
+
+
+def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
+    """Every file's facts; files are read by as many processes as there are CPUs for us."""
+    workers = min(len(paths), len(os.sched_getaffinity(0)))
+    found: list[_Read] = []
+    if workers < 2:
+        for path in paths:
+            found.append(_read(path))
+            progress(path, 1.0)
+        return found
+    try:
+        with ProcessPoolExecutor(workers) as pool:
+            for path, one in zip(paths, pool.map(_read, paths), strict=True):
+                found.append(one)
+                progress(path, 1.0)
+    except BrokenProcessPool:
+        raise TraceError(
+            "a process that read a trace was ended from outside", "is there enough memory for as many traces at once?"
+        ) from None
+    return found
+
+
+def _read(path: str) -> _Read:
+    accounting = account_for(path)
+    return _Read(accounting.facts(), summarize(accounting))
+
+
+def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Analysis:
+    """The findings of these facts; `accounting` allows to replay several fixes together."""
+    verdict, why = of_job(trace.ranks)
+    trace = msgspec.structs.replace(trace, verdict=verdict, why=why)
+    snapshot = Snapshot(taken_at=now(), root=trace.ranks[0].file if trace.ranks else "", areas={"trace": Area(trace)})
+    judge = Judge(scope_names(snapshot), ruleset.tables, Ledger(snapshot))
+    for rule in ruleset.rules:
+        if rule.scope == "trace":
+            judge.rule(ruleset.compiled(rule.id))
+    outcomes = [_with_gain(outcome, trace, ruleset) for outcome in judge.outcomes]
+    outcomes.sort(key=lambda outcome: _order(outcome, trace, ruleset))
+    findings = tuple(_finding(outcome, trace, ruleset) for outcome in outcomes if outcome.state == "finding")
+    report = Report(sysperf=__version__, snapshot=snapshot, outcomes=tuple(outcomes), tally=judge.tally(outcomes))
+    return Analysis(trace, findings, _together(findings, trace, accounting), report)
+
+
+def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
+    """Findings by severity, then by what acting gains, then by what it costs."""
+    gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset)
+    return (SEVERITIES.index(outcome.severity), -((gain.low + gain.high) / 2 if gain else 0.0), -(cost or 0.0), *rank(outcome)[1:])
+
+
+def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
+    """The rank that a finding is about; None where it is about all."""
+    named = {one.file: one for one in trace.ranks}
+    return next((one for file, one in named.items() if outcome.subject == subject(file)), trace.ranks[0] if len(trace.ranks) == 1 else None)
+
+
+def subject(file: str) -> str:
+    """How a finding names a rank: by its file, as the judge names an item."""
+    from sysperf.model.text import neutral  # noqa: PLC0415 - one name beside many calls
+
+    return neutral(file, 120)
+
+
+def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
+    """The exposed time that a finding is about, by its rule's `cost`."""
+    rule = ruleset.compiled(outcome.rule)
+    if not rule.rule.cost:
+        return None
+    names = {"trace": trace, "rank": subject_rank(outcome, trace)}
+    value = rule.expression(rule.rule.cost, "cost")(Scope(names, ruleset.tables))
+    return None if isinstance(value, Unknown) or not isinstance(value, int | float) else float(value)
+
+
+def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
+    """What a replay without the finding's cause gains."""
+    one, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
+    if one is None or not wanted or not one.replay.usable:
+        return None
+    return next((found for found in one.replay.predictions if found.fix == wanted), None)
+
+
+def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
+    found = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
+    if found is None:
+        return outcome
+    return msgspec.structs.replace(outcome, gain=Gain(text=f"{gain_text(found)} of the step by replay, if {found.assumes}; unmeasured"))
+
+
+def gain_text(found: Prediction) -> str:
+    """``8–12 %``, ``5 %`` or ``below 1 %``."""
+    low, high = round(found.low), round(found.high)
+    if high < 1:
+        return "below 1 %"
+    return f"{high} %" if low == high else f"{low}–{high} %"
+
+
+def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
+    rule = ruleset.compiled(outcome.rule).rule
+    one = subject_rank(outcome, trace)
+    cost = exposed(outcome, trace, ruleset)
+    return Finding(
+        id=outcome.rule,
+        detects=rule.detects,
+        severity=outcome.severity,
+        title=outcome.title,
+        message=outcome.message,
+        subject=outcome.subject if len(trace.ranks) > 1 else "",
+        exposed_pct=cost,
+        predicted_gain=prediction(outcome, trace, ruleset),
+        where=_places(rule.predict, one),
+        why=outcome.why,
+        fixes=tuple(fix.title or fix.note for fix in outcome.fixes),
+        refs=outcome.refs,
+    )
+
+
+def _places(fix: str, one: Rank | None) -> tuple[str, ...]:
+    """The source lines that pay most for this cause."""
+    sites = () if one is None else one.sync_sites if fix in ("sync", "pageable") else one.hole_sites if fix in ("hole", "loader") else ()
+    lines = dict.fromkeys(site.where for site in sites if site.where)
+    return tuple(lines)[:3]
+
+
+def _together(findings: tuple[Finding, ...], trace: Trace, accounting: Accounting | None) -> Prediction | None:
+    """All fixes at once, replayed rather than added up."""
+    wanted = {found.predicted_gain.fix: found for found in findings if found.predicted_gain is not None}
+    fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]
+    if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
+        return None
+    replayer = Replayer(accounting.timeline, accounting.window, accounting.times, accounting.launches)
+    low, high = replayer.gain([together(fixes)])
+    limit = min(100.0, sum(found.exposed_pct or 0.0 for found in wanted.values()))
+    names = ", ".join(sorted(fix.name for fix in fixes))
+    return Prediction(
+        fix="together", low=min(low, limit), high=min(high, limit), assumes=f"all of these at once, replayed together: {names}"
+    )

@@ -1,0 +1,130 @@
+"""Ranks of one job beside each other: who is late at collectives, and whose device is slow.
+
+All ranks leave a collective together, so the time that one spends in it beyond the shortest is time that it waited for the
+rank that came last. No clocks of different machines need to agree for that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from statistics import median
+from typing import NamedTuple
+
+from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.exposed import members
+from sysperf.trace.facts import Rank, Skew
+from sysperf.trace.kernels import ByName
+
+MIN_MATCHED = 4
+ROTATES_BELOW = 50.0
+MIN_KERNELS = 20
+
+
+class RankSummary(NamedTuple):
+    """What comparing ranks needs of one: small, so that it can come from another process."""
+
+    rank: int | None
+    window_ns: int
+    collectives: list[tuple[str, int]]
+    """(what is matched by, ns), in the order of their starts."""
+    kernels: dict[str, tuple[int, int]]
+    """Number and total ns by the name of the kernel."""
+
+
+def summarize(accounting: Accounting) -> RankSummary:
+    """The collectives and kernels of one rank."""
+    timeline, window = accounting.timeline, accounting.window
+    if not accounting.times or window is None:
+        return RankSummary(timeline.rank, 0, [], {})
+    rows, texts = timeline.operations, timeline.names.texts
+    nccl = ByName(timeline.names, by_name.is_collective, lower=True)
+    found: list[tuple[str, int]] = []
+    kernels: dict[str, tuple[int, int]] = {}
+    time = accounting.times[0]
+    for index in members(time, time.kernel_indices):
+        took = rows.end[index] - rows.start[index]
+        name = texts[rows.name[index]]
+        if nccl(rows.name[index]):
+            found.append((_key(accounting, index, name), took))
+        else:
+            count, total = kernels.get(name, (0, 0))
+            kernels[name] = count + 1, total + took
+    return RankSummary(timeline.rank, window.duration, found, kernels)
+
+
+def _key(accounting: Accounting, index: int, name: str) -> str:
+    """Collectives match by group and sequence number where the file has them, else by order within their name."""
+    detail = accounting.timeline.operations.detail[index]
+    one = accounting.timeline.collectives[detail] if detail >= 0 else None
+    return f"{one.group}#{one.sequence}" if one is not None and one.sequence >= 0 else name.partition("(")[0]
+
+
+def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
+    """Who the others wait for, and whose kernels are slow."""
+    matched = _matched(each)
+    slow, slow_rank = _slow_kernels(each)
+    base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
+    if len(matched) < MIN_MATCHED:
+        return base
+    last = Counter(min(range(len(each)), key=took.__getitem__) for took in matched)
+    waited = [sum(took[index] - min(took) for took in matched) for index in range(len(each))]
+    late, times = last.most_common(1)[0]
+    share = 100 * times / len(matched)
+    others = [100 * waited[index] / each[index].window_ns for index in range(len(each)) if index != late and each[index].window_ns]
+    number = each[late].rank
+    return Skew(
+        ranks=len(each),
+        matched=len(matched),
+        straggler=late if number is None else number,
+        straggler_share=share,
+        lost_pct=sum(others) / len(others) if others else None,
+        rotates=share < ROTATES_BELOW,
+        cause=_cause(late, ranks),
+        slow_kernels=slow,
+        slow_rank=slow_rank,
+    )
+
+
+def _matched(each: list[RankSummary]) -> list[list[int]]:
+    """The durations of each collective that every rank has, rank by rank."""
+    by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for one in each:
+        seen: Counter[str] = Counter()
+        for key, took in one.collectives:
+            by_key[key, seen[key]].append(took)
+            seen[key] += 1
+    return [took for took in by_key.values() if len(took) == len(each) > 1]
+
+
+def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
+    """(speed of the slowest rank against the median, which one), by the mean durations of kernels that all ranks have."""
+    shared = set.intersection(*(set(one.kernels) for one in each)) if len(each) > 1 else set()
+    weights = [name for name in shared if all(one.kernels[name][0] >= MIN_KERNELS for one in each)]
+    if not weights:
+        return None, None
+    speeds = []
+    for one in each:
+        mine = sum(one.kernels[name][1] / one.kernels[name][0] for name in weights)
+        speeds.append(mine)
+    middle = median(speeds)
+    slowest = max(range(len(each)), key=speeds.__getitem__)
+    number = each[slowest].rank
+    return middle / speeds[slowest] if speeds[slowest] else None, slowest if number is None else number
+
+
+def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
+    """Of which time the late rank has more than the others' median."""
+    parts = {
+        "loader time": "dataloader_exposed_pct",
+        "host time": "host_starved_pct",
+        "synchronisation": "sync_exposed_pct",
+        "kernel time": "kernel_busy_pct",
+        "copying": "h2d_exposed_pct",
+    }
+    excess = {}
+    for name, field in parts.items():
+        values = [getattr(one.figures, field) or 0.0 for one in ranks]
+        others = [value for index, value in enumerate(values) if index != late]
+        excess[name] = values[late] - (median(others) if others else 0.0)
+    return max(excess, key=excess.__getitem__)
