@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
@@ -11,22 +11,15 @@ from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.remedy import remedies
 from sysperf.evaluate.ruleset import Compiled, Ruleset
 from sysperf.evaluate.sieve import SIEVE_FROM
+from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally
 from sysperf.model.rule import ITEMS, SEVERITIES
 from sysperf.model.snapshot import Snapshot
-from sysperf.model.text import neutral
 
 CONFIDENCES = ("high", "medium", "low")
 JUDGED = ("host", "gpu", "python", "process")
 """Scopes that an audit judges; launches, traces and scripts have judges of their own."""
-
-
-class Subject(NamedTuple):
-    """What a rule is judged about: the machine, or one item of a list."""
-
-    name: str = ""
-    item: Any = None
 
 
 def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
@@ -82,7 +75,7 @@ class Judge:
             self._undecided(rule, scope, items, Subject())
             return
         for index, item in self._suspects(rule, items):
-            self.subject(rule, Subject(subject_name(rule.loop, item, index), item))
+            self.subject(rule, Subject(rule.loop, item, index))
 
     def _suspects(self, rule: Compiled, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """The items that are not plainly fine: on long lists, compiled code passes the others quickly."""
@@ -138,8 +131,7 @@ class Judge:
                 confidence=rule.rule.confidence,
                 evidence=self._ledger.evidence(scope.touched, subject.item),
                 unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
-                key=subject_key(rule, subject),
-                fingerprint=fingerprint(rule.rule.id, subject.name),
+                **_identities(rule, subject),
             )
         )
 
@@ -160,9 +152,18 @@ class Judge:
             fixes=remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
-            key=subject_key(rule, subject),
-            fingerprint=fingerprint(rule.rule.id, subject.name),
+            **_identities(rule, subject),
         )
+
+
+def _identities(rule: Compiled, subject: Subject) -> dict[str, Any]:
+    """Which very subject an outcome is about, and what stays the same of it."""
+    return {
+        "key": subject.key(rule.rule.id),
+        "fingerprint": subject.fingerprint(rule.rule.id),
+        "program": subject.program,
+        "user": subject.user,
+    }
 
 
 def _guard(rule: Compiled, scope: Scope) -> str | Unknown:
@@ -190,44 +191,6 @@ def rank(outcome: Outcome) -> tuple[int, int, int, str, str]:
     basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
     weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
     return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.subject)
-
-
-def subject_key(rule: Compiled, subject: Subject) -> str:
-    """This rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
-    if rule.loop != "proc":
-        return f"{rule.rule.id}@{subject.name}"
-    return f"{rule.rule.id}@{process_identity(subject.item)}"
-
-
-def process_identity(process: Any) -> str:
-    """A process by its number and its start: ``process:4242:118203``."""
-    started = getattr(process, "start_time", None)
-    return f"process:{getattr(process, 'pid', '?')}:{'?' if started is None else started}"
-
-
-def fingerprint(rule_id: str, subject: str) -> str:
-    """A name of a finding that stays the same from run to run: the rule and its subject, without process numbers.
-
-    64-bit FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/): importing hashlib, and OpenSSL with it, would cost 3 ms.
-    """
-    stable = subject.partition(" (pid ")[0]
-    number = 0xCBF29CE484222325
-    for byte in f"{rule_id}\0{stable}".encode("utf-8", "replace"):
-        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return f"{number:016x}"
-
-
-def subject_name(bound: str, item: Any, index: int) -> str:
-    """What a finding is about: ``GPU 3 (NVIDIA H100)``, ``python (pid 4242)``, ``/opt/venv``."""
-    if bound == "gpu":
-        return neutral(f"GPU {getattr(item, 'index', index)} ({getattr(item, 'name', None) or 'unknown model'})", 80)
-    if bound == "proc":
-        return neutral(f"{getattr(item, 'name', None) or 'process'} (pid {getattr(item, 'pid', '?')})", 80)
-    for key in ("prefix", "name", "path", "address", "target", "id"):
-        value = getattr(item, key, None)
-        if value is not None:
-            return neutral(str(value), 120)
-    return f"#{index}"
 
 
 def at_least(outcomes: Iterable[Outcome], severity: str) -> bool:

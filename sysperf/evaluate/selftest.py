@@ -10,9 +10,10 @@ import msgspec
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.judge import Judge, Subject, subject_name
+from sysperf.evaluate.judge import Judge
 from sysperf.evaluate.ruleset import Compiled, Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
+from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record, convert
@@ -96,7 +97,7 @@ def _subjects(compiled: Compiled, names: dict[str, Any], ruleset: Ruleset) -> li
     items = compiled.items(Scope(dict(names), ruleset.tables)) if compiled.loop else None
     if items is None or isinstance(items, Unknown):
         return [None]
-    return [Subject(subject_name(compiled.loop, item, index), item) for index, item in enumerate(items)]
+    return [Subject(compiled.loop, item, index) for index, item in enumerate(items)]
 
 
 def machine(given: dict[str, Any], scope: str, schema: Schema) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from sysperf.evaluate.judge import fingerprint
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.subject import fingerprint
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record, fact
 

@@ -19,7 +19,8 @@ from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, Judge, process_identity, scope_names
+from sysperf.evaluate.judge import JUDGED, Judge, scope_names
+from sysperf.evaluate.subject import process_identity
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus

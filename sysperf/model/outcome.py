@@ -74,6 +74,8 @@ class Outcome(Record):
     fingerprint: Annotated[
         str, fact("this kind of finding over time, for baselines, code scanning and `first seen`; several subjects may share it")
     ] = ""
+    program: Annotated[str, fact("what the process runs: its interpreter and script, without options")] = ""
+    user: Annotated[int | None, fact("user number of the process's owner")] = None
 
 
 class Rewrap(Record):

@@ -7,8 +7,8 @@ import datetime
 import msgspec
 import pytest
 
-from sysperf.evaluate.judge import fingerprint
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.subject import fingerprint
 from sysperf.evaluate.waivers import Accepted, Baseline, Waiver, apply_waivers, shrink
 from sysperf.model.outcome import Outcome
 from sysperf.model.rule import RuleFile

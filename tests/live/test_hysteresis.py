@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.evaluate.judge import fingerprint
+from sysperf.evaluate.subject import fingerprint
 from sysperf.live.hysteresis import FLAPPING_FROM, FindingTracker, Past, Times, Transition
 from sysperf.model.outcome import Outcome, State
 from sysperf.model.rule import Hold, Rule
