@@ -1,1 +1,1 @@
-"""What changes gain on this machine: results of measurements. This version reads them, and has no command that measures."""
+"""What changes gain on this machine: pairs of runs, their statistics, and results that were kept."""

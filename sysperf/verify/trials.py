@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sysperf.model.record import convert
+from sysperf.model.record import convert, to_json
 from sysperf.model.trial import Trial
 
 FILE = "trials.jsonl"
@@ -84,3 +84,14 @@ def _tail(path: str) -> bytes:
             return file.read(MOST_BYTES)
         file.seek(-MOST_BYTES, os.SEEK_END)
         return file.read(MOST_BYTES).partition(b"\n")[2]
+
+
+def append(path: str, trial: Trial) -> None:
+    """Add a result to the file, in one write, so that two commands never mix their lines. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(descriptor, to_json(trial) + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -22,7 +22,7 @@ from sysperf.agent import database, history
 from sysperf.agent.store import Event, Point, Store
 
 START = 1_800_000_000.0  # a full minute
-DICE = random.Random(1)  # noqa: S311 - no secret
+DICE = random.Random(1)
 
 
 def fill(store: Store, seconds: int, start: float = START, name: str = "cpu.busy", flush: int = 10) -> None:

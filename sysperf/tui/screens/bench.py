@@ -21,7 +21,7 @@ class Bench(Listing):
     NAME = "bench"
     HELP_TEXT = (
         "Each bar is a change that was tried here against what was there before, in pairs of runs: ● the ratio of the two speeds, ━ the "
-        "interval in which the true ratio lies, │ no change. same and slower are normal answers. This version has no command that measures."
+        "interval in which the true ratio lies, │ no change. same and slower are normal answers. `sysperf verify` measures."
     )
     DEFAULT_CSS = """
     Bench #body { layout: vertical; height: 1fr; }

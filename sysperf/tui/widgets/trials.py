@@ -11,8 +11,8 @@ from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, pad
 from sysperf.verify.trials import Trials
 
 NOTHING = (
-    "Nothing was measured on this machine yet. This version of sysperf has no command that measures: `sysperf verify`, `sysperf tune` "
-    "and `sysperf bench trainer` come later, and write their results where this screen finds them. "
+    "Nothing was measured on this machine yet. `sysperf verify -- python train.py` runs a program plain and wrapped, in turn, until it is "
+    "clear which is faster, and its result stands here. "
     "Until then, gains stand as unmeasured beside their findings, and no figure of others is shown as one of this machine."
 )
 ELSEWHERE = "What was measured on that machine is not told here."

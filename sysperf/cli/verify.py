@@ -1,0 +1,259 @@
+"""Run a program in two ways, in turn, until it is clear which is faster.
+
+Without options the two are the program plain, and under `sysperf wrap`.
+
+The unit is one launch of the program. Both variants run in pairs, in random order; the first pair only warms caches. Pairs are
+looked at after 6, 9, 13, 19, 28 and 40, so that a program is called different from itself in at most 5 % of the studies. A pair
+during which others took CPUs is dropped whole. Short noisy runs need many pairs: have a run take seconds. Ctrl-C ends the study
+with what is there; --resume goes on with it.
+
+exit codes:
+  0 faster or the same; 1 slower (with --fail-if-slower: certainly not within that bound); 3 unclear; 2 wrong usage, or a run failed
+
+examples:
+  sysperf verify -- python train.py                                   plain against `sysperf wrap`
+  sysperf verify --steps optimizer --max-steps 200 -- python train.py  the same by steps per second, without the start
+  sysperf verify --a "python old.py" --b "python new.py"              two commands
+  sysperf verify --env ~/venv-2.12 --env ~/venv-2.13 -- python train.py  two interpreters: slower after the upgrade?
+  sysperf verify --metric 'steps/s: ([0-9.]+)' --higher-is-better -- python train.py
+  sysperf verify --fail-if-slower 2 --a "python main.py" --b "python branch.py"  in CI
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shlex
+import sys
+import time
+
+import msgspec
+
+from sysperf import paths
+from sysperf.cli import _options
+from sysperf.engine import verify
+from sysperf.engine.verify import Plan, State
+from sysperf.host import files
+from sysperf.model.comparison import Comparison, Metric, Variant
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.model.trial import Trial
+from sysperf.report import comparison
+from sysperf.verify import trials
+from sysperf.verify.study import Study
+
+MAX_STATE_BYTES = 16 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what is compared")
+    what.add_argument("--a", metavar="COMMAND", help="the first command, in quotes, instead of -- COMMAND")
+    what.add_argument("--b", metavar="COMMAND", help="the second command, in quotes")
+    what.add_argument(
+        "--env", action="append", default=[], metavar="PYTHON", help="twice: run COMMAND with this interpreter or environment"
+    )
+    what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
+    measure = parser.add_argument_group("what is measured")
+    measure.add_argument(
+        "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
+    )
+    measure.add_argument("--higher-is-better", action="store_true", help="a larger value is faster, such as steps per second")
+    measure.add_argument(
+        "--steps",
+        choices=("optimizer", "forward"),
+        default="",
+        help="steps per second, counted in the unmodified program: of its optimizer, or calls of its model",
+    )
+    measure.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --steps: end each run after so many")
+    measure.add_argument(
+        "--margin", type=float, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
+    )
+    when = parser.add_argument_group("when it stops")
+    when.add_argument("--max-pairs", type=int, default=40, metavar="N", help="at most so many pairs that count (default: 40)")
+    when.add_argument("--minutes", type=float, metavar="N", help="stop after this time, with what is there")
+    when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
+    when.add_argument("--resume", action="store_true", help="go on with the study of the same commands that was interrupted")
+    when.add_argument("--seed", type=int, default=None, metavar="N", help="of the random order within pairs (default: from the clock)")
+    when.add_argument("--fail-if-slower", type=float, metavar="PERCENT", help="exit with 1 only when B is slower by more than this")
+    _options.add_format(parser, "text", "json", "markdown", "html")
+    _options.add_output(parser)
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT …]", help="the program and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = planned(args)
+    state = _saved(plan) if args.resume else None
+    found = verify.verify(plan, _Progress(plan), state)
+    _keep(found)
+    _options.write(_rendered(found, args), args)
+    return exit_code(found, args.fail_if_slower)
+
+
+def planned(args: argparse.Namespace) -> Plan:
+    """Return the study that the options describe. Raises UsageError."""
+    a, b = _variants(args)
+    if args.max_pairs < 2:
+        raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
+    if not 0 < args.margin < 100:
+        raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
+    try:
+        re.compile(args.metric)
+    except re.error as error:
+        raise UsageError(f"--metric: {error}", "a regular expression of Python, whose last group is the number") from None
+    metric = _metric(args)
+    budget_s = None if args.minutes is None else args.minutes * 60
+    seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
+    return Plan(
+        a=a, b=b, metric=metric, margin=args.margin / 100, max_pairs=args.max_pairs, budget_s=budget_s, limit_s=args.limit, seed=seed
+    )
+
+
+def _metric(args: argparse.Namespace) -> Metric:
+    if args.steps and args.metric:
+        raise UsageError("--steps and --metric are two metrics", "choose one")
+    if args.higher_is_better and not args.metric:
+        raise UsageError("--higher-is-better goes with --metric", "a longer wall time is not better")
+    if args.max_steps < 0 or (args.max_steps and not args.steps):
+        raise UsageError("--max-steps goes with --steps, and is 1 or more", "--steps optimizer --max-steps 200")
+    if args.steps:
+        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps)
+    return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
+
+
+def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
+    argv = tuple(args.argv[1:] if args.argv[:1] == ["--"] else args.argv)
+    if args.a or args.b:
+        if argv or args.env or not (args.a and args.b):
+            raise UsageError(
+                "--a and --b go together, and without another command", 'sysperf verify --a "python old.py" --b "python new.py"'
+            )
+        return Variant("A", tuple(shlex.split(args.a))), Variant("B", tuple(shlex.split(args.b)))
+    if not argv:
+        raise UsageError("no command to run", "sysperf verify -- python train.py")
+    if args.env:
+        if len(args.env) != 2:
+            raise UsageError("--env is given twice: the old interpreter, and the new one", "--env ~/venv-old --env ~/venv-new")
+        first, second = (Variant(environment, _with_python(environment, argv)) for environment in args.env)
+        return first, second
+    wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet", *shlex.split(args.wrap_options), "--", *argv)
+    return Variant("plain", argv), Variant("wrapped", wrap)
+
+
+def _with_python(environment: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command under another interpreter: its own `python` is replaced, a script is given to it."""
+    path = os.path.abspath(os.path.expanduser(environment))
+    python = f"{path}/bin/python" if os.path.isdir(path) else path
+    if not os.access(python, os.X_OK):
+        raise UsageError(f"--env {environment}: {python} is no program", "name an interpreter, or the folder of its environment")
+    return (python, *(argv[1:] if re.fullmatch(r"python[0-9.]*", os.path.basename(argv[0])) else argv))
+
+
+def exit_code(found: Comparison, fail_if_slower: float | None) -> int:
+    """Return the exit code that tells the verdict."""
+    if fail_if_slower is not None and found.low is not None and found.high is not None:
+        bound = 1 - fail_if_slower / 100
+        return Exit.FINDINGS if found.high < bound else Exit.CLEAN if found.low >= bound else Exit.PARTIAL
+    if found.verdict == "slower":
+        return Exit.FINDINGS
+    return Exit.PARTIAL if found.verdict == "unclear" else Exit.CLEAN
+
+
+def _rendered(found: Comparison, args: argparse.Namespace) -> str:
+    if args.format == "json":
+        return to_json({"schema": 1, "comparison": found}, indent=2).decode()
+    if args.format == "markdown":
+        return comparison.markdown(found)
+    if args.format == "html":
+        return comparison.page(found)
+    return comparison.text(found, color=_options.wants_color(args), width=_options.width())
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+def state_path(plan: Plan) -> str:
+    """Return where a study of these commands is kept until it is done."""
+    key = to_json([plan.a, plan.b, plan.metric])
+    return f"{paths.state_folder()}/verify/{hashlib.sha256(key).hexdigest()[:16]}.json"
+
+
+def _saved(plan: Plan) -> State:
+    path = state_path(plan)
+    try:
+        with open(path, "rb") as file:
+            state = msgspec.json.decode(file.read(MAX_STATE_BYTES), type=State)
+    except FileNotFoundError:
+        raise UsageError("there is no interrupted study of these commands", "run it without --resume") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path}: {error}", "run it without --resume") from None
+    return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
+
+
+def _keep(found: Comparison) -> None:
+    """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
+    if found.ratio is None or found.low is None or found.high is None or found.median_a is None:
+        return
+    trial = Trial(
+        experiment="verify",
+        what=f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}",
+        metric=found.metric.name,
+        unit=found.metric.unit,
+        baseline=found.median_a,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        confidence=found.confidence,
+        pairs=found.fresh_pairs or found.pairs,
+        verdict=found.verdict,
+        at=time.time(),
+    )
+    try:
+        trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)
+    except OSError as error:
+        sys.stderr.write(f"sysperf: the result is not kept: {error}\n")
+
+
+class _Progress:
+    """Keeps the study after each run, and says on stderr how it stands: one line that is rewritten on a terminal."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._path = state_path(plan)
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, state: State) -> None:
+        self._save(state)
+        line = self.line(state)
+        sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if self._terminal else f"sysperf: {line}\n")
+        if self._terminal and state.study().progress().verdict is not None:
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    def _save(self, state: State) -> None:
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.write_whole(self._path, lambda file: file.write(to_json(state)), mode=0o600)
+        except OSError:
+            pass  # the study goes on; only --resume will not find it
+
+    @staticmethod
+    def line(state: State) -> str:
+        """Return where the study stands, with the estimate so far."""
+        study, last = state.study(), state.runs[-1]
+        phase = _phase(study) if last.pair else "warming caches"
+        interval = study.progress().interval
+        estimate = ""
+        if interval is not None:
+            low, middle, high = (100 * (ratio - 1) for ratio in interval.ratios())
+            estimate = f"; so far {middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+        needed = study.pairs_needed()
+        hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
+        dropped = f"; {study.dropped} dropped" if study.dropped else ""
+        return f"{phase}; last run {last.wall_s:.2f} s{estimate}{dropped}{hint}"
+
+
+def _phase(study: Study) -> str:
+    if study.fresh or study.decided():
+        return f"clear; measuring the gain on fresh pairs, {len(study.fresh)} of {study.fresh_pairs()}"
+    return f"{len(study.pairs)} pairs, next look at {study.next_look()}"

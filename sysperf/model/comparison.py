@@ -1,0 +1,74 @@
+"""Two variants of a program, compared by running them in turn: every run, and what follows from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from sysperf.model.record import Record, fact
+from sysperf.model.trial import Verdict
+
+Arm = Literal["a", "b"]
+
+
+class Variant(Record):
+    """A program as it is started in one arm of the comparison."""
+
+    name: Annotated[str, fact("how reports call it, such as plain or wrapped")]
+    argv: Annotated[tuple[str, ...], fact("the command")]
+    env: Annotated[dict[str, str], fact("variables beside those of the caller")] = {}
+
+    def environment(self, base: dict[str, str]) -> dict[str, str]:
+        """Return the variables with which it is started."""
+        return {**base, **self.env}
+
+
+class Metric(Record):
+    """What is measured in each run."""
+
+    name: Annotated[str, fact("such as wall time")]
+    unit: Annotated[str, fact("of a run's value")]
+    higher_is_better: Annotated[bool, fact("whether a larger value is a faster run")] = False
+    pattern: Annotated[str, fact("the regular expression whose last match in the output is the value")] = ""
+    counts: Annotated[Literal["", "optimizer", "forward"], fact("the steps whose rate is the value")] = ""
+    max_steps: Annotated[int, fact("steps after which a run ends; 0 for none")] = 0
+
+
+class Run(Record):
+    """One launch of one arm."""
+
+    pair: Annotated[int, fact("the pair that it belongs to; 0 is the first one, which warms caches and does not count")]
+    arm: Annotated[Arm, fact("a or b")]
+    value: Annotated[float, fact("the metric")]
+    wall_s: Annotated[float, fact("from start to end")]
+    cpu_s: Annotated[float, fact("CPU time of the program and its descendants")]
+    other_cpus: Annotated[float | None, fact("CPUs that others and the hypervisor took meanwhile")] = None
+    steps: Annotated[int, fact("steps that were counted")] = 0
+    step_times_s: Annotated[tuple[float, ...], fact("when each step ended; kept of the first pair, from which the warm-up is found")] = ()
+    disturbed: Annotated[str, fact("why its pair does not count; empty where it does")] = ""
+
+
+class Comparison(Record, kw_only=True):
+    """The result. Ratios are of speeds, B over A: above 1, B is faster."""
+
+    a: Variant
+    b: Variant
+    metric: Metric
+    verdict: Verdict
+    reason: Annotated[str, fact("why it is unclear, and what would decide")] = ""
+    ratio: Annotated[float | None, fact("speed of B as a multiple of A's; None before two pairs")] = None
+    low: Annotated[float | None, fact("lower end of its interval")] = None
+    high: Annotated[float | None, fact("upper end of its interval")] = None
+    confidence: Annotated[float, fact("how often an interval made this way holds the true ratio")] = 0.95
+    pairs: Annotated[int, fact("pairs that count for the verdict")] = 0
+    fresh_pairs: Annotated[int, fact("pairs run after an early verdict, of which ratio and interval are then made")] = 0
+    dropped_pairs: Annotated[int, fact("pairs that were disturbed")] = 0
+    margin: Annotated[float, fact("differences below this share are called the same")] = 0.01
+    median_a: Annotated[float | None, fact("median of the metric, of the runs that count")] = None
+    median_b: Annotated[float | None, fact("median of the metric, of the runs that count")] = None
+    warm_up_steps: Annotated[int, fact("steps at the beginning that both variants leave out")] = 0
+    seed: Annotated[int, fact("of the random order within pairs")] = 0
+    runs: tuple[Run, ...] = ()
+
+    def is_certain(self) -> bool:
+        """Whether the interval excludes that both are equally fast."""
+        return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)

@@ -1,0 +1,163 @@
+"""The result of `verify`: as text with a small plot of the runs, as Markdown for a pull request, as a page."""
+
+from __future__ import annotations
+
+import html
+import shlex
+from collections.abc import Sequence
+
+from sysperf.model.comparison import Arm, Comparison, Run, Variant
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page, clip, pad
+
+BARS = " ▁▂▃▄▅▆▇█"
+MAX_PLOT_COLUMNS = 48
+STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
+
+
+def verdict(found: Comparison) -> str:
+    """Return the verdict in one sentence."""
+    a, b = neutral(found.a.name, 60), neutral(found.b.name, 60)
+    if found.verdict in ("faster", "slower"):
+        by = f"{abs(found.ratio - 1) * 100:.1f} % " if found.ratio is not None and found.is_certain() else ""
+        return f"{b} is {by}{found.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
+    if found.verdict == "same":
+        return f"{b} and {a} are equally fast, within {found.margin * 100:g} %"
+    return f"unclear whether {b} is faster than {a}"
+
+
+def basis(found: Comparison) -> str:
+    """Return interval, level and pairs: what the verdict rests on."""
+    parts = [f"{interval(found)} at {found.confidence * 100:.4g} %"] if found.ratio is not None else []
+    parts.append(f"{found.metric.name}, {found.pairs} pair{'' if found.pairs == 1 else 's'}")
+    if found.fresh_pairs:
+        parts.append(f"the interval from {found.fresh_pairs} further pairs")
+    if found.dropped_pairs:
+        parts.append(f"{found.dropped_pairs} disturbed pair{'' if found.dropped_pairs == 1 else 's'} left out")
+    return "; ".join(parts)
+
+
+def interval(found: Comparison) -> str:
+    """Return ``+3.1 to +5.3 %``."""
+    return f"{((found.low or 1) - 1) * 100:+.1f} to {((found.high or 1) - 1) * 100:+.1f} %"
+
+
+def text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
+    """Return the result for a terminal."""
+    page = Page(Ink(color), width)
+    page.line(page.ink(STYLE[found.verdict], verdict(found)))
+    page.paragraph(basis(found), "dim")
+    if found.reason:
+        page.paragraph(found.reason, "unknown" if found.verdict == "unclear" else "plain")
+    page.line()
+    values = counting(found)
+    both = [*values["a"], *values["b"]]
+    columns = max(10, min(MAX_PLOT_COLUMNS, width - 44))
+    for arm, variant, middle in _arms(found):
+        shown = f"{middle:.4g} {found.metric.unit}" if middle is not None else "no run"
+        page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {histogram(values[arm], both, columns)}  median {shown}")
+    if len(both) > 1:
+        low, high = f"{min(both):.4g}", f"{max(both):.4g} {found.metric.unit}"
+        page.line(f"{' ' * 18}{page.ink('dim', low + ' ' * max(1, columns - len(low) - len(high)) + high)}")
+    page.line()
+    for variant in (found.a, found.b):
+        page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {page.ink('command', neutral(shlex.join(variant.argv), 2_000))}")
+    return str(page)
+
+
+def counting(found: Comparison) -> dict[Arm, list[float]]:
+    """Return the values of the runs that count, by arm."""
+    disturbed = {run.pair for run in found.runs if run.disturbed}
+    whole = {run.pair for run in found.runs if run.arm == "a"} & {run.pair for run in found.runs if run.arm == "b"}
+
+    def of(arm: str) -> list[float]:
+        return [run.value for run in found.runs if run.arm == arm and run.pair in whole and run.pair and run.pair not in disturbed]
+
+    return {"a": of("a"), "b": of("b")}
+
+
+def histogram(values: Sequence[float], among: Sequence[float], columns: int) -> str:
+    """Return how often values fall into each column of the range of `among`, as bars of eight heights."""
+    if not among:
+        return " " * columns
+    low, reach = min(among), (max(among) - min(among)) or 1.0
+    counts = [0] * columns
+    for value in values:
+        counts[min(columns - 1, int((value - low) / reach * columns))] += 1
+    top = max(counts) or 1
+    return "".join(BARS[-(-count * 8 // top)] for count in counts)
+
+
+def markdown(found: Comparison) -> str:
+    """Return the result for a pull request."""
+    values = counting(found)
+    rows = "".join(
+        f"| {_cell(variant.name)} | {_number(middle)} {found.metric.unit} | {len(values[arm])} | `{_cell(shlex.join(variant.argv))}` |\n"
+        for arm, variant, middle in _arms(found)
+    )
+    reason = f"\n{_cell(found.reason)}\n" if found.reason else ""
+    return (
+        f"**{_cell(verdict(found))}** ({_cell(basis(found))})\n{reason}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def page(found: Comparison) -> str:
+    """Return the result as one self-contained page: every run as a dot."""
+    head = html.escape(verdict(found))
+    rows = "".join(
+        f"<tr><td>{html.escape(neutral(variant.name))}<td>{_number(middle)} {html.escape(found.metric.unit)}"
+        f"<td><code>{html.escape(neutral(shlex.join(variant.argv), 2_000))}</code>"
+        for _, variant, middle in _arms(found)
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
+        f"<h1>{head}</h1><p>{html.escape(basis(found))}<p>{html.escape(found.reason)}{_dots(found)}"
+        f"<table><tr><th>variant<th>median<th>command{rows}</table></html>\n"
+    )
+
+
+_CSS = (
+    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "svg{width:100%;height:auto}circle{fill:#2a78d6;fill-opacity:.6}.b{fill:#d67f2a}.no{fill:#999}text{font-size:12px;fill:currentColor}"
+    "td,th{text-align:left;padding:.2rem 1rem .2rem 0}code{overflow-wrap:anywhere}"
+)
+_WIDTH, _HEIGHT, _MARGIN = 800, 120, 110
+
+
+def _dots(found: Comparison) -> str:
+    """Every run but those of the first pair, on one axis; disturbed ones in grey."""
+    runs = [run for run in found.runs if run.pair]
+    if not runs:
+        return ""
+    low, high = min(run.value for run in runs), max(run.value for run in runs)
+    labels = "".join(
+        f'<text x="0" y="{_y(arm, 0) + 4}">{html.escape(clip(neutral(variant.name), 16))}</text>' for arm, variant, _ in _arms(found)
+    )
+    axis = (
+        f'<text x="{_MARGIN}" y="{_HEIGHT - 4}">{low:.4g}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(found.metric.unit)}</text>'
+    )
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{"".join(_dot(run, low, high) for run in runs)}</svg>'
+
+
+def _dot(run: Run, low: float, high: float) -> str:
+    x = _MARGIN + 6 + (run.value - low) / ((high - low) or 1) * (_WIDTH - _MARGIN - 12)
+    kind = "no" if run.disturbed else run.arm
+    title = f"pair {run.pair}: {run.value:.6g}{'; ' + run.disturbed if run.disturbed else ''}"
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{_y(run.arm, run.pair)}" r="4"><title>{html.escape(title)}</title></circle>'
+
+
+def _y(arm: Arm, pair: int) -> int:
+    return (30 if arm == "a" else 75) + pair * 7 % 21 - 10 * bool(pair)
+
+
+def _arms(found: Comparison) -> list[tuple[Arm, Variant, float | None]]:
+    return [("a", found.a, found.median_a), ("b", found.b, found.median_b)]
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def _cell(value: str) -> str:
+    return neutral(value, 2_000).replace("|", "\\|").replace("`", "'")

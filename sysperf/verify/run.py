@@ -1,0 +1,236 @@
+"""One timed run of a program, under a guard process that ends whatever the program started, also when sysperf is killed.
+
+The guard is forked from us, is the subreaper of all that the program leaves behind (prctl(2), PR_SET_CHILD_SUBREAPER), and
+waits on three things at once: the program's end (pidfd_open(2)), its output, and a pipe that closes when we die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from sysperf.model.record import Record
+
+MAX_TAIL_BYTES = 16 << 10
+MAX_LINE_BYTES = 16 << 10
+"""A line of output is searched for the metric up to here."""
+MAX_VALUES = 10_000
+MAX_RESULT_BYTES = 1 << 20
+TERM_GRACE_S = 5.0
+DRAIN_S = 0.2
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Finished(Record):
+    """How one run went."""
+
+    wall_s: float
+    cpu_s: float
+    """CPU time of the program and all its descendants."""
+    exit_code: int
+    """Negative: the signal that ended it."""
+    values: tuple[float, ...] = ()
+    """What the metric's pattern matched, in order."""
+    tail: str = ""
+    """The end of its output, both streams."""
+    timed_out: bool = False
+    left_behind: int = 0
+    """Processes that ran on after the program had ended; they were killed."""
+    error: str = ""
+    """Why it could not be started."""
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern: str = "", cwd: str = ".") -> Finished:
+    """Run a program to its end, or kill it after `limit_s`. Ctrl-C kills it and all its descendants. Raises OSError."""
+    life_read, life_write = os.pipe()
+    result_read, result_write = os.pipe()
+    guard = os.fork()
+    if guard == 0:
+        os.close(life_write)
+        os.close(result_read)
+        _guard(life_read, result_write, argv, env, limit_s, pattern, cwd)
+    os.close(life_read)
+    os.close(result_write)
+    try:
+        result = _read_all(result_read)
+    finally:
+        os.close(life_write)  # the guard kills what still runs
+        os.close(result_read)
+        os.waitpid(guard, 0)
+    if not result:
+        raise OSError("the process that guards the run was killed")
+    return msgspec.json.decode(result, type=Finished)
+
+
+def _read_all(descriptor: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, 65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str) -> NoReturn:
+    """The guard process: never returns, and never writes to our streams."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        finished = _guarded(life, argv, env, limit_s, pattern, cwd)
+        os.write(result, msgspec.json.encode(finished)[:MAX_RESULT_BYTES])
+    except BaseException:  # noqa: BLE001 - a forked copy of us must end here, whatever happens
+        _kill_descendants()
+    os._exit(0)
+
+
+def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str) -> Finished:
+    out_read, out_write = os.pipe2(os.O_CLOEXEC)
+    start = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _exec(argv, env, cwd, out_write)
+    os.close(out_write)
+    output = _Output(out_read, pattern)
+    timed_out = _wait(pid, life, output, start + limit_s)
+    wall_s = time.monotonic() - start
+    exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    output.drain()
+    left_behind = _kill_descendants()
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    error = f"{argv[0]}: {os.strerror(exit_code - _EXEC_FAILED)}" if exit_code > _EXEC_FAILED and output.failed_to_start else ""
+    return Finished(wall_s, usage.ru_utime + usage.ru_stime, exit_code, tuple(output.values), output.tail(), timed_out, left_behind, error)
+
+
+_EXEC_FAILED = 126
+_START_MARK = b"\0sysperf-exec-failed\0"
+
+
+def _exec(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) -> NoReturn:
+    """The program, with no input and its output into our pipe."""
+    try:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(cwd)
+        os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606 - the user's own command, as typed
+    except OSError as error:
+        os.write(1, _START_MARK)
+        os._exit(_EXEC_FAILED + min(error.errno or 1, 120))
+    finally:
+        os._exit(_EXEC_FAILED)
+
+
+def _wait(pid: int, life: int, output: _Output, deadline: float) -> bool:
+    """Wait for the program's end; return whether it was killed at the deadline. Ends this process when our parent died."""
+    process = os.pidfd_open(pid)
+    poll = select.poll()
+    for descriptor in (process, life, output.descriptor):
+        poll.register(descriptor, select.POLLIN)
+    timed_out, next_signal = False, signal.SIGTERM
+    while True:
+        events = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1e3))
+        if life in events:
+            _kill_descendants()
+            os._exit(1)
+        if output.descriptor in events and not output.read():
+            poll.unregister(output.descriptor)
+        if process in events:
+            os.close(process)
+            return timed_out
+        if time.monotonic() >= deadline:
+            timed_out = True
+            _signal_descendants(next_signal)
+            next_signal, deadline = signal.SIGKILL, time.monotonic() + TERM_GRACE_S
+
+
+class _Output:
+    """What the program prints: its end, and the numbers that match the pattern; the rest is forgotten."""
+
+    def __init__(self, descriptor: int, pattern: str) -> None:
+        self.descriptor = descriptor
+        os.set_blocking(descriptor, False)
+        self.values: list[float] = []
+        self.failed_to_start = False
+        self._pattern = re.compile(pattern.encode()) if pattern else None
+        self._tail = b""
+        self._line = b""
+
+    def read(self) -> bool:
+        """Take what is there; return False at its end."""
+        try:
+            data = os.read(self.descriptor, 65_536)
+        except BlockingIOError:
+            return True
+        self._tail = (self._tail + data)[-MAX_TAIL_BYTES:]
+        self.failed_to_start = self.failed_to_start or _START_MARK in data
+        if self._pattern:
+            *lines, rest = (self._line + data).split(b"\n")
+            self._line = rest[:MAX_LINE_BYTES]
+            for line in lines:
+                self._search(line[:MAX_LINE_BYTES])
+        return bool(data)
+
+    def drain(self) -> None:
+        """Take what was printed last; a descendant that still holds the pipe is not waited for."""
+        end = time.monotonic() + DRAIN_S
+        while time.monotonic() < end and select.select([self.descriptor], [], [], 0)[0] and self.read():
+            pass
+        self._search(self._line)
+
+    def tail(self) -> str:
+        """The end of the output as text."""
+        return self._tail.replace(_START_MARK, b"").decode("utf-8", "replace")
+
+    def _search(self, line: bytes) -> None:
+        if self._pattern is None or len(self.values) >= MAX_VALUES:
+            return
+        for match in self._pattern.finditer(line):
+            with contextlib.suppress(ValueError, TypeError):
+                self.values.append(float(match[match.lastindex or 0].replace(b",", b"")))
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that have this parent, of all its threads."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _descendants(pid: int) -> list[int]:
+    """All processes below this one, parents first."""
+    found = _children(pid)
+    for child in found:  # the list grows while it is walked
+        found += _children(child)
+    return found
+
+
+def _signal_descendants(number: int) -> None:
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def _kill_descendants() -> int:
+    """Kill and reap all that is below this process; return how many there were at first."""
+    first = len(_descendants(os.getpid()))
+    while True:
+        _signal_descendants(signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return first

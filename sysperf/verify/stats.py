@@ -1,0 +1,142 @@
+"""The statistics of paired comparisons: intervals that stay right although they are looked at while they grow.
+
+The unit is one launch of the program; the figure of a pair is the logarithm of its ratio of speeds, so that 0 means no
+difference. Group-sequential looks follow Pocock, Biometrika 64 (1977): the same level at each look, and 5 % in total. The
+e-process for a symmetric null is the mixture of ∏(1 + tanh(λd)) over λ, after Ramdas et al., arXiv 2210.01948 §5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, stdev
+from typing import Literal, NamedTuple
+
+Verdict = Literal["faster", "slower", "same", "unclear"]
+
+LOOKS = (6, 9, 13, 19, 28, 40)
+"""Pairs after which a study may stop."""
+LOOK_LEVEL = 0.0155
+"""Two-sided level of each look: 5 % together, by simulation (tests/verify/test_stats.py)."""
+TOTAL_LEVEL = 0.05
+E_VALUE_LIMIT = 1 / TOTAL_LEVEL
+LAMBDAS = tuple(sign * 3 * 2**power for power in range(11) for sign in (1, -1))
+"""Bets of the e-process, per unit of log ratio: from differences of 30 % to some of 0.03 %."""
+
+
+class Interval(NamedTuple):
+    """An interval of a log ratio, with its mean."""
+
+    low: float
+    mean: float
+    high: float
+    level: float
+    """How often an interval made this way misses the true value."""
+
+    def ratios(self) -> tuple[float, float, float]:
+        """Return low, mean and high as ratios of speeds: 1 is no difference."""
+        return math.exp(self.low), math.exp(self.mean), math.exp(self.high)
+
+
+def interval(log_ratios: Sequence[float], level: float) -> Interval:
+    """Return Student's interval of the mean, of at least two values."""
+    mean = fmean(log_ratios)
+    half = t_quantile(1 - level / 2, len(log_ratios) - 1) * stdev(log_ratios) / math.sqrt(len(log_ratios))
+    return Interval(mean - half, mean, mean + half, level)
+
+
+def verdict(found: Interval, margin: float) -> Verdict:
+    """Judge an interval: `same` lies within ±margin (a log ratio), `faster` and `slower` exclude 0."""
+    if -margin <= found.low and found.high <= margin:
+        return "same"
+    if found.low > 0:
+        return "faster"
+    return "slower" if found.high < 0 else "unclear"
+
+
+def pairs_needed(log_ratios: Sequence[float], margin: float) -> int:
+    """Estimate how many pairs make the interval as narrow as ±margin around its mean."""
+    quantile = NormalDist().inv_cdf(1 - LOOK_LEVEL / 2)
+    return max(2, math.ceil((quantile * stdev(log_ratios) / margin) ** 2))
+
+
+def p_value(log_ratios: Sequence[float]) -> float:
+    """Return the two-sided p-value of Student's test that the mean is 0."""
+    spread = stdev(log_ratios)
+    if spread == 0:
+        return 1.0 if fmean(log_ratios) == 0 else 0.0
+    statistic = fmean(log_ratios) / (spread / math.sqrt(len(log_ratios)))
+    return 2 * (1 - t_cdf(abs(statistic), len(log_ratios) - 1))
+
+
+def holm(p_values: Sequence[float], level: float = TOTAL_LEVEL) -> list[bool]:
+    """Return which hypotheses are rejected by Holm's procedure (Scand. J. Statist. 6, 1979), in the order given."""
+    rejected = [False] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        if p_values[index] > level / (len(p_values) - rank):
+            break
+        rejected[index] = True
+    return rejected
+
+
+# ---------------------------------------------------------------------- looks at any time
+
+
+def e_value(log_ratios: Sequence[float], shift: float = 0.0) -> float:
+    """Return the evidence against a median difference of `shift`: 20 or more happens by chance at most once in 20 studies.
+
+    It may be looked at after each pair. It asks only that a pair's difference is symmetric around `shift`, which the random
+    order within pairs makes true.
+    """
+    deviations = [value - shift for value in log_ratios]
+    products = (sum(_log_payoff(bet * deviation) for deviation in deviations) for bet in LAMBDAS)
+    return fmean(math.exp(min(product, 700.0)) for product in products)
+
+
+def _log_payoff(stake: float) -> float:
+    """Return log(1 + tanh(stake)), also where that is too small for 1 + tanh."""
+    return math.log(2) - (math.log1p(math.exp(-2 * stake)) if stake > -300 else -2 * stake)
+
+
+def anytime_interval(log_ratios: Sequence[float]) -> Interval:
+    """Return the differences that the e-process does not exclude: valid after each pair, and after Ctrl-C."""
+    mean = fmean(log_ratios)
+    reach = max(map(abs, log_ratios), default=0.0) + 1.0
+    return Interval(_edge(log_ratios, mean, mean - reach), mean, _edge(log_ratios, mean, mean + reach), TOTAL_LEVEL)
+
+
+def _edge(log_ratios: Sequence[float], inside: float, outside: float) -> float:
+    """Return the border between `inside` and `outside` by bisection; `inside` where even the mean is excluded."""
+    if e_value(log_ratios, outside) < E_VALUE_LIMIT:
+        return outside
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if e_value(log_ratios, middle) < E_VALUE_LIMIT else (inside, middle)
+    return outside
+
+
+# ---------------------------------------------------------------------- Student's distribution
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """Return the quantile of Student's distribution for a probability of at least 0.5, by bisection: 1e-10 absolute."""
+    low, high = 0.0, 1.0
+    while t_cdf(high, freedom) < probability:
+        high *= 2
+    while high - low > 1e-10:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_cdf(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def t_cdf(value: float, freedom: int) -> float:
+    """Return the distribution function of Student's distribution (Abramowitz and Stegun 26.7.3 and 26.7.4: finite sums)."""
+    angle = math.atan(value / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    term = total = cosine if freedom % 2 else 1.0
+    for step in range(3 if freedom % 2 else 2, freedom - 1, 2):
+        term *= cosine * cosine * (step - 1) / step
+        total += term
+    if freedom % 2:
+        return 0.5 + (angle + (math.sin(angle) * total if freedom > 1 else 0.0)) / math.pi
+    return 0.5 + math.sin(angle) * total / 2

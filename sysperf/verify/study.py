@@ -1,0 +1,99 @@
+"""A study of two variants: pairs of runs until the verdict is clear, as a state that knows nothing of processes.
+
+The protocol: a first pair is discarded, since it warms caches; pairs are looked at after 6, 9, 13, 19, 28 and 40; noisy pairs
+are dropped whole, blind to which variant was disturbed; a gain found at an early look is measured again on fresh pairs, since
+stopping early overstates it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysperf.verify import stats
+from sysperf.verify.stats import LOOK_LEVEL, LOOKS, TOTAL_LEVEL, Interval, Verdict
+
+MIN_FRESH_PAIRS = 5
+MAX_DROPPED_SHARE = 0.2
+MIN_FORECAST_PAIRS = 3
+
+
+class Progress(NamedTuple):
+    """Where a study stands."""
+
+    verdict: Verdict | None
+    """None: more pairs are to be run."""
+    interval: Interval | None
+    """Of all pairs so far, at the level of a look; None before two pairs."""
+    gain: Interval | None = None
+    """What is kept: of fresh pairs where the study stopped early, else of all."""
+    reason: str = ""
+    """Why it is unclear."""
+
+
+class Study(NamedTuple):
+    """The log ratios of speeds (B over A) of the pairs that count, and how many were dropped."""
+
+    margin: float = math.log(1.01)
+    """Differences within ±margin, a log ratio, are called `same`."""
+    looks: Sequence[int] = LOOKS
+    pairs: tuple[float, ...] = ()
+    fresh: tuple[float, ...] = ()
+    """Pairs run after the verdict, to measure the gain without the bias of an early stop."""
+    dropped: int = 0
+
+    def with_pair(self, log_ratio: float) -> Study:
+        """Return the study with another pair, in the phase in which it is."""
+        if self._verdict() is None:
+            return self._replace(pairs=(*self.pairs, log_ratio))
+        return self._replace(fresh=(*self.fresh, log_ratio))
+
+    def with_dropped(self) -> Study:
+        """Return the study with a pair that the noise guard refused."""
+        return self._replace(dropped=self.dropped + 1)
+
+    def progress(self) -> Progress:
+        """Return the verdict and the interval, or that more pairs are needed."""
+        found = stats.interval(self.pairs, LOOK_LEVEL) if len(self.pairs) > 1 else None
+        if self._too_noisy():
+            return Progress("unclear", found, found, f"{self.dropped} of {self.dropped + len(self.pairs)} pairs were disturbed")
+        verdict = self._verdict()
+        if verdict is None or (self._stopped_early(verdict) and len(self.fresh) < self.fresh_pairs()):
+            return Progress(None, found)
+        gain = stats.interval(self.fresh, TOTAL_LEVEL) if self._stopped_early(verdict) else found
+        return Progress(verdict, found, gain, self._advice() if verdict == "unclear" else "")
+
+    def pairs_needed(self) -> int | None:
+        """Estimate how many pairs decide between a difference and none; None before three pairs."""
+        return stats.pairs_needed(self.pairs, self.margin) if len(self.pairs) >= MIN_FORECAST_PAIRS else None
+
+    def fresh_pairs(self) -> int:
+        """Return how many fresh pairs an early verdict asks for: half as many as it took, and at least five."""
+        return max(MIN_FRESH_PAIRS, -(-len(self.pairs) // 2))
+
+    def decided(self) -> bool:
+        """Whether the latest look gave a verdict."""
+        return self._verdict() is not None
+
+    def next_look(self) -> int:
+        """Return after how many pairs the study may stop."""
+        return next((look for look in self.looks if look > len(self.pairs)), self.looks[-1])
+
+    def _verdict(self) -> Verdict | None:
+        """Return the verdict of the latest look; None while there is none."""
+        if len(self.pairs) not in self.looks:
+            return None
+        verdict = stats.verdict(stats.interval(self.pairs, LOOK_LEVEL), self.margin)
+        return None if verdict == "unclear" and len(self.pairs) < self.looks[-1] else verdict
+
+    def _stopped_early(self, verdict: Verdict) -> bool:
+        return verdict in ("faster", "slower") and len(self.pairs) < self.looks[-1]
+
+    def _too_noisy(self) -> bool:
+        total = self.dropped + len(self.pairs) + len(self.fresh)
+        return total >= self.looks[0] and self.dropped > MAX_DROPPED_SHARE * total
+
+    def _advice(self) -> str:
+        needed = self.pairs_needed()
+        return f"about {needed} pairs, or longer runs, would decide" if needed else "more pairs would decide"

@@ -1,0 +1,166 @@
+"""Facts about counting steps in an unmodified program, and about where its warm-up ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sysperf.verify import probe
+from sysperf.verify.changepoint import change_points, steady_start
+
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+
+FAKE_TORCH = """
+hooks = []
+def register_optimizer_step_post_hook(hook): hooks.append(hook)
+class SGD:
+    def step(self):
+        for hook in hooks: hook(self, (), {})
+"""
+TRAIN = """
+import sys
+from torch.optim.optimizer import SGD
+one, other = SGD(), SGD()
+for _ in range(30):
+    one.step(); other.step()
+print("end")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program with a torch that has nothing but the hook, so that the probe is tested without 200 MB of torch."""
+    package = tmp_path / "torch" / "optim"
+    package.mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "optimizer.py").write_text(FAKE_TORCH)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path / "train.py"
+
+
+def run(program: Path, *argv: str, max_steps: int = 0, **more: str) -> tuple[subprocess.CompletedProcess[str], probe.Steps]:
+    """Run it with the probe, and return what it printed and what was counted."""
+    folder = program.parent / "steps"
+    folder.mkdir(exist_ok=True)
+    env = {**os.environ, **more}
+    done = subprocess.run(
+        argv or (sys.executable, str(program)), env={**env, **probe.environment(str(folder), env, max_steps)},
+        cwd=program.parent, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done, probe.read(str(folder))
+
+
+def test_steps_are_counted_and_the_program_notices_nothing(program: Path) -> None:
+    """A program with two optimizers makes one step with both; nothing is printed."""
+    done, steps = run(program)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert len(steps.times) == 30
+    assert list(steps.times) == sorted(steps.times)
+
+
+def test_a_run_ends_after_its_steps(program: Path) -> None:
+    """Cleanly, with exit code 0 and its atexit handlers."""
+    program.write_text("import atexit; atexit.register(print, 'tidied')\n" + TRAIN)
+    done, steps = run(program, max_steps=7)
+
+    assert (done.returncode, done.stdout) == (0, "tidied\n")
+    assert len(steps.times) == 7
+
+
+def test_a_sitecustomize_that_it_hides_still_runs(program: Path) -> None:
+    """The environment's own one is imported first, whether PYTHONPATH named it or a package folder."""
+    other = program.parent / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("print('site')\n")
+    done, steps = run(program, PYTHONPATH=str(other))
+
+    assert done.stdout == "site\nend\n"
+    assert len(steps.times) == 30
+
+
+def test_a_forked_and_a_spawned_child_count_for_themselves(program: Path) -> None:
+    """The process with most steps is the one that is read."""
+    program.write_text(
+        TRAIN + "import multiprocessing, os\ndef more():\n    for _ in range(50): one.step()\n"
+        "if __name__ == '__main__':\n    for kind in ('fork', 'spawn'):\n"
+        "        child = multiprocessing.get_context(kind).Process(target=more); child.start(); child.join()\n"
+    )
+    done, steps = run(program)
+    counts = sorted(path.stat().st_size // 8 for path in (program.parent / "steps").iterdir())
+
+    assert done.returncode == 0, done.stderr
+    assert counts == [30, 50, 80], "the parent's, the forked child's, the spawned child's, which ran the module again"
+    assert len(steps.times) == 80
+
+
+@pytest.mark.parametrize("how", ["-I", "-m"])
+def test_ways_to_start_python(program: Path, how: str) -> None:
+    """`python -m` is counted; `python -I` reads no PYTHONPATH, and then there is no step rather than a wrong one."""
+    _, steps = run(program, sys.executable, *(("-m", "train") if how == "-m" else ("-I", str(program))))
+
+    assert len(steps.times) == (30 if how == "-m" else 0)
+
+
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+@pytest.mark.parametrize("counts", ["optimizer", "forward"])
+def test_a_real_torch_program_is_counted(tmp_path: Path, counts: probe.Counts) -> None:
+    """20 steps of training: 20 optimizer steps, and 20 calls of the outermost module, however many lie inside."""
+    script = (
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(20):\n    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
+    )
+    subprocess.run(
+        (TORCH_PYTHON, "-c", script), env={**os.environ, **probe.environment(str(tmp_path), os.environ, 0, counts)}, check=True, timeout=120
+    )
+
+    assert len(probe.read(str(tmp_path)).times) == 20
+
+
+def test_a_torn_file_and_foreign_files_are_left_out(tmp_path: Path) -> None:
+    """Half a number at the end, a link, another name."""
+    (tmp_path / "1.steps").write_bytes(b"\0" * 8 * 3 + b"\0\0\0")
+    (tmp_path / "2.steps").symlink_to("/etc/passwd")
+    (tmp_path / "notes").write_bytes(b"\0" * 800)
+
+    assert len(probe.read(str(tmp_path)).times) == 3
+
+
+# ---------------------------------------------------------------------- warm-up
+
+
+def test_the_warm_up_ends_where_the_mean_changes() -> None:
+    """50 slow steps, then 250 fast ones; both variants leave out the longer warm-up and a tenth."""
+    rng = random.Random(1)
+    slow, fast = [0.3 * math.exp(rng.gauss(0, 0.05)) for _ in range(50)], [0.1 * math.exp(rng.gauss(0, 0.05)) for _ in range(250)]
+
+    assert steady_start([*slow, *fast]) == 50
+    assert steady_start([*fast, *slow, *fast, *slow]) is None, "no steady state: the last stretch is short"
+    assert steady_start(fast) == 0
+    a, b = (probe.Steps([sum(part[:count]) for count in range(len(part) + 1)]) for part in ([*slow, *fast], [*fast, *slow, *fast][:300]))
+    assert probe.warm_up_steps(a, b) == 55
+
+
+def test_steady_noise_has_no_change_points() -> None:
+    """Of 40 runs of noise with outliers, hardly any is cut."""
+    rng = random.Random(2)
+    cut = 0
+    for _ in range(40):
+        values = [rng.gauss(0, 0.1) + (0.5 if rng.random() < 0.02 else 0.0) for _ in range(200)]
+        cut += change_points(values) != [0]
+
+    assert cut <= 6
+
+
+def test_too_few_steps_have_no_rate() -> None:
+    """Fewer than five steps after the warm-up: unknown, and not infinite."""
+    assert probe.steps_per_s(probe.Steps((0.0, 0.5, 1.0)), 0) is None
+    assert probe.steps_per_s(probe.Steps((0.0, 1.0, 1.5, 2.0, 2.5, 3.0)), 1) == pytest.approx(2.0)

@@ -1,0 +1,98 @@
+"""Facts about timed runs: what is measured, and that nothing a program starts outlives its run, or us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sysperf.verify.run import MAX_TAIL_BYTES, Finished, run
+
+
+def shell(script: str, limit_s: float = 60.0, pattern: str = "") -> Finished:
+    """Run a shell script."""
+    return run(("sh", "-c", script), os.environ, limit_s=limit_s, pattern=pattern)
+
+
+def alive(marker: str) -> bool:
+    """Whether a process with this word among its arguments runs."""
+    return any(marker.encode() in arguments(pid) for pid in os.listdir("/proc") if pid.isdigit())
+
+
+def arguments(pid: str) -> list[bytes]:
+    """The arguments of a process; none once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def test_a_run_has_its_times_its_code_and_its_values() -> None:
+    """CPU time is that of all descendants; values are the numbers of the last group."""
+    found = shell(
+        f"echo 'speed: 1,250.5 it/s'; {sys.executable} -c 'sum(range(3000000))'; echo speed: 13; exit 3", pattern=r"speed: ([\d.,]+)"
+    )
+
+    assert found.values == (1250.5, 13.0)
+    assert found.exit_code == 3
+    assert found.cpu_s > 0
+    assert found.wall_s > 0
+    assert found.tail.endswith("speed: 13\n")
+
+
+def test_a_program_that_prints_gigabytes_or_binary_is_read_to_its_end() -> None:
+    """Only the end of its output is kept."""
+    found = shell("head -c 50000000 /dev/urandom; printf 'speed: 4'", pattern="speed: ([0-9.]+)")
+
+    assert found.exit_code == 0
+    assert len(found.tail) <= MAX_TAIL_BYTES
+    assert found.values[-1:] == (4.0,)
+
+
+def test_what_a_program_leaves_behind_is_ended_and_counted() -> None:
+    """A daemon in a session of its own, and one below another."""
+    marker = f"77{os.getpid()}"
+    found = shell(f"setsid sleep {marker} >/dev/null 2>&1 & sleep {marker} & sleep 0.3; exit 0")
+
+    assert found.left_behind == 2
+    assert not alive(marker)
+
+
+def test_a_program_that_ignores_signals_is_killed_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First SIGTERM, then SIGKILL for it and its children."""
+    monkeypatch.setattr("sysperf.verify.run.TERM_GRACE_S", 0.3)
+    marker = f"78{os.getpid()}"
+    found = shell(f"trap '' TERM; sleep {marker}; sleep {marker}", limit_s=0.3)
+
+    assert found.timed_out
+    assert found.exit_code == -signal.SIGKILL
+    assert not alive(marker)
+
+
+def test_a_program_that_cannot_be_started_says_why() -> None:
+    """Absent, or no program."""
+    assert "No such file" in run(("/nothing/of/this/name",), os.environ, limit_s=5).error
+    assert "Permission denied" in run((__file__,), os.environ, limit_s=5).error
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_outlives_us(number: signal.Signals) -> None:
+    """kill -9 and Ctrl-C of sysperf end the program and what it started, in a session of its own too."""
+    marker = f"79{os.getpid()}{number}"
+    script = f"import os; from sysperf.verify.run import run; run(('sh', '-c', 'setsid sleep {marker} & sleep {marker}'), os.environ, limit_s=60)"
+    with subprocess.Popen((sys.executable, "-c", script), stderr=subprocess.DEVNULL) as sysperf:
+        end = time.monotonic() + 60
+        while not alive(marker) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert alive(marker)
+        sysperf.send_signal(number)
+        sysperf.wait(60)
+    while alive(marker) and time.monotonic() < end:
+        time.sleep(0.05)
+
+    assert not alive(marker)

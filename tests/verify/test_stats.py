@@ -1,0 +1,175 @@
+"""Facts about the statistics of comparisons: known values, and error rates by simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.verify import stats
+from sysperf.verify.study import MIN_FRESH_PAIRS, Study
+
+T_TABLE = [
+    (0.975, 1, 12.70620),
+    (0.975, 4, 2.776445),
+    (0.975, 5, 2.570582),
+    (0.995, 2, 9.924843),
+    (0.975, 39, 2.022691),
+    (0.99, 30, 2.457262),
+]
+"""NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
+values = st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=40)
+
+
+@pytest.mark.parametrize(("probability", "freedom", "expected"), T_TABLE)
+def test_quantiles_are_those_of_the_tables(probability: float, freedom: int, expected: float) -> None:
+    """Student's distribution, odd and even degrees of freedom."""
+    assert stats.t_quantile(probability, freedom) == pytest.approx(expected, rel=1e-5)
+
+
+@given(values, st.floats(-0.2, 0.2))
+def test_intervals_move_with_the_data_and_hold_their_mean(log_ratios: list[float], shift: float) -> None:
+    """Both kinds; exchanging the variants mirrors them."""
+    for make in (lambda data: stats.interval(data, 0.05), stats.anytime_interval):
+        found, moved, mirrored = make(log_ratios), make([value + shift for value in log_ratios]), make([-value for value in log_ratios])
+        assert found.low <= found.mean <= found.high
+        assert moved.mean == pytest.approx(found.mean + shift, abs=1e-9)
+        assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low), abs=1e-6)
+
+
+def test_an_e_value_never_overflows() -> None:
+    """Hundreds of huge differences are overwhelming evidence, not an error."""
+    assert stats.e_value([0.7] * 500) > 1e100
+    assert stats.e_value([-0.7] * 500) > 1e100
+    assert stats.e_value([0.7, -0.7] * 250) < 1
+
+
+def test_holm_rejects_in_steps() -> None:
+    """The example of the paper's method: a large p-value ends it for all larger ones."""
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == [True, False, False, True]
+
+
+# ---------------------------------------------------------------------- error rates
+
+
+def noise(rng: random.Random, spread: float) -> Iterator[float]:
+    """Log run times of one machine: drift (AR(1), 3 %), 4 % outliers, and bursts of 3 to 10 % that last some runs."""
+    drift, burst_left, burst = 0.0, 0, 0.0
+    while True:
+        drift = 0.9 * drift + rng.gauss(0, 0.03 * math.sqrt(1 - 0.81))
+        if burst_left == 0 and rng.random() < 0.02:
+            burst_left, burst = rng.randint(2, 8), rng.uniform(0.03, 0.10)
+        burst_left, burst = max(0, burst_left - 1), burst if burst_left else 0.0
+        outlier = rng.expovariate(1 / (4 * spread)) if rng.random() < 0.04 else 0.0
+        yield drift + burst + outlier + rng.gauss(0, spread)
+
+
+def study(rng: random.Random, spread: float, gain: float) -> Study:
+    """A whole study of simulated runs, in random order within pairs."""
+    times, found = noise(rng, spread), Study()
+    while found.progress().verdict is None:
+        a_first = rng.random() < 0.5
+        first, second = next(times), next(times)
+        slow, fast = (first, second) if a_first else (second, first)
+        found = found.with_pair(slow - (fast - gain))
+    return found
+
+
+def rates(spread: float, gain: float, studies: int) -> dict[str, float]:
+    """How often each verdict came, the share of intervals that hold the true gain, and the mean of the gains that were kept."""
+    rng = random.Random(20_261_122)
+    verdicts: dict[str, float] = dict.fromkeys(("faster", "slower", "same", "unclear"), 0.0)
+    covered, kept = 0, []
+    for _ in range(studies):
+        progress = study(rng, spread, gain).progress()
+        assert progress.verdict
+        assert progress.gain
+        verdicts[progress.verdict] += 1 / studies
+        covered += progress.gain.low <= gain <= progress.gain.high
+        kept.append(progress.gain.mean)
+    return {**verdicts, "coverage": covered / studies, "mean": sum(kept) / studies}
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.03])
+def test_a_program_is_not_called_different_from_itself(spread: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """A/A under drift, bursts and outliers: at most 5 % (here with the noise of 400 studies), and intervals that hold 0."""
+    found = rates(spread, 0.0, 400)
+    with capsys.disabled():
+        print(f"\nA/A, run noise {spread:.1%}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+
+    assert found["faster"] + found["slower"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert found["coverage"] >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize(("gain", "power"), [(0.02, 0.9), (0.05, 0.99)])
+def test_a_planted_gain_is_found_and_not_overstated(gain: float, power: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run noise of 1 %: found, the interval holds it, and fresh pairs keep the early stop from overstating it."""
+    found = rates(0.01, gain, 200)
+    with capsys.disabled():
+        print(f"\n+{gain:.0%}, run noise 1 %: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+
+    assert found["faster"] >= power
+    assert found["slower"] == 0
+    assert found["coverage"] >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert found["mean"] == pytest.approx(gain, rel=0.1)
+
+
+def test_looks_at_any_time_are_right_too() -> None:
+    """The e-process, looked at after each of 60 pairs of A/A: called different in at most 5 % of the studies."""
+    rng = random.Random(7)
+    wrong = 0
+    for _ in range(150):
+        times, pairs = noise(rng, 0.01), list[float]()
+        for _ in range(60):
+            pairs.append((next(times) - next(times)) * rng.choice((1, -1)))
+            if stats.e_value(pairs) >= stats.E_VALUE_LIMIT:
+                wrong += 1
+                break
+
+    assert wrong / 150 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
+
+
+# ---------------------------------------------------------------------- the state of a study
+
+
+def test_a_study_stops_only_at_its_looks() -> None:
+    """However clear it is: six pairs, and fresh ones after an early stop."""
+    found = Study()
+    for number in range(6):
+        assert found.progress().verdict is None, number
+        found = found.with_pair(0.10 + 0.001 * (number % 2))
+    assert len(found.pairs) == 6
+    for _ in range(MIN_FRESH_PAIRS):
+        assert found.progress().verdict is None
+        found = found.with_pair(0.08 + 0.001 * len(found.fresh))
+
+    done = found.progress()
+    assert (done.verdict, len(found.pairs), len(found.fresh)) == ("faster", 6, MIN_FRESH_PAIRS)
+    assert done.gain
+    assert done.gain.mean == pytest.approx(0.082)
+
+
+def test_same_means_inside_the_margin() -> None:
+    """A difference of 0.2 % that is certain is `same` at ±1 %, and needs no fresh pairs."""
+    found = Study()
+    for number in range(6):
+        found = found.with_pair(0.002 + 0.0001 * (number % 2))
+
+    assert found.progress().verdict == "same"
+
+
+def test_noise_is_unclear_and_says_what_would_help() -> None:
+    """After the last look; or at once where many pairs were disturbed."""
+    found = Study()
+    for number in range(40):
+        found = found.with_pair(0.2 if number % 2 else -0.2)
+    assert found.progress().verdict == "unclear"
+    assert "pairs, or longer runs, would decide" in found.progress().reason
+
+    disturbed = Study(pairs=(0.0, 0.01, 0.02, 0.01), dropped=2)
+    assert disturbed.progress().verdict == "unclear"
+    assert "2 of 6 pairs" in disturbed.progress().reason
