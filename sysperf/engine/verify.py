@@ -185,7 +185,7 @@ def _check(variant: Variant, finished: Finished, limit_s: float) -> None:
         raise SysperfError(f"{variant.name} was ended after {limit_s:g} s: {command}", "--limit allows more time for a run")
     if finished.left_behind:
         raise SysperfError(
-            f"{variant.name} left {finished.left_behind} processes running, which were ended: {command}",
+            f"{variant.name} left something running, which was ended ({finished.left_behind}): {command}",
             "a program that goes on in the background cannot be timed; have it stay in the foreground",
         )
     if finished.exit_code:

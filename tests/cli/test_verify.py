@@ -102,9 +102,9 @@ def test_two_interpreters(tmp_path: Path) -> None:
         (("--max-pairs", "1", "--", "true"), "two pairs"),
         (("--steps", "optimizer", "--", sys.executable, "-c", "pass"), "made no optimizer steps"),
         (("--metric", "x([0-9])", "--", "echo", "y"), "matches"),
-        (("--", "/nothing/of/this/name"), "No such file"),
+        (("--a", "/nothing/of/this/name", "--b", "/nothing/of/this/name"), "No such file"),
         (("--", "sh", "-c", "echo why; exit 7"), "exit code 7"),
-        (("--", "sh", "-c", "sleep 300 & exit 0"), "left 1 processes running"),
+        (("--", "sh", "-c", "sleep 300 & exit 0"), "left something running"),
         (("--limit", "0.5", "--", "sleep", "300"), "ended after 0.5 s"),
     ],
 )
