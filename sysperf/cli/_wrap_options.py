@@ -33,6 +33,8 @@ def request(args: Any) -> LaunchRequest:
         memory_bytes=_size(args.memory),
         strict=args.strict_memory,
         allocator=args.allocator,
+        force_env=args.force_env,
+        unpin=args.unpin,
         traceable=args.traceable,
         trace_folder=_trace_folder(args) if args.traceable else "",
         set=dict(map(_assignment, args.set)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from sysperf.report import launch
 
 if TYPE_CHECKING:
     from sysperf.engine.wrap import Decision
+    from sysperf.launch.plan import LaunchPlan
     from sysperf.launch.request import LaunchRequest
 
 
@@ -42,9 +44,21 @@ def _print(args: Any, decisions: list[Decision]) -> None:
             )
         )
     else:
-        text = "".join(f"{shown.command_line(decision.plan)}\n" for decision in decisions)
+        text = _pasted(args, [decision.plan for decision in decisions])
         sys.stdout.flush()
         sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
+
+
+def _pasted(args: Any, plans: list[LaunchPlan]) -> str:
+    """The form that was asked for, once for each instance."""
+    if args.print == "sh":
+        return "\n".join(map(shown.script, plans))
+    if args.print == "systemd":
+        return "\n".join(map(shown.unit, plans))
+    has_numactl = args.root != "/" or bool(shutil.which("numactl"))
+    if not has_numactl and any(plan.memory and plan.memory_nodes for plan in plans):
+        say("numactl is not installed: what is printed binds CPUs only; sysperf wrap needs none")
+    return "".join(f"{shown.command_line(plan, numactl=has_numactl)}\n" for plan in plans)
 
 
 def _json(decision: Any) -> str:

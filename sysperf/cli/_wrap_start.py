@@ -50,7 +50,16 @@ def start(args: Any, request: LaunchRequest) -> int:
         say(shown.line(decision.plan, (*problems, *failures)))
     if args.dry_run:
         return missing(request.argv[0], env)
+    if args.verify:
+        from sysperf.launch import watch  # noqa: PLC0415 - with --verify only
+
+        watch.watch(decision.plan)
     return _become(request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
+
+
+def untouched(argv: Sequence[str]) -> int:
+    """Become the program as it is: SYSPERF_WRAP=off."""
+    return _become(argv, environment.inherited())
 
 
 def start_several(args: Any, request: LaunchRequest) -> int:
@@ -61,7 +70,11 @@ def start_several(args: Any, request: LaunchRequest) -> int:
     problems: list[str] = []
     decisions = [decide(args, request, env, problems, rank=rank) for rank in range(args.nproc)]
     instances = [
-        several.Instance(index, decision.plan, plan.environment(decision.plan, env, decision.command, decision.rank))
+        several.Instance(
+            index,
+            decision.plan,
+            {**plan.environment(decision.plan, env, decision.command, decision.rank), **environment.of_instance(index, args.nproc)},
+        )
         for index, decision in enumerate(decisions)
     ]
     for index, decision in enumerate(decisions):

@@ -19,6 +19,7 @@ examples:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,13 @@ from sysperf.model.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
+OPTIONS, SWITCH = "SYSPERF_WRAP_OPTIONS", "SYSPERF_WRAP"
+"""Variables: options that stand before those of the command line; `off` starts every program as it is."""
+FORMS = ("line", "sh", "systemd")
 _DEFAULTS: dict[str, Any] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
-    "allocator": "", "profile": None, "nproc": None, "print": False, "explain": False, "dry_run": False, "json": False,
-    "quiet": False, "traceable": False, "root": "/", "rules": [],
+    "allocator": "", "profile": None, "nproc": None, "print": "", "explain": False, "dry_run": False, "json": False,
+    "quiet": False, "traceable": False, "root": "/", "rules": [], "force_env": False, "unpin": False, "verify": False,
 }  # fmt: skip
 
 
@@ -49,16 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choosing.add_argument("--only", action="append", default=[], metavar="ID", help="only these rules (id or pattern; commas or repeated)")
     choosing.add_argument("--skip", action="append", default=[], metavar="ID", help="not these rules")
     choosing.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set a variable, whoever else set it")
+    choosing.add_argument("--force-env", action="store_true", help="let rules replace variables that are in the environment already")
+    choosing.add_argument("--unpin", action="store_true", help="unset the OpenMP variables that pin loader workers to few CPUs")
     choosing.add_argument("--allocator", choices=ALLOCATORS, default="", help="preload this allocator; none: leave malloc alone")
     choosing.add_argument("--traceable", action="store_true", help="let a tracing daemon take Kineto traces from it while it runs")
     choosing.add_argument("--profile", metavar="FILE", help="decisions kept in a file (TOML; docs/wrap.md)")
     choosing.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
     showing = parser.add_argument_group("showing instead of starting")
-    showing.add_argument("--print", action="store_true", help="print a command line to paste, equal in effect")
+    form = "print a command line to paste, equal in effect; or a script for sh, or the part of a systemd unit"
+    showing.add_argument("--print", nargs="?", const="line", default="", choices=FORMS, help=form)
     showing.add_argument("--explain", action="store_true", help="say for each part which rule wants it, and from which facts")
     showing.add_argument("--json", action="store_true", help="the same for programs")
     showing.add_argument("--dry-run", action="store_true", help="do all but start: the line on stderr, and whether the command is there")
     showing.add_argument("--root", default="/", metavar="CAPTURE", help="of a captured machine, with --print, --explain or --json")
+    parser.add_argument("--verify", action="store_true", help="some seconds later, say which CPUs, memory and threads the program got")
     parser.add_argument("-q", "--quiet", action="store_true", help="no line on stderr unless something is wrong")
     parser.add_argument("command", nargs="*", metavar="-- COMMAND [ARGUMENT …]", help="what to start")
 
@@ -66,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run `sysperf wrap`. Without options, argparse is not loaded: it costs as much as reading the machine."""
     options, command = _split(arguments)
+    options = [*_configured(), *options]
     args: Any
     if set(options) - {"-q", "--quiet"}:
         from sysperf.cli import _options  # noqa: PLC0415 - argparse: see above
@@ -78,6 +87,18 @@ def main(arguments: Sequence[str]) -> int:
         args = SimpleNamespace(**{**_DEFAULTS, "quiet": bool(options)})
     args.command = command
     return run(args)
+
+
+def _configured() -> list[str]:
+    """The options that the environment gives. Raises UsageError."""
+    if not (text := os.environ.get(OPTIONS)):
+        return []
+    import shlex  # noqa: PLC0415 - with the variable only
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{OPTIONS}: {error}", "options as a shell would split them") from None
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -106,6 +127,8 @@ def run(args: Any) -> int:
         raise UsageError("a captured machine cannot run anything", "use --print, --explain or --json with --root")
     from sysperf.cli import _wrap_options, _wrap_start  # noqa: PLC0415 - completion and --help need neither rules nor placement
 
+    if os.environ.get(SWITCH, "").lower() in ("off", "0") and not shows:
+        return _wrap_start.untouched(args.command)
     request = _wrap_options.request(args)
     if shows:
         from sysperf.cli import _wrap_show  # noqa: PLC0415 - reports and JSON, which a start need not pay for

@@ -15,7 +15,7 @@ from sysperf.engine.wrap_facts import Known, gather
 from sysperf.engine.wrap_rules import Judged, configure, judge_launch, rules
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
-from sysperf.launch import environment, gpus, plan
+from sysperf.launch import environment, gpus, omp_places, plan
 from sysperf.launch.command import Command
 from sysperf.launch.facts import Launch
 from sysperf.launch.placement import TARGETS, Placement, Refused, RequestedPlacement, place
@@ -79,7 +79,7 @@ def _planned(known: Known, placement: Placement, judged: Judged) -> LaunchPlan:
         known.env,
         known.command,
         placement,
-        free=known.ranks.injected,
+        free=known.env if known.request.force_env else known.ranks.injected,
         warnings=judged.warnings,
         keeps_policy=_has_memory_policy(known, placement),
     )
@@ -111,7 +111,8 @@ def _placed_by_tool(known: Known) -> bool:
 def _requested_placement(known: Known, targets: frozenset[str]) -> RequestedPlacement:
     """The options, then the profile, then what the user's own variables imply."""
     request, profile, torch = known.request, known.request.profile, known.program.torch
-    own = known.deciding.get(environment.threads_variable(known.deciding, known.ranks.injected), "")
+    free = known.deciding if request.force_env else known.ranks.injected
+    own = known.deciding.get(environment.threads_variable(known.deciding, free), "")
     return RequestedPlacement(
         cpus=request.cpus if request.cpus is not None or profile.cpus is None else CpuSet.parse(profile.cpus),
         node=request.node if request.node is not None else profile.node,
@@ -154,6 +155,8 @@ def _requested_changes(known: Known, placement: Placement) -> Iterator[ProposedC
     """What options and the profile decide, before any rule."""
     request, profile = known.request, known.request.profile
     yield from (ProposedChange("env", name, value, plan.ASKED) for name, value in request.set.items())
+    if request.unpin:
+        yield from (ProposedChange("unset", name, "", plan.ASKED) for name in omp_places.VARIABLES)
     if request.threads:
         yield ProposedChange("env", "OMP_NUM_THREADS", str(request.threads), plan.ASKED)
     yield from _gpus_of_instance(known)
@@ -169,7 +172,15 @@ def _requested_changes(known: Known, placement: Placement) -> Iterator[ProposedC
 def _gpus_of_instance(known: Known) -> Iterator[ProposedChange]:
     """With --nproc: the instance's part of the GPUs, in the words of CUDA_VISIBLE_DEVICES as it was given."""
     torch, visible = known.program.torch, known.gpus.visible
-    if known.instance is None or not visible or (torch and torch.gpu is False):
+    if known.instance is None or (torch and torch.gpu is False):
+        return
+    for name in gpus.OTHER_VISIBLE:
+        if listed := known.env.get(name):
+            devices = [word.strip() for word in listed.split(",")]
+            part = gpus.part(len(devices), known.instance, known.request.instances)
+            yield ProposedChange("env", name, ",".join(devices[index] for index in part), plan.ASKED)
+            return
+    if not visible:
         return
     given = known.deciding.get(gpus.VISIBLE)
     words = [word.strip() for word in given.split(",")] if given else [str(index) for index in range(len(visible))]

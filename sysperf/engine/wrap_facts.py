@@ -21,6 +21,8 @@ from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.snapshot import Area, Snapshot
 
+TICKLESS = f"{SYSTEM}/nohz_full"
+
 
 class Areas:
     """The areas of a machine, each read when it is first asked for."""
@@ -140,7 +142,7 @@ def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest, place
         cores=groups,
         performance=cpu.performance_cpus if cpu.hybrid else None,
         l3_domains=cpu.l3_domains,
-        isolated=cpu.isolated,
+        isolated=(cpu.isolated or CpuSet()) | (areas.host.cpus(TICKLESS) or CpuSet()),
         nodes=_nodes(numa.nodes, request) if numa else (),
         allowed_nodes=numa.allowed_nodes if numa else None,
         quota=quota,

@@ -128,12 +128,14 @@ class _LaunchJudge:
         rule = self.ruleset.compiled(outcome.rule)
         scope = Scope(dict(names), self.ruleset.tables)
         placement = self.placement
+        if any(isinstance(fix, Preload) and not self._has(fix.library, outcome.rule) for fix in rule.rule.fix):
+            return  # what configures an allocator is for that allocator
         for fix in rule.rule.fix:
             if isinstance(fix, Env):
                 yield from (ProposedChange("env", name, rule.template(text).fill(scope), outcome.rule) for name, text in fix.set.items())
                 yield from (ProposedChange("unset", name, "", outcome.rule) for name in fix.unset)
             elif isinstance(fix, Preload):
-                yield from self._preload(fix.library, outcome.rule)
+                yield ProposedChange("preload", plan.PRELOAD, find_allocator(self.known, fix.library)[0], outcome.rule)
             elif isinstance(fix, Bind) and fix.to in MEMORY_POLICIES:
                 nodes = str(placement.memory_nodes or placement.nodes)
                 yield ProposedChange("memory", MEMORY_POLICIES[fix.to], nodes, outcome.rule)
@@ -142,13 +144,12 @@ class _LaunchJudge:
             elif isinstance(fix, Advice) and outcome.severity in ("error", "warning"):
                 self.warnings.append((outcome.rule, outcome.message))
 
-    def _preload(self, library: str, rule: str) -> Iterator[ProposedChange]:
-        """A file that is there and that the program will take; else a warning, and the program starts without it."""
+    def _has(self, library: str, rule: str) -> bool:
+        """Whether there is a file that the program will take; else a warning, and the program starts without it."""
         path, problem = find_allocator(self.known, library)
-        if path:
-            yield ProposedChange("preload", plan.PRELOAD, path, rule)
-        else:
+        if not path:
             self.warnings.append((rule, problem))
+        return bool(path)
 
 
 def _named_areas(rule: Rule) -> set[str]:

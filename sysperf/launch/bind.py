@@ -42,13 +42,14 @@ def bind_memory(nodes: CpuSet, policy: str) -> str:
     call = _call()
     if call is None:
         return f"memory policy not set: not known how on {os.uname().machine}"
-    modes = {"preferred": (_PREFERRED_MANY, _PREFERRED), "strict": (_BIND,), "interleave": (_INTERLEAVE,)}[policy]
+    # Before Linux 5.15 there is no way to prefer several nodes: one of them would be worse than none.
+    preferred = (_PREFERRED_MANY,) if len(nodes) > 1 else (_PREFERRED_MANY, _PREFERRED)
+    modes = {"preferred": preferred, "strict": (_BIND,), "interleave": (_INTERLEAVE,)}[policy]
     problem = ""
     for mode in modes:
-        shown = CpuSet(list(nodes)[:1]) if mode == _PREFERRED else nodes
-        problem = _probe(call, mode, shown)
+        problem = _probe(call, mode, nodes)
         if not problem:
-            code = _set(call, mode, shown)
+            code = _set(call, mode, nodes)
             return f"memory policy not set: {os.strerror(code)}" if code else ""
     return f"memory policy not set: {problem}"
 

@@ -71,6 +71,11 @@ def shown(env: Mapping[str, str]) -> dict[str, str]:
     return {name: neutral(redact.text(env[name][:4096]), 1_000) for name in kept[:MOST_SHOWN]}
 
 
+def of_instance(number: int, count: int) -> dict[str, str]:
+    """What an instance of --nproc is told: which it is, and of how many."""
+    return {"SYSPERF_INSTANCE": str(number), "SYSPERF_INSTANCES": str(count)}
+
+
 def mark(*, launcher: bool, rank: str, names: Iterable[str]) -> str:
     """The marker's value. A rank started below a wrapped program is another one, and is placed again."""
     return f"{'launcher' if launcher else 'program'} {rank or NOBODY} {','.join(names)}"

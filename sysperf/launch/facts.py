@@ -54,6 +54,7 @@ class Launch(Record):
     allocator: Annotated[str, fact("allocator asked for with --allocator; empty without", COMMAND)] = ""
     allocator_missing: Annotated[bool, fact("that allocator is not here, or the program would not take it", COMMAND, "/*/lib")] = False
     threads_variable: Annotated[str, fact("variable of the user's that decides how many threads torch starts; empty without", ENVIRON)] = ""
+    unpinned: Annotated[bool, fact("variables that bind the main thread are unset: asked for with --unpin", COMMAND)] = False
     main_thread_cpus: Annotated[
         CpuSet | None, fact("CPUs to which importing torch would bind the main thread; empty: to none", ENVIRON, *PLACED)
     ] = None

@@ -16,6 +16,8 @@ from sysperf.startup import lazy
 GPUS = "/proc/driver/nvidia/gpus"
 NVIDIA = "10de"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+OTHER_VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""The same of AMD and Intel: divided among instances as they are written; which GPU is beside which node is not known for these."""
 MOST_GPUS = 64
 MIXED = "GPUs of several models, which CUDA numbers by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID"
 _MINOR = lazy(r"\d{1,4}")

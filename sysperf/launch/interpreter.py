@@ -5,6 +5,7 @@ Format  https://docs.python.org/3/library/site.html
 """
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 
 from sysperf.host import Host
@@ -88,8 +89,10 @@ def _shebang(host: Host, path: str, env: Mapping[str, str], cwd: str) -> str:
 
 
 def _head(path: str) -> str:
+    if not stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO waits for somebody who writes
+        return ""
     with open(path, "rb") as file:
-        return file.read(1200).decode("utf-8", "replace") if os.path.isfile(path) else ""
+        return file.read(1200).decode("utf-8", "replace")
 
 
 def _python(host: Host, path: str, interpreter: str, env: Mapping[str, str]) -> ProgramFile:

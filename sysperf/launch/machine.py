@@ -38,7 +38,7 @@ class Machine(Record):
     quota: float | None = None
     """CPUs' worth of time; 0 is no quota."""
     isolated: CpuSet | None = None
-    """CPUs onto which the scheduler moves nothing by itself (isolcpus)."""
+    """CPUs that are kept for what names them: isolcpus, nohz_full."""
     packages: tuple[CpuSet, ...] | None = None
     l2_domains: tuple[CpuSet, ...] | None = None
     kinds: tuple[CoreKind, ...] = ()

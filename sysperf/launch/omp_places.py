@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from sysperf.launch.machine import Machine
 from sysperf.model.cpuset import LARGEST, CpuSet
 
+VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 NOT_BOUND = CpuSet()
 _ABSTRACT = re.compile(r"(threads|cores|ll_caches|sockets|numa_domains)(?:\([0-9]{1,5}\))?")
 _PLACE = re.compile(r"\{([0-9:, ]{1,2000})\}(?=$|[,:])")

@@ -98,7 +98,7 @@ class _Placer:
         isolated = self.mask & (self.machine.isolated or CpuSet())
         if not isolated or isolated == self.mask or self.requested.cpus is not None or self.requested.node is not None:
             return self.mask
-        self.notes.append(f"CPUs {isolated} are isolated: the scheduler moves nothing onto them, and they are not counted")
+        self.notes.append(f"CPUs {isolated} are isolated or tickless (isolcpus, nohz_full): kept for what names them, and not counted")
         return self.mask - isolated
 
     def place(self) -> Placement:

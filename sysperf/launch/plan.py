@@ -132,7 +132,7 @@ class _Merger:
 
     def _unset(self, one: ProposedChange) -> None:
         decided = self._decided(one.name)
-        if decided:
+        if decided and (one.rule != ASKED or decided == IN_COMMAND):
             self._keep(one, self.given.get(one.name, ""), decided)
         elif one.name in self.given:
             self.unset.append(one.name)

@@ -42,6 +42,8 @@ def refusal(library: str, program: str) -> str:
         status = os.stat(program)
     except OSError:
         return ""  # what it is cannot be told: exec will
+    if not stat.S_ISREG(status.st_mode):
+        return ""  # exec will tell; to open a FIFO waits for somebody who writes
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) or _has_capabilities(program):
         return f"{program} runs with rights of its own, and the loader then ignores LD_PRELOAD"
     return _mismatch(library, program)

@@ -17,6 +17,10 @@ class LaunchRequest(Record):
     memory_bytes: int | None = None
     strict: bool = False
     allocator: str = ""
+    force_env: bool = False
+    """Rules may replace variables that are in the environment already."""
+    unpin: bool = False
+    """Variables that pin the importing thread are unset."""
     traceable: bool = False
     trace_folder: str = ""
     set: dict[str, str] = {}

@@ -1,7 +1,10 @@
 """A plan in words: the one line that says what was done, the command to paste, the reasons."""
 
+import re
 import shlex
 from collections.abc import Iterable
+
+import msgspec
 
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
@@ -11,15 +14,43 @@ MAX_MESSAGE = 240
 _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "--interleave"}
 
 
-def command_line(plan: LaunchPlan) -> str:
-    """A line to paste into a shell, equal in effect."""
-    given, binding = _env(plan), _binding(plan)
+def command_line(plan: LaunchPlan, *, numactl: bool = True) -> str:
+    """A line to paste into a shell, equal in effect; without the program numactl it binds CPUs only."""
+    given, binding = _env(plan), _binding(plan if numactl else msgspec.structs.replace(plan, memory=""))
     between: list[str] = []
     if "=" in plan.argv[0] and not binding:  # env, and the shell itself, would take that for a variable
         between = ["sh", "-c", 'exec "$@"', "sh"]
     elif plan.argv[0].startswith("-") and (binding[:1] == ["numactl"] or (plan.unset and not binding and not plan.env)):
         between = ["--"]  # behind a variable or a list of CPUs a dash begins no option
     return " ".join(map(shlex.quote, (*given, *binding, *between, *plan.argv)))
+
+
+def script(plan: LaunchPlan) -> str:
+    """The same as a script for sh."""
+    lines = ["#!/bin/sh", *(f"unset {name}" for name in plan.unset)]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in plan.env.items()]
+    return "\n".join([*lines, f'exec {" ".join(map(shlex.quote, (*_binding(plan), *plan.argv)))} "$@"', ""])
+
+
+def unit(plan: LaunchPlan) -> str:
+    """The same as the part of a systemd unit (systemd.exec(5))."""
+    lines = ["[Service]", *(f"UnsetEnvironment={name}" for name in plan.unset)]
+    lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in plan.env.items()]
+    if plan.cpus:
+        lines.append(f"CPUAffinity={str(plan.cpus).replace(',', ' ')}")
+    if plan.memory and plan.memory_nodes:
+        policy = {"preferred": "preferred", "strict": "bind", "interleave": "interleave"}[plan.memory]
+        if policy == "preferred" and len(plan.memory_nodes) > 1:  # systemd has no preferred-many: local, on CPUs that are bound
+            policy = "local"
+        lines.append(f"NUMAPolicy={policy}")
+        lines += [] if policy == "local" else [f"NUMAMask={plan.memory_nodes}"]
+    return "\n".join([*lines, f"ExecStart={' '.join(_unit_word(word.replace('$', '$$')) for word in plan.argv)}", ""])
+
+
+def _unit_word(word: str) -> str:
+    """A word as systemd reads it: quoted, with `%` doubled."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+    return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped) else f'"{escaped}"'
 
 
 def _env(plan: LaunchPlan) -> list[str]:

@@ -585,6 +585,68 @@ def test_a_link_of_somebody_else_is_no_folder_for_traces(torch_python: str) -> N
         assert list(ours.iterdir()) == []
 
 
+# ---------------------------------------------------------------------- options of the environment
+
+
+def test_options_from_the_environment() -> None:
+    """SYSPERF_WRAP_OPTIONS stands before the options of the command line, which win."""
+    assert "OMP_NUM_THREADS=3" in run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads 3"}).stderr
+    assert "OMP_NUM_THREADS=1" in run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads 3"}, options=("--threads", "1")).stderr
+    assert run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads '"}).returncode == 2
+
+
+def test_switched_off() -> None:
+    """SYSPERF_WRAP=off starts every program as it is, and says nothing."""
+    done = run("sh", "-c", "echo $OMP_NUM_THREADS; exit 5", env={"SYSPERF_WRAP": "off"}, options=("--threads", "3"))
+
+    assert (done.returncode, done.stdout, done.stderr) == (5, "\n", "")
+
+
+def test_rules_over_the_environment(torch_python: str) -> None:
+    """With --force-env a variable that is there stops no rule."""
+    own = {"MALLOC_TOP_PAD_": "1"}
+
+    assert inside(torch_python, env=own)[0]["MALLOC_TOP_PAD_"] == "1"
+    assert inside(torch_python, "--force-env", env=own)[0]["MALLOC_TOP_PAD_"] == "67108864"
+
+
+def test_pinning_taken_away(torch_python: str) -> None:
+    """--unpin unsets what binds the main thread, and the warning goes with it."""
+    env = {"OMP_PROC_BIND": "close", "GOMP_CPU_AFFINITY": "0"}
+    done = run(torch_python, "-c", SHOW, options=("--unpin",), env=env)
+
+    assert not set(env) & set(json.loads(done.stdout)[0])
+    assert "warning" not in done.stderr
+
+
+def test_what_became_of_it() -> None:
+    """--verify reads the masks of what was started, also of its children, and the exit code is the program's."""
+    done = run("sh", "-c", "sleep 1.5 & wait; exit 3", options=("--verify", "--cpus", str(CPUS[0])))
+
+    assert done.returncode == 3
+    assert f"verify: 2 threads in 2 processes may run on CPUs {CPUS[0]} (as planned)" in done.stderr
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    """To open one waits until somebody writes."""
+    os.mkfifo(tmp_path / "fifo", 0o755)
+
+    assert run(str(tmp_path / "fifo"), options=("--allocator", "jemalloc")).returncode == 126
+
+
+def test_an_absent_allocator_takes_nothing_away(torch_python: str) -> None:
+    """glibc's variables stay in force, and nothing configures what is not there."""
+    allocators = {"jemalloc", "mimalloc", "tcmalloc_minimal"}
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    absent = next(iter(sorted(name for name in allocators if f"lib{name}.so" not in listed)), None)
+    if absent is None:
+        pytest.skip("every allocator is installed here")
+    env, _ = inside(torch_python, "--allocator", absent)
+
+    assert "MALLOC_TRIM_THRESHOLD_" in env
+    assert "MALLOC_CONF" not in env
+
+
 # ---------------------------------------------------------------------- several instances
 
 
@@ -820,3 +882,45 @@ def test_a_fault_of_ours_does_not_keep_it_from_running(tmp_path: Path) -> None:
 
     assert (done.stdout, done.returncode) == ("ok\n", 0)
     assert "nothing changed: internal error: KeyError" in done.stderr
+
+
+def test_instances_end_with_us(tmp_path: Path) -> None:
+    """Whoever kills the parent with -9 leaves no instance behind."""
+    process = subprocess.Popen(
+        [*WRAP, "-q", "--nproc", "2", "--", "sh", "-c", "echo $$ $SYSPERF_INSTANCE of $SYSPERF_INSTANCES; exec sleep 300"],
+        stdout=subprocess.PIPE, text=True, env=BASE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = sorted(process.stdout.readline().split() for _ in range(2))
+    process.kill()
+    process.wait()
+
+    assert [line[2:] for line in lines] == [["0", "of", "2"], ["1", "of", "2"]]
+    for line in lines:
+        _until_gone(int(line[1]))
+
+
+def _until_gone(pid: int) -> None:
+    for _ in range(600):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail(f"{pid} still runs")
+
+
+@pytest.mark.parametrize("number", [signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR1])
+def test_signals_that_end_nothing_are_passed_on(number: signal.Signals) -> None:
+    """A terminal that changes its size, and a program that is continued."""
+    script = f"import signal, sys\nsignal.signal({int(number)}, lambda *_: (print('heard', flush=True), sys.exit(0)))\nprint('ready', flush=True)\nsignal.pause()"
+    process = subprocess.Popen(
+        [*WRAP, "-q", "--nproc", "1", "--", sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=BASE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "[0] ready\n"
+    process.send_signal(number)
+
+    assert process.stdout.readline() == "[0] heard\n"
+    assert process.wait(60) == 0

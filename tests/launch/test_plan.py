@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
+
 from sysperf.launch.command import Command, parse
 from sysperf.launch.environment import MARKER
 from sysperf.launch.placement import Placement
 from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange, environment, merge
-from sysperf.launch.shown import command_line, line
+from sysperf.launch.shown import command_line, line, script, unit
 from sysperf.model.cpuset import CpuSet
 
 HALF = Placement(allowed=CpuSet(range(8)), cpus=CpuSet(range(4)), memory_nodes=CpuSet([0]))
@@ -163,3 +165,51 @@ def test_what_the_program_gets() -> None:
     assert environment(plan, {}, Command(kind="launcher"))[MARKER] == "launcher - OMP_NUM_THREADS"
     assert environment(plan, {}, Command(), "torchrun:1")[MARKER] == "program torchrun:1 OMP_NUM_THREADS"
     assert environment(LaunchPlan(ARGV, untouched=True), {MARKER: "x"}, Command())[MARKER] == "x"
+
+
+def test_the_line_keeps_its_notes() -> None:
+    """What was left alone, and why, also where a variable is set."""
+    noted = msgspec.structs.replace(planned(THREADS), notes=("Slurm gave this rank CPUs 0-3: kept", "another"))
+
+    assert line(noted) == "OMP_NUM_THREADS=4; Slurm gave this rank CPUs 0-3: kept; another"
+
+
+def test_an_option_unsets_what_the_environment_has() -> None:
+    """--unpin; a rule alone does not, and what `env` does in the command is done after us."""
+    asked, by_rule = want("unset", "OMP_PROC_BIND", "", ASKED), want("unset", "OMP_PROC_BIND", "")
+    env = {"OMP_PROC_BIND": "close"}
+
+    assert planned(asked, env=env).unset == ("OMP_PROC_BIND",)
+    assert planned(by_rule, env=env).unset == ()
+    assert planned(asked, argv=("env", "OMP_PROC_BIND=close", *ARGV)).unset == ()
+
+
+def test_without_numactl_the_line_binds_cpus() -> None:
+    """taskset is everywhere."""
+    both = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"))
+
+    assert command_line(both, numactl=False) == "taskset -c 0-3 python train.py"
+
+
+def test_a_script_and_a_unit() -> None:
+    """Quoted as sh and systemd read it; `%` and `$` mean themselves in a unit."""
+    plan = planned(
+        want("env", "A", "x 'y' 50%"), want("unset", "B", "", ASKED), want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"),
+        env={"B": "1"}, argv=("python", "a b.py", "$HOME"),
+    )  # fmt: skip
+
+    assert script(plan).splitlines() == [
+        "#!/bin/sh",
+        "unset B",
+        "export A='x '\"'\"'y'\"'\"' 50%'",
+        "exec numactl --physcpubind=0-3 --preferred=0 python 'a b.py' '$HOME' \"$@\"",
+    ]
+    assert unit(plan).splitlines() == [
+        "[Service]",
+        "UnsetEnvironment=B",
+        "Environment=\"A=x 'y' 50%%\"",
+        "CPUAffinity=0-3",
+        "NUMAPolicy=preferred",
+        "NUMAMask=0",
+        'ExecStart=python "a b.py" "$$HOME"',
+    ]
