@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,10 +19,11 @@ from sysperf.evaluate.judge import Judge, rank, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import TraceError
 from sysperf.model.outcome import Gain, Outcome, Report
-from sysperf.model.record import Record, fact
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
+from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Prediction, Rank, Trace
 from sysperf.trace.ranks import RankSummary, compare, summarize
 from sysperf.trace.readers import read
@@ -34,32 +35,13 @@ Progress = Callable[[str, float], None]
 """Told which file is read, and the part of it that was read so far."""
 
 
-class Finding(Record, kw_only=True):
-    """A rule that fired on a trace, with what the time it is about costs and what acting would gain."""
+class Result(NamedTuple):
+    """An analysis, as it is published and as a report of the audit, which every format shows."""
 
-    id: str
-    detects: tuple[str, ...]
-    severity: str
-    title: str
-    message: str
-    subject: Annotated[str, fact("the file, where there are several")] = ""
-    exposed_pct: Annotated[float | None, fact("exposed time that it is about, percent of the window; null: it is about none")] = None
-    predicted_gain: Annotated[Prediction | None, fact("null: no prediction can be made")] = None
-    where: Annotated[tuple[str, ...], fact("source lines, where the file has stacks")] = ()
-    why: str = ""
-    fixes: tuple[str, ...] = ()
-    refs: tuple[str, ...] = ()
-
-
-class Analysis(NamedTuple):
-    """What was found in one or more traces of a job."""
-
-    trace: Trace
-    findings: tuple[Finding, ...]
-    together: Prediction | None
-    """All fixes of the findings replayed at once; None: there are none, or no replay is possible."""
+    analysis: Analysis
     report: Report
-    """The same as a report of the audit, which every format shows."""
+    accounting: Accounting | None = None
+    """Of a single trace, for faces that draw it."""
 
 
 class _Read(NamedTuple):
@@ -69,7 +51,7 @@ class _Read(NamedTuple):
     summary: RankSummary
 
 
-def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None) -> Analysis:
+def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None) -> Result:
     """Read traces, one a rank, and judge them. Raises TraceError."""
     if len(paths) > MAX_RANKS:
         raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared")
@@ -120,7 +102,7 @@ def _read(path: str) -> _Read:
     return _Read(accounting.facts(), summarize(accounting))
 
 
-def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Analysis:
+def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Result:
     """The findings of these facts; `accounting` allows to replay several fixes together."""
     verdict, why = of_job(trace.ranks)
     trace = msgspec.structs.replace(trace, verdict=verdict, why=why)
@@ -133,7 +115,8 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     outcomes.sort(key=lambda outcome: _order(outcome, trace, ruleset))
     findings = tuple(_finding(outcome, trace, ruleset) for outcome in outcomes if outcome.state == "finding")
     report = Report(sysperf=__version__, snapshot=snapshot, outcomes=tuple(outcomes), tally=judge.tally(outcomes))
-    return Analysis(trace, findings, _together(findings, trace, accounting), report)
+    unknown = tuple(sorted({outcome.rule for outcome in outcomes if outcome.state == "unknown"}))
+    return Result(Analysis(trace=trace, findings=findings, together=_together(findings, accounting), unknown=unknown), report, accounting)
 
 
 def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
@@ -150,8 +133,6 @@ def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
 
 def subject(file: str) -> str:
     """How a finding names a rank: by its file, as the judge names an item."""
-    from sysperf.model.text import neutral  # noqa: PLC0415 - one name beside many calls
-
     return neutral(file, 120)
 
 
@@ -177,15 +158,7 @@ def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
     found = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
     if found is None:
         return outcome
-    return msgspec.structs.replace(outcome, gain=Gain(text=f"{gain_text(found)} of the step by replay, if {found.assumes}; unmeasured"))
-
-
-def gain_text(found: Prediction) -> str:
-    """``8–12 %``, ``5 %`` or ``below 1 %``."""
-    low, high = round(found.low), round(found.high)
-    if high < 1:
-        return "below 1 %"
-    return f"{high} %" if low == high else f"{low}–{high} %"
+    return msgspec.structs.replace(outcome, gain=Gain(text=f"{found.text()} of the step by replay, if {found.assumes}; unmeasured"))
 
 
 def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
@@ -215,7 +188,7 @@ def _places(fix: str, one: Rank | None) -> tuple[str, ...]:
     return tuple(lines)[:3]
 
 
-def _together(findings: tuple[Finding, ...], trace: Trace, accounting: Accounting | None) -> Prediction | None:
+def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> Prediction | None:
     """All fixes at once, replayed rather than added up."""
     wanted = {found.predicted_gain.fix: found for found in findings if found.predicted_gain is not None}
     fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]

@@ -197,6 +197,13 @@ class Prediction(Record, kw_only=True):
     high: float
     assumes: str
 
+    def text(self) -> str:
+        """The interval for people: ``8 to 12 %``, ``5 %`` or ``below 1 %``."""
+        low, high = round(self.low), round(self.high)
+        if high < 1:
+            return "below 1 %"
+        return f"{high} %" if low == high else f"{low} to {high} %"
+
 
 class Replay(Record, kw_only=True):
     """How well the step can be replayed, and what replays without a cause give."""

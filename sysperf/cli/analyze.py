@@ -1,0 +1,152 @@
+"""Read a trace, say what its time was lost to, and predict what each fix would gain.
+
+Takes traces of torch.profiler (.json, .json.gz), exports of Nsight Systems (.sqlite) and, where nsys is installed, its own
+reports (.nsys-rep). Several files are the ranks of one job; with --against, two files are one program before and after a change.
+Shares are exposed time: what the device, or on a CPU the main thread, really waited. docs/analyze.md defines them.
+
+exit codes:
+  0  nothing at or above --fail-on
+  1  at least one finding at or above --fail-on
+  2  the command line, a rule file or a trace is wrong
+
+examples:
+  sysperf analyze step.json.gz                       the verdict and what costs most
+  sysperf analyze rank*.json.gz                      the ranks of one job, and who is late
+  sysperf analyze new.json.gz --against old.json.gz  what a change did
+  sysperf analyze step.json.gz --format html --output step.html
+  sysperf analyze step.json.gz --annotate seen.json  for https://ui.perfetto.dev
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sysperf import report
+from sysperf.cli import _options
+from sysperf.engine import analyze as engine
+from sysperf.engine import judging
+from sysperf.engine.configuration import read_config
+from sysperf.evaluate.judge import at_least
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.rule import SEVERITIES
+
+_OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traces", nargs="*", metavar="TRACE", help="a trace, or one of each rank")
+    parser.add_argument("--against", metavar="TRACE", help="compare with this trace of the same program: what did the change do?")
+    parser.add_argument("--annotate", metavar="OUT", help="also write the trace with the findings as rows of their own, for Perfetto")
+    _options.add_rules(parser)
+    _options.add_output(parser, verbose="all of each finding, and what the file cannot tell")
+    _options.add_format(parser, *report.FORMATS)
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+    parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
+    parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        return _print_schema(args)
+    if not args.traces:
+        raise UsageError("no trace is named", "`sysperf trace PID` takes one of a running program")
+    select, ignore = _options.listed(args.select), _options.listed(args.ignore)
+    ruleset = judging.configured_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
+    if args.against is not None:
+        return _compare(args)
+    progress = Progress()
+    try:
+        result = engine.analyze(args.traces, ruleset, progress)
+    finally:
+        progress.close()
+    if args.annotate:
+        _annotate(args, result)
+    _options.write(render(args, result), args)
+    return Exit.FINDINGS if args.fail_on != "never" and at_least(result.report.outcomes, args.fail_on) else Exit.CLEAN
+
+
+def _print_schema(args: argparse.Namespace) -> int:
+    from sysperf.report import as_json  # noqa: PLC0415 - no analysis needs it
+    from sysperf.trace import analysis  # noqa: PLC0415 - as above
+
+    _options.write(as_json.dump(analysis.schema()), args)
+    return Exit.CLEAN
+
+
+def render(args: argparse.Namespace, result: engine.Result) -> str:
+    """The analysis in the format that is asked for."""
+    if args.format in _OF_AUDIT:
+        return report.render(result.report, args.format)
+    if args.format == "json":
+        from sysperf import __version__  # noqa: PLC0415 - for this format only
+        from sysperf.report import as_json  # noqa: PLC0415 - as above
+        from sysperf.trace.analysis import document  # noqa: PLC0415 - as above
+
+        return as_json.dump(document(result.analysis, __version__))
+    if args.format == "html":
+        from sysperf.report import timeline  # noqa: PLC0415 - for this format only
+        from sysperf.trace.drawing import draw  # noqa: PLC0415 - as above
+
+        return timeline.render(result.analysis, draw(result.accounting or engine.account_for(args.traces[0])))
+    from sysperf.report import analysis  # noqa: PLC0415 - for this format only
+
+    return analysis.render(result.analysis, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+
+
+def _annotate(args: argparse.Namespace, result: engine.Result) -> None:
+    if len(args.traces) > 1:
+        raise UsageError("--annotate takes one trace", "name the rank whose trace is to be annotated")
+    from sysperf.trace import annotate  # noqa: PLC0415 - for this option only
+
+    annotate.write(args.traces[0], args.annotate, result.accounting or engine.account_for(args.traces[0]), result.analysis)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    if len(args.traces) != 1:
+        raise UsageError("--against compares two traces", "sysperf analyze NEW --against OLD")
+    if args.format not in ("text", "json"):
+        raise UsageError(f"--against has no format {args.format}", "choose text or json")
+    from sysperf.report import as_json, trace_difference  # noqa: PLC0415 - for this option only
+    from sysperf.trace.difference import compare  # noqa: PLC0415 - as above
+
+    progress = Progress()
+    try:
+        old, new = engine.account_for(args.against, progress), engine.account_for(args.traces[0], progress)
+    finally:
+        progress.close()
+    found = compare(old, new)
+    text = (
+        as_json.dump(found)
+        if args.format == "json"
+        else trace_difference.render(found, color=_options.wants_color(args), width=_options.width())
+    )
+    _options.write(text, args)
+    return Exit.CLEAN
+
+
+class Progress:
+    """A bar on a terminal; nothing elsewhere."""
+
+    _WIDTH = 30
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._last = -1
+
+    def __call__(self, path: str, part: float) -> None:
+        """Show how far a file was read."""
+        cells = int(part * self._WIDTH)
+        if not self._terminal or cells == self._last:
+            return
+        self._last = cells
+        name = path.rpartition("/")[2][-40:]
+        shown = "".join(char if char.isprintable() else "?" for char in name)
+        sys.stderr.write(f"\r\x1b[K{shown} {'█' * cells}{'·' * (self._WIDTH - cells)}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._terminal and self._last >= 0:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

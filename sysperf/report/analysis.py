@@ -1,0 +1,163 @@
+"""An analysis for people at a terminal, in one screen: the verdict, where a step goes, what acting would gain."""
+
+from __future__ import annotations
+
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink, Page, clip, pad
+from sysperf.report.text import MARKS
+from sysperf.report.words import count
+from sysperf.trace.analysis import Analysis, Finding
+from sysperf.trace.facts import Rank
+
+MOST_FINDINGS = 5
+MOST_RANKS = 8
+BAR = 60
+PARTS = (
+    ("busy", "gpu_busy_pct_mean", "█", "good"),
+    ("loader", "dataloader_exposed_pct", "▓", "error"),
+    ("synchronisation", "sync_exposed_pct", "▒", "warning"),
+    ("copy calls", "copy_api_exposed_pct", "▒", "info"),
+    ("host", "host_exposed_pct", "░", "unknown"),
+)
+CPU_PARTS = (
+    ("operators", "operator_pct", "█", "good"),
+    ("loader", "loader_pct", "▓", "error"),
+    ("communication", "communication_pct", "▒", "info"),
+    ("between operators", "python_pct", "░", "unknown"),
+)
+HEADLINES = {
+    "input-bound": "Input-bound",
+    "host-bound": "Host-bound",
+    "sync-bound": "Bound by synchronisation",
+    "copy-bound": "Bound by copies",
+    "comm-bound": "Bound by communication",
+    "compute-bound": "Compute-bound",
+    "healthy": "Healthy",
+    "cannot-tell": "Cannot tell",
+}
+
+
+def render(analysis: Analysis, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """The whole analysis; without `verbose`, the findings that cost most, one line for each other."""
+    page = Page(Ink(color), width)
+    for rank in analysis.trace.ranks[: None if verbose else MOST_RANKS]:
+        _rank(page, rank, several=len(analysis.trace.ranks) > 1)
+    if len(analysis.trace.ranks) > 1:
+        _skew(page, analysis)
+    page.line()
+    word = analysis.trace.verdict
+    style = "good" if word in ("healthy", "compute-bound") else "unknown" if word == "cannot-tell" else "warning"
+    joint = ", because" if word == "cannot-tell" else ":"
+    page.paragraph(f"{HEADLINES[word]}{joint} {neutral(analysis.trace.why)}.", style)
+    _findings(page, analysis, verbose)
+    _foot(page, analysis, verbose)
+    return str(page)
+
+
+def _rank(page: Page, rank: Rank, *, several: bool) -> None:
+    ink = page.ink
+    number = f"rank {rank.rank}  " if several and rank.rank is not None else ""
+    page.line(f"{ink('strong', clip(number + neutral(rank.file, 200), page.width))}")
+    page.paragraph(_about(rank), "dim", indent="  ")
+    bar, legend = _bar(page, rank)
+    if bar:
+        page.line(f"  {bar}")
+        page.paragraph(legend, indent="  ")
+
+
+def _about(rank: Rank) -> str:
+    """Which device, how many steps, and which part of the file is judged."""
+    parts = [neutral(rank.gpu, 60) if rank.gpu else "no device" if not rank.has_device else count(len(rank.devices), "device")]
+    if rank.steps.by and rank.steps.median_ms is not None:
+        parts.append(f"{count(rank.steps.count, 'iteration')} of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
+    if rank.window_ms is not None:
+        parts.append(f"window {rank.window_ms:.1f} ms ({rank.window_rule.replace('_', ' ')})")
+    if rank.replay.error_pct is not None and rank.has_device:
+        parts.append(f"replay {rank.replay.error_pct:.1f} % off")
+    return " · ".join(parts)
+
+
+def _bar(page: Page, rank: Rank) -> tuple[str, str]:
+    """(a bar of where the time goes, its parts in words); empty where nothing is known of it."""
+    facts: object = rank.figures if rank.has_device else rank.cpu
+    parts = [(label, getattr(facts, name, None), sign, style) for label, name, sign, style in (PARTS if rank.has_device else CPU_PARTS)]
+    known = [(label, float(value), sign, style) for label, value, sign, style in parts if value and value >= 0.05]
+    if facts is None or not known:
+        return "", ""
+    size = min(BAR, page.width - 4)
+    drawn, used, total = "", 0, 0.0
+    for _, value, sign, style in known:
+        total += value
+        cells = max(0, min(size, round(total / 100 * size)) - used)
+        drawn += page.ink(style, sign * cells)
+        used += cells
+    return drawn, " · ".join(f"{sign} {label} {value:.1f} %" for label, value, sign, _ in known)
+
+
+def _skew(page: Page, analysis: Analysis) -> None:
+    skew = analysis.trace.skew
+    if skew.straggler is not None and skew.lost_pct is not None:
+        page.paragraph(
+            f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for rank {skew.straggler}.", "dim", indent="  "
+        )
+
+
+def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
+    serious = [one for one in analysis.findings if one.severity in ("error", "warning")]
+    shown = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
+    for one in shown:
+        _finding(page, one, verbose)
+    rest = [one for one in analysis.findings if one not in shown]
+    if rest:
+        page.line()
+    column = min(30, max((len(one.id) for one in rest), default=0))
+    for one in rest:
+        mark = page.ink("info", MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
+        page.line(f"{mark} {page.ink('strong', pad(clip(one.id, column), column))}  {clip(_line(one), page.width - column - 4)}")
+    if analysis.together is not None and shown:
+        page.line()
+        page.paragraph(f"Together: {analysis.together.text()} of the step ({neutral(analysis.together.assumes)}).", "strong")
+
+
+def _line(one: Finding) -> str:
+    subject = f"{neutral(one.subject, 60)}: " if one.subject else ""
+    return f"{subject}{neutral(one.message)}"
+
+
+def _finding(page: Page, one: Finding, verbose: bool) -> None:
+    ink = page.ink
+    page.line()
+    cost = f"  costs {one.exposed_pct:.1f} %" if one.exposed_pct is not None else ""
+    gain = f"  gains {one.predicted_gain.text()}" if one.predicted_gain is not None else ""
+    mark = ink(one.severity, MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
+    page.line(f"{mark} {ink('strong', one.id)}{ink('warning', cost)}{ink('good', gain)}")
+    page.paragraph(_line(one), indent="  ")
+    for number, where in enumerate(one.where):
+        page.verbatim("" if number else "where", clip(neutral(where, 200), page.width - 12))
+    if verbose and one.predicted_gain is not None:
+        page.labelled("if", neutral(one.predicted_gain.assumes), "dim")
+    for number, fix in enumerate(one.fixes[: None if verbose else 1]):
+        page.labelled("or" if number else "fix", neutral(fix))
+    if verbose:
+        page.labelled("why", neutral(" ".join(one.why.split()), 2_000))
+        for reference in one.refs:
+            page.verbatim("read", neutral(reference), "dim")
+
+
+def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
+    page.line()
+    replay = next((rank.replay for rank in analysis.trace.ranks if rank.replay.why), None)
+    if replay is not None:
+        page.paragraph(f"No gain is predicted: {neutral(replay.why)}.", "dim")
+    if analysis.unknown:
+        names = ", ".join(analysis.unknown) if verbose else ""
+        page.paragraph(f"{count(len(analysis.unknown), 'rule')} cannot be answered from this file{': ' + names if names else ''}.", "dim")
+    if analysis.trace.verdict == "cannot-tell":
+        page.paragraph(
+            "Next: profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`",
+            "strong",
+        )
+    elif analysis.findings:
+        page.paragraph(
+            f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose tells everything'}", "strong"
+        )

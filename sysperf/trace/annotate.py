@@ -1,0 +1,100 @@
+"""The trace as it was, with rows of our own: what the device waited for, and the findings; for Perfetto and chrome://tracing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from typing import Any, BinaryIO
+
+import msgspec
+
+from sysperf.model.errors import TraceError
+from sysperf.model.text import neutral
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.analysis import Analysis
+from sysperf.trace.drawing import BUSY, CAUSES, causes
+
+PIECE_BYTES = 1 << 20
+MAX_HEAD_BYTES = 32 << 20
+PROCESS = 2_000_000_000
+"""A process number that no program has (Linux counts to 4 194 304)."""
+_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+def write(source: str, target: str, accounting: Accounting, analysis: Analysis) -> None:
+    """Copy a Chrome trace with our rows in it. Raises TraceError."""
+    if accounting.timeline.form != "kineto":
+        raise TraceError(f"{source}: only Chrome traces can be annotated", "open exports of Nsight Systems in Nsight Systems")
+    if os.path.exists(target) and os.path.samefile(source, target):
+        raise TraceError(f"{target}: is the trace itself", "name another file: the trace stays as it is")
+    rows = b",\n".join(msgspec.json.encode(event) for event in _events(accounting, analysis))
+    partial = f"{target}.part"
+    try:
+        with _open(source) as before, open(partial, "wb") as file:
+            if target.endswith(".gz"):
+                with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+                    _copy(before, packed, rows, source)  # type: ignore[arg-type]
+            else:
+                _copy(before, file, rows, source)
+        os.replace(partial, target)
+    except (OSError, EOFError, zlib.error) as error:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise TraceError(f"{target}: {error}", "choose a file that can be written; a damaged trace cannot be annotated") from None
+
+
+def _open(path: str) -> BinaryIO:
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
+
+
+def _copy(before: BinaryIO, after: BinaryIO, rows: bytes, path: str) -> None:
+    """Everything as it was; our rows come first in the list of events."""
+    head = b""
+    while piece := before.read(PIECE_BYTES):
+        head += piece
+        if (place := _place(head)) or len(head) > MAX_HEAD_BYTES:
+            break
+    place = _place(head)
+    if not place:
+        raise TraceError(f"{path}: no `traceEvents` in it")
+    after.write(head[:place] + b"\n" + rows + b"," + head[place:])
+    while piece := before.read(PIECE_BYTES):
+        after.write(piece)
+
+
+def _place(head: bytes) -> int:
+    if head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
+        return head.index(b"[") + 1
+    found = _START.search(head)
+    return found.end() if found else 0
+
+
+def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
+    window = accounting.window
+    events = [_meta("process_name", 0, "sysperf"), {**_meta("process_sort_index", 0, ""), "args": {"sort_index": -1}}]
+    for number, time in enumerate(accounting.times, 1):
+        events.append(_meta("thread_name", number, f"device {time.device}: exposed time"))
+        events += [_box(CAUSES[color], number, part, {}) for color, parts in causes(time) if color != BUSY for part in parts]
+    for number, one in enumerate(analysis.findings, len(accounting.times) + 1):
+        events.append(_meta("thread_name", number, one.id))
+        gain = one.predicted_gain.text() if one.predicted_gain else None
+        told = {"message": neutral(one.message), "exposed_pct": one.exposed_pct, "predicted_gain": gain, "where": list(one.where)}
+        if window is not None:
+            events.append(_box(one.id, number, window.span, told))
+    return events
+
+
+def _meta(name: str, thread: int, text: str) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": PROCESS, "tid": thread, "ts": 0, "args": {"name": text}}
+
+
+def _box(name: str, thread: int, part: tuple[int, int], told: dict[str, Any]) -> dict[str, Any]:
+    start, end = part
+    return {
+        "ph": "X", "cat": "sysperf", "name": name, "pid": PROCESS, "tid": thread,
+        "ts": start / 1e3, "dur": (end - start) / 1e3, "args": told,
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""Two traces of one program: what a change did, in ms a step."""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+from typing import Annotated
+
+from sysperf.model.record import Record, fact
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.exposed import members
+from sysperf.trace.iterations import find
+
+RESAMPLES = 2_000
+MOST_KERNELS = 20
+MIN_CHANGE = 0.05
+"""Kernels whose time changes by less, relative to the larger of both, are the same."""
+_PARTS = {
+    "device busy": "gpu_busy_pct_mean",
+    "loader": "dataloader_exposed_pct",
+    "synchronisation": "sync_exposed_pct",
+    "copy calls": "copy_api_exposed_pct",
+    "host": "host_exposed_pct",
+    "copies to the device, exposed": "h2d_exposed_pct",
+    "collectives, exposed": "nccl_exposed_pct",
+    "allocator, exposed": "alloc_api_exposed_pct",
+}
+_CPU_PARTS = {"operators": "operator_pct", "loader": "loader_pct", "communication": "communication_pct", "between operators": "python_pct"}
+
+
+class Change(Record, kw_only=True):
+    """One row: ms a step before and after; None where one of the files does not tell."""
+
+    what: str
+    before_ms: float | None
+    after_ms: float | None
+    kind: Annotated[str, fact("came, went, changed or same")]
+
+
+class Comparison(Record, kw_only=True):
+    """What differs between two traces of one program."""
+
+    schema: int = 1
+    before: str
+    after: str
+    steps_before: int
+    steps_after: int
+    step_ms_before: float | None
+    step_ms_after: float | None
+    difference_ms: Annotated[tuple[float, float] | None, fact("95 % interval of the difference of the medians, by resampling steps")]
+    verdict: Annotated[str, fact("faster, slower, no difference, or cannot tell")]
+    why: str = ""
+    times: tuple[Change, ...] = ()
+    kernels: tuple[Change, ...] = ()
+
+
+def compare(before: Accounting, after: Accounting) -> Comparison:
+    """Match the steps of two traces, and tell what came, went and changed."""
+    steps = [_steps(one) for one in (before, after)]
+    interval = _interval(*steps) if all(len(one) >= 2 for one in steps) else None
+    middle = [median(one) if one else None for one in steps]
+    alike = len(steps[0]) > 0 and len(steps[1]) > 0
+    return Comparison(
+        before=before.timeline.file,
+        after=after.timeline.file,
+        steps_before=len(steps[0]),
+        steps_after=len(steps[1]),
+        step_ms_before=middle[0],
+        step_ms_after=middle[1],
+        difference_ms=interval,
+        verdict=_verdict(interval),
+        why="" if interval else "fewer than two steps were found in one of the files",
+        times=_times(before, after, middle) if alike else (),
+        kernels=_kernels(before, after, [len(one) for one in steps]) if alike else (),
+    )
+
+
+def _steps(accounting: Accounting) -> list[float]:
+    """The lengths of the iterations in ms."""
+    if accounting.window is None:
+        return []
+    return [(end - start) / 1e6 for start, end in find(accounting.timeline, accounting.window)[1]]
+
+
+def _interval(before: list[float], after: list[float]) -> tuple[float, float]:
+    """Percentiles 2.5 and 97.5 of the difference of the medians of resampled steps; the same for the same files."""
+    chance = random.Random(1)  # noqa: S311 - statistics, not secrets
+    found = sorted(median(chance.choices(after, k=len(after))) - median(chance.choices(before, k=len(before))) for _ in range(RESAMPLES))
+    return found[RESAMPLES // 40], found[-1 - RESAMPLES // 40]
+
+
+def _verdict(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return "cannot tell"
+    return "faster" if interval[1] < 0 else "slower" if interval[0] > 0 else "no difference"
+
+
+def _times(before: Accounting, after: Accounting, step_ms: list[float | None]) -> tuple[Change, ...]:
+    """Exposed time by cause, in ms a step."""
+    both = [one.facts() for one in (before, after)]
+    on_device = all(one.has_device for one in both)
+    rows = []
+    for what, name in (_PARTS if on_device else _CPU_PARTS).items():
+        shares = [getattr(one.figures if on_device else one.cpu, name, None) for one in both]
+        values = [None if share is None or ms is None else share / 100 * ms for share, ms in zip(shares, step_ms, strict=True)]
+        if any(values):
+            rows.append(Change(what=what, before_ms=values[0], after_ms=values[1], kind=_kind(values[0], values[1])))
+    return tuple(rows)
+
+
+def _kind(before: float | None, after: float | None) -> str:
+    if not before:
+        return "came" if after else "same"
+    if not after:
+        return "went"
+    return "changed" if abs(after - before) > MIN_CHANGE * max(after, before) else "same"
+
+
+def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[Change, ...]:
+    """Kernels (operators on the CPU) whose time a step differs, most first."""
+    totals = [_totals(one, count) for one, count in zip((before, after), steps, strict=True)]
+    rows = []
+    for name in {*totals[0], *totals[1]}:
+        old, new = totals[0].get(name), totals[1].get(name)
+        if (kind := _kind(old, new)) != "same":
+            rows.append(Change(what=name, before_ms=old, after_ms=new, kind=kind))
+    rows.sort(key=lambda row: (-abs((row.after_ms or 0) - (row.before_ms or 0)), row.what))
+    return tuple(rows[:MOST_KERNELS])
+
+
+def _totals(accounting: Accounting, steps: int) -> dict[str, float]:
+    timeline, found = accounting.timeline, dict[str, float]()
+    rows, texts = timeline.operations, timeline.names.texts
+    for time in accounting.times:
+        for index in members(time, time.operations):
+            name = texts[rows.name[index]]
+            found[name] = found.get(name, 0.0) + (rows.end[index] - rows.start[index]) / 1e6 / max(1, steps)
+    if not accounting.times and (cpu := accounting.facts().cpu) is not None and accounting.window is not None:
+        for one in cpu.top:
+            found[one.what] = one.exposed_pct / 100 * accounting.window.duration / 1e6 / max(1, steps)
+    return found
