@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +12,7 @@ from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
 from sysperf.plugin import ReportProgress
 from sysperf.tui.source import Source
+from sysperf.tui.waive import Written
 from sysperf.verify.trials import Trials
 
 if TYPE_CHECKING:
@@ -43,8 +45,8 @@ class Actions(NamedTuple):
     """Plans, changes and the journal of this machine; None where the machine is another one."""
     journals: tuple[str, ...] = ()
     """Other journals of this machine, to show and to undo."""
-    waive: Callable[[Outcome, str], str] | None = None
-    """Accept a finding with a reason; returns the file that says so."""
+    waive: Callable[[Outcome, str, datetime.date | None], Written] | None = None
+    """Accept a finding with a reason, until a day; None: for good."""
     rewrap: Callable[[Snapshot, int], Rewrap | None] | None = None
     """How wrap would have started this process; None where that is unknown."""
     trials: Callable[[], Trials] | None = None

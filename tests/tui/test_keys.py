@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
 from sysperf.tui.now import Now
 from sysperf.tui.screens import processes as screens
-from sysperf.tui.screens.dialogs import Question, Reading, Writing
+from sysperf.tui.screens.dialogs import Question, Reading, Waiving
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
@@ -39,7 +40,7 @@ from sysperf.tui.widgets.pane import Pane
 from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Kernel, Machine
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
-from tests.tui.machines import START, Still, box, laptop, news, process, rule, server
+from tests.tui.machines import START, Still, box, few_workers, laptop, news, process, rule, server
 
 Do = Callable[[Dashboard, Any], Awaitable[None]]
 
@@ -466,34 +467,75 @@ def test_explain_shows_the_rule() -> None:
     drive(started(server(), "findings"), do)
 
 
-def test_waiving_writes_the_project_file(tmp_path: Path, made: Machine) -> None:
-    """w asks for a reason, writes the waiver behind what is there, and the finding is gone from the list."""
+def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, made: Machine) -> None:
+    """w asks for a reason and an end, writes the waiver behind what is there; W removes it, and the file is as it was."""
     file = tmp_path / ".sysperf.toml"
     file.write_text('fail_on = "error"')
     file.chmod(0o640)
     report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
-    actions = acting(made, Still(news(report)), waive=lambda one, reason: waive.write(one, reason, file))
+    actions = acting(made, Still(news(report)), waive=lambda one, reason, expires: waive.write(one, reason, expires, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
-        assert isinstance(app.screen, Writing)
+        assert isinstance(app.screen, Waiving)
+        assert "Accepts this machine" in screen_text(app)
         await press(pilot, *"ok", "enter")
-        assert isinstance(app.screen, Writing)  # too short for a reason
-        app.screen.query_one(Input).value = 'it is "shared"\\'
+        assert "say why" in notices(app)
+        app.screen.query_one("#reason", Input).value = 'it is "shared"\\'
+        await press(pilot, "enter")
+        app.screen.query_one("#expires", Input).value = "yesterday"
+        await press(pilot, "enter")
+        assert "no end of a waiver" in notices(app)
+        app.screen.query_one("#expires", Input).value = "2099-03-31"
         await press(pilot, "enter")
         app.clear_notifications()
         await settled(pilot)
         assert "1 finding" in screen_text(app)
         assert "Too many threads" in "".join(line.text for line in pane(app, "detail").lines)
+        expected = {"rule": "memory.swappiness-high", "reason": 'it is "shared"\\', "expires": datetime.date(2099, 3, 31)}
+        assert tomli.loads(file.read_text()) == {"fail_on": "error", "waive": [expected]}
+        assert file.stat().st_mode & 0o777 == 0o640
         await press(pilot, "w", "escape")
+        await press(pilot, "W")
+        assert "2099-03-31" in screen_text(app)
+        await press(pilot, "y")
+        assert len(app.now.findings()) == 2
+        assert file.read_text().strip() == 'fail_on = "error"'
+        await press(pilot, "W")
+        assert "No waiver was written from here" in notices(app)
 
     drive(started(report, "findings", actions), do)
-    assert tomli.loads(file.read_text()) == {
-        "fail_on": "error",
-        "waive": [{"rule": "memory.swappiness-high", "reason": 'it is "shared"\\'}],
-    }
-    assert file.stat().st_mode & 0o777 == 0o640
     assert [one.name for one in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
+
+
+def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machine) -> None:
+    """All programs of the name, and no other: the question says so, and so does the file."""
+    file = tmp_path / ".sysperf.toml"
+    other = msgspec.structs.replace(few_workers(7), subject="serve (pid 7)")
+    report = reports.report(few_workers(4243), other)
+    actions = acting(made, Still(news(report)), waive=lambda one, reason, expires: waive.write(one, reason, expires, file))
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "w")
+        assert "every program named python" in screen_text(app)
+        await press(pilot, *"shared", "enter", "enter")
+        assert [one.subject for one in app.now.findings()] == ["serve (pid 7)"]
+
+    drive(started(report, "findings", actions), do)
+    (waiver,) = tomli.loads(file.read_text())["waive"]
+    assert waiver["subject"] == "python (pid *)"
+    assert waiver["expires"] > datetime.datetime.now(tz=datetime.timezone.utc).date()
+
+
+def test_a_waiver_that_somebody_removed_is_not_removed_again(tmp_path: Path) -> None:
+    """Taking back finds its own entry only, and leaves the file alone when that is gone."""
+    file = tmp_path / ".sysperf.toml"
+    written = waive.write(swappiness(), "shared", None, file)
+    file.write_text("# mine\n")
+
+    with pytest.raises(SysperfError, match="not there any more"):
+        waive.take_back(written)
+    assert file.read_text() == "# mine\n"
 
 
 # ---------------------------------------------------------------------- other screens

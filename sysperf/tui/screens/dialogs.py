@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import ClassVar
 
 from textual import events
@@ -11,9 +12,12 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from sysperf.model.errors import UsageError
+from sysperf.tui import waive
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
 from sysperf.tui.widgets.pane import Draw, Pane
 
+MIN_REASON = 3
 CSS = """
 %s { align: center middle; }
 %s > Vertical { width: 90%%; max-width: 124; height: auto; max-height: 90%%; border: round $primary; background: $surface; padding: 0 1; }
@@ -111,6 +115,54 @@ class Writing(ModalScreen[str | None]):
             self.dismiss(text)
         else:
             self.notify("say why, in a few words", severity="warning", timeout=3, markup=False)
+
+
+class Waiving(ModalScreen[tuple[str, datetime.date | None] | None]):
+    """Why and until when a finding is accepted, beside what the waiver reaches; None when it was given up."""
+
+    DEFAULT_CSS = CSS % (("Waiving",) * 3)
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
+
+    def __init__(self, about: str, reach: str) -> None:
+        super().__init__()
+        self._about, self._reach = about, reach
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = "Waive: why is this accepted, and until when?"
+            box.border_subtitle = "enter: next, done    tab: other field    esc: cancel"
+            yield Pane(self._question, classes="fixed")
+            yield Input(placeholder="why, in a few words", id="reason")
+            yield Input(waive.DEFAULT_EXPIRY, placeholder="until when: 30d, 2027-03-31, never", id="expires")
+
+    def _question(self, width: int, _: int) -> Lines:
+        return [*paragraph(self._about, width), *paragraph(f"Accepts {self._reach}.", width, "warning")]
+
+    def on_mount(self) -> None:
+        self.query_one("#reason", Input).focus()
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        reason = self.query_one("#reason", Input).value.strip()
+        if len(reason) < MIN_REASON:
+            self._say("say why, in a few words")
+        elif event.input.id == "reason":
+            self.query_one("#expires", Input).focus()
+        else:
+            self._finish(reason, event.value)
+
+    def _finish(self, reason: str, until: str) -> None:
+        try:
+            expires = waive.expiry(until, datetime.datetime.now(tz=datetime.timezone.utc).date())
+        except UsageError as error:
+            self._say(f"{error}: {error.hint}")
+        else:
+            self.dismiss((reason, expires))
+
+    def _say(self, text: str) -> None:
+        self.notify(text, severity="warning", timeout=3, markup=False)
 
 
 def note(text: str, width: int, style: str = "") -> Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -18,9 +19,11 @@ from sysperf.model.outcome import Outcome
 from sysperf.model.text import neutral
 from sysperf.report import changes, explain
 from sysperf.tui import acting
-from sysperf.tui.screens.dialogs import Question, Reading, Writing
+from sysperf.tui import waive as waiving
+from sysperf.tui.screens.dialogs import Question, Reading, Waiving, Writing, note
 from sysperf.tui.screens.view import View, counted
 from sysperf.tui.source import Facts, Problem
+from sysperf.tui.waive import Written
 from sysperf.tui.widgets import ansi, findings, transactions, trials
 from sysperf.tui.widgets.line import Lines, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
@@ -52,7 +55,8 @@ class Findings(View):
         Binding("A", "apply_for", "Apply for", show=False, tooltip="the same for a time: it is taken back by itself then"),
         Binding("u", "undo", "Undo", tooltip="take back what was applied for this finding"),
         Binding("y", "copy", "Copy", tooltip="copy the command of its fix (OSC 52)"),
-        Binding("w", "waive", "Waive", tooltip="accept it with a reason, in .sysperf.toml"),
+        Binding("w", "waive", "Waive", tooltip="accept it with a reason and an end, in .sysperf.toml; the question says what that reaches"),
+        Binding("W", "unwaive", "Unwaive", show=False, tooltip="remove the latest waiver that was written from here"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only findings with these words"),
         Binding("o", "order", "Sort", show=False, tooltip="sort by cost, area or subject"),
         Binding("x", "unknowns", "Unknown", show=False, tooltip="also what could not be checked, and why"),
@@ -65,6 +69,8 @@ class Findings(View):
         self._words, self._order, self._unknown = "", "cost", False
         self._wanted = ""
         self._trials: Trials | None = None
+        self._written: list[Written] = []
+        """The waivers that were written from here, the latest last."""
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
@@ -256,18 +262,40 @@ class Findings(View):
         if one is None:
             return
 
-        def written(reason: str | None) -> None:
-            if reason is not None:
-                self._in_thread(lambda: waive(one, reason), lambda file: self._waived(one, reason, file))
+        def answered(answer: tuple[str, datetime.date | None] | None) -> None:
+            if answer is not None:
+                self._in_thread(lambda: waive(one, *answer), lambda written: self._waived(written, answer[0]))
 
-        about = f"{one.rule}: {one.message or one.title}"
-        self.app.push_screen(Writing("Waive: why is this accepted?", about), written)
+        self.app.push_screen(Waiving(f"{_named(one)}: {one.message or one.title}", waiving.reach(one)), answered)
 
-    def _waived(self, one: Outcome, reason: str, file: str) -> None:
-        self.now.waived[one.key] = reason
+    def _waived(self, written: Written, reason: str) -> None:
+        self._written.append(written)
+        self.now.waived |= {finding.key: reason for finding in self.now.findings() if written.covers(finding)}
         self.actions.source.look_again()
         self.redraw()
-        self.say(f"Written to {file}. An agent reads its own configuration: put it there, too, where one runs.")
+        self.say(f"Written to {written.path}; W takes it back. An agent reads its own configuration: put it there, too, where one runs.")
+
+    def action_unwaive(self) -> None:
+        """Take the latest waiver from here back, after a question."""
+        if not self._written:
+            self.say("No waiver was written from here. Those of a configuration file are removed there.")
+            return
+        written = self._written[-1]
+        shown = "\n".join(map(neutral, written.text.splitlines()))
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._in_thread(lambda: waiving.take_back(written), lambda _: self._unwaived(written))
+
+        self.app.push_screen(Question(f"Remove this waiver from {written.path}?", lambda width, _: note(shown, width)), answered)
+
+    def _unwaived(self, written: Written) -> None:
+        self._written.remove(written)
+        covered = {finding.key for finding in self.now.report.findings() if written.covers(finding)} if self.now.report else set()
+        self.now.waived = {key: reason for key, reason in self.now.waived.items() if key not in covered}
+        self.actions.source.look_again()
+        self.redraw()
+        self.say(f"Removed from {written.path}.")
 
     # ------------------------------------------------------------------ inside
 
