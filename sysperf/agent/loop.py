@@ -36,6 +36,7 @@ from sysperf.live.open_file import OpenFile
 from sysperf.live.programs import Programs
 from sysperf.live.scan import Scanner
 from sysperf.live.system import PAGE_BYTES, System
+from sysperf.live.unchecked import Unchecked
 from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
 from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Settings
@@ -135,6 +136,7 @@ class Agent:
         self._system, self._programs, self._gpus, self._scanner = System(), Programs(), Gpus(), Scanner()
         self._auditor = Auditor(self._setup.terms, self._scanner, self._gpus)
         self._findings = FindingTracker(Past(store.first_seen, store.last_seen))
+        self._unchecked = Unchecked()
         self._state = AgentState(store, self._findings, self._setup.settings.mode, time.time())
         self._state.problems = self._all_problems
         self._looker, self._gpu_worker, self._hand = Worker("sysperf-look"), Worker("sysperf-gpu"), Worker("sysperf-fix")
@@ -349,6 +351,7 @@ class Agent:
         for one in programs:
             if one.process.pid not in before and not first:
                 self._tell("process", f"{one.process.name} (pid {one.process.pid})", f"PyTorch {one.process.torch_version or ''} runs")
+        self._unchecked.take(look.rules, look.outcomes)
         times = Times(time.monotonic(), time.time())
         news = self._findings.take(times, look.rules, look.outcomes, self._auditor.period_s, look.present, touched)
         self._remember(times.at)
@@ -479,7 +482,8 @@ class Agent:
         files = [f"{path}: {problem}" for part in parts for path, problem in part.items()]
         said = [f"{name}: {problem}" for name, problem in self._problems.items()]
         ours = (self._gpus.problem, self._scanner.problem, self._pressure.problem, self._applying.problem if self._applying else "")
-        return tuple(sorted([*said, *files[:50], *filter(None, ours)]))
+        hidden = (self._scanner.hidden(), self._unchecked.problem())
+        return (*filter(None, hidden), *sorted([*said, *files[:50], *filter(None, ours)]))
 
     @contextlib.contextmanager
     def _reported(self, part: str) -> Iterator[None]:

@@ -70,9 +70,10 @@ def bind(path: str) -> socket.socket:
     if len(os.fsencode(path)) > MAX_PATH:
         raise UsageError(f"{path}: a socket's path has at most {MAX_PATH} bytes", "choose a shorter one with `--socket`")
     try:
-        with _alone_in(os.path.dirname(path) or "."):
-            _refuse_in_use(path)
-            return _made(path)
+        with _own_folder(os.path.dirname(path) or ".") as folder, _locked(folder, f"{os.path.basename(path)}.lock"):
+            place = f"/proc/self/fd/{folder}/{os.path.basename(path)}"  # of the folder that was checked, whatever its path leads to now
+            _refuse_in_use(place)
+            return _made(place)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "choose another socket with `--socket PATH`") from None
 
@@ -84,6 +85,7 @@ def _made(path: str) -> socket.socket:
         os.unlink(new)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
+        os.fchmod(sock.fileno(), 0o600)  # of the file that `bind` makes
         sock.bind(new)
         _give_to_group(new)
         os.chmod(new, MODE)
@@ -98,15 +100,33 @@ def _made(path: str) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: str) -> Iterator[None]:
-    """Two agents that start at once look one after the other."""
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _own_folder(path: str) -> Iterator[int]:
+    """A descriptor of the folder, in which nobody else can replace our files: a link in their place would lead our changes elsewhere."""
+    os.makedirs(path, mode=0o755, exist_ok=True)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        found = os.fstat(folder)
+        if found.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, "the folder belongs to another user, who could put other files in the socket's place")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise OSError(errno.EPERM, "everybody may replace files in the folder")
+        yield folder
     finally:
-        os.close(descriptor)
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: int, name: str) -> Iterator[None]:
+    """Two agents that start at once look one after the other. The lock is a file that nobody else may open, and that goes with us."""
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        if os.fstat(lock).st_uid != os.geteuid():
+            raise OSError(errno.EPERM, f"{name} belongs to another user")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+        os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(lock)
 
 
 def _refuse_in_use(path: str) -> None:

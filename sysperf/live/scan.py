@@ -70,6 +70,13 @@ class Scanner:
         """Processes on this machine."""
         return len(self._looks)
 
+    def hidden(self) -> str:
+        """What a missing privilege hides, in a sentence; empty when every large program could be examined."""
+        if not self.unreadable:
+            return ""
+        many = "1 large program" if len(self.unreadable) == 1 else f"{len(self.unreadable)} large programs"
+        return f"{many} of other users could not be examined: whether PyTorch runs there is unknown (docs/service.md: see-all-users)"
+
     def scan(self) -> Change:
         """Look at what is new or due."""
         pids = self._pids()

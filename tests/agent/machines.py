@@ -112,7 +112,8 @@ class Manager:
 class Running:
     """An agent that runs for real."""
 
-    def __init__(self, folder: Path, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> None:
+        """`prefix` is a command that starts the agent, such as one that takes its privileges away."""
         self.socket = str(folder / "a.sock")
         self.errors = folder / "stderr"
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -123,7 +124,7 @@ class Running:
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
         environ = {name: value for name, value in environ.items() if name not in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")}
-        command = (sys.executable, "-m", "sysperf", "agent", "--socket", self.socket, *args)
+        command = (*prefix, sys.executable, "-m", "sysperf", "agent", "--socket", self.socket, *args)
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(command, stderr=errors, cwd=folder, env={**environ, **(env or {})})
 
@@ -161,9 +162,9 @@ class Running:
 
 
 @contextmanager
-def agent(folder: Path, *args: str, env: dict[str, str] | None = None) -> Iterator[Running]:
+def agent(folder: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> Iterator[Running]:
     """An agent that answers, killed at the end."""
-    running = Running(folder, *args, env=env)
+    running = Running(folder, *args, env=env, prefix=prefix)
     try:
         yield running.ready()
     finally:

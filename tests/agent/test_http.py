@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
 import stat
@@ -431,6 +432,44 @@ def test_many_at_once_leave_one(tmp_path: Path) -> None:
     assert (len(made), len(refused)) == (1, 7)
     connect(path).close()
     made[0].close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_no_socket_in_a_folder_of_another_user(tmp_path: Path) -> None:
+    """He could put a link in the socket's place, and root would open what it leads to for the group: there is nothing made at all."""
+    folder, secret = tmp_path / "his", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    os.symlink(secret, folder / "agent.sock.new")
+    os.chown(folder, 65_534, 65_534)
+
+    with pytest.raises(UsageError, match="belongs to another user"):
+        bind(str(folder / "agent.sock"))
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(folder) == ["agent.sock.new"]
+
+
+def test_a_folder_in_which_everybody_may_rename_is_refused(tmp_path: Path) -> None:
+    """As /tmp is allowed: there the sticky bit keeps our files ours."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match="everybody may replace"):
+        bind(str(tmp_path / "agent.sock"))
+    tmp_path.chmod(0o1777)
+    bind(str(tmp_path / "agent.sock")).close()
+
+
+def test_a_folder_that_somebody_locked_is_no_obstacle(tmp_path: Path) -> None:
+    """Everybody may open and lock the folder of the socket; the lock that counts is a file that only its owner can open."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with bind(str(tmp_path / "agent.sock")) as sock:
+            assert (tmp_path / "agent.sock").stat().st_mode & 0o777 == 0o660
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        assert os.listdir(tmp_path) == ["agent.sock"]
+    finally:
+        os.close(descriptor)
 
 
 def test_sockets_that_systemd_passes_are_used(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -103,6 +104,26 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
     assert meters[f"process.{pid}.workers"] == 2
     assert 0 <= meters[f"process.{pid}.main_wait"] <= 1
     assert meters[f"process.{pid}.rss_bytes"] > 100 << 20
+
+
+OTHERS_TORCH = FAKE_TORCH.replace("print(", "os.setgid(65_534); os.setuid(65_534); print(", 1)
+"""A program that becomes another user's when it has mapped its library."""
+WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start programs of other users")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv: install util-linux")
+def test_what_a_sandbox_hides_is_a_problem(tmp_path: Path) -> None:
+    """Without the privilege to look into programs of others, the agent does not say that there is nothing: it says what it cannot see."""
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(b"\0" * 8192)
+    library.chmod(0o644)
+    tmp_path.chmod(0o755)
+    with programs(OTHERS_TORCH, env={"LIBRARY": str(library)}), agent(tmp_path, "--history", "none", prefix=WITHOUT_PRIVILEGES) as running:
+        assert running.get("/v1/processes")["processes"] == []
+        problem = until(lambda: next((one for one in running.get("/v1/status")["problems"] if "could not be examined" in one), ""))
+        assert "of other users" in problem
+        assert "see-all-users" in problem
 
 
 def test_kill_9_loses_no_history(tmp_path: Path) -> None:
