@@ -47,7 +47,7 @@ def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         source = Agent(running.path)
         source.start(ear)
-        assert eventually(lambda: ear.has(Changed) and ear.now.report is not None)
+        assert eventually(lambda: ear.has(Changed) and ear.has(Meters) and ear.now.report is not None)
         assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
         assert ear.now.since[ear.now.findings()[0].key] == START
         assert ear.now.fact("memory", "total_bytes") == 1 << 40
