@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
 from sysperf.collect.readers.mounts import mounts
 from sysperf.collect.readers.pressure import waited
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.host.redact import HIDDEN
 from sysperf.model.cpuset import CpuSet
@@ -290,10 +291,10 @@ def _memory_v1(host: Host, folder: str) -> dict[str, int | None]:
 
 def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
     """As kubelet and docker count it: usage without inactive file cache, which goes first."""
-    used = host.number(usage)
-    if used is None:
+    used, parts = host.number(usage), host.pairs(stat, " ")
+    if used is None or (parts is None and is_unreadable(host, stat)):
         return None
-    return max(0, used - (whole((host.pairs(stat, " ") or {}).get(cache)) or 0))
+    return max(0, used - (whole((parts or {}).get(cache)) or 0))
 
 
 def _pids(host: Host, levels: _Levels | None) -> dict[str, Any]:

@@ -111,12 +111,12 @@ def _user(host: Host) -> int | None:
 def _machine(host: Host) -> dict[str, Any]:
     files = _FILE_NR.fullmatch(host.word(FILES) or "")
     load = _TASKS.search(host.word(LOAD) or "")
-    highest = [number for number in (host.number(THREADS_MAX), host.number(PID_MAX)) if number is not None]
+    threads_max, pid_max = host.number(THREADS_MAX), host.number(PID_MAX)
     return {
         "files_open": whole(files[1]) if files else None,
         "files_max": whole(files[2]) if files else None,
         "threads": whole(load[1]) if load else None,
-        "threads_max": min(highest, default=None),
+        "threads_max": None if threads_max is None or pid_max is None else min(threads_max, pid_max),
     }
 
 

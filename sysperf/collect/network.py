@@ -12,6 +12,7 @@ import re
 from typing import Annotated
 
 from sysperf.collect.pcie import PCI, locality
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.collect.storage import home_of
 from sysperf.host import Host, redact
 from sysperf.model.record import Record, fact
@@ -46,7 +47,7 @@ class Interface(Record):
 
     name: Annotated[str, fact("kernel name", NET)]
     kind: Annotated[
-        str, fact("ethernet, infiniband, wireless, bond, loopback, other, or virtual (containers, bridges)", NET, f"{EACH}/type")
+        str | None, fact("ethernet, infiniband, wireless, bond, loopback, other, or virtual (containers, bridges)", NET, f"{EACH}/type")
     ]
     up: Annotated[bool | None, fact("whether it can carry traffic", f"{EACH}/operstate")] = None
     default_route: Annotated[bool | None, fact("whether traffic to the world leaves here", ROUTES, ROUTES6)] = None
@@ -112,6 +113,8 @@ def _interfaces(host: Host, default: str | None) -> tuple[Interface, ...] | None
 def _interface(host: Host, name: str, default: str | None, bond: bool) -> Interface:
     target = host.link(f"{NET}/{name}")
     shown, is_default = neutral(name, 64), None if default is None else name == default
+    if target is None and host.exists(f"{NET}/{name}/operstate") is True:
+        return Interface(shown, None, default_route=is_default)
     hardware = target is not None and "/virtual/" not in target
     if not hardware and not bond and not is_default:
         # A node with containers has hundreds of these: their names are enough.
@@ -131,13 +134,13 @@ def _interface(host: Host, name: str, default: str | None, bond: bool) -> Interf
     )
 
 
-def _kind(host: Host, folder: str, hardware: bool, bond: bool) -> str:
+def _kind(host: Host, folder: str, hardware: bool, bond: bool) -> str | None:
     if not hardware:
         return "bond" if bond else "virtual"
     number = host.number(f"{folder}/type")
     if number == _ETHERNET:
         return "wireless" if host.exists(f"{folder}/wireless") else "ethernet"
-    return "infiniband" if number == _INFINIBAND else "other"
+    return None if number is None else "infiniband" if number == _INFINIBAND else "other"
 
 
 def _speed(host: Host, folder: str) -> int | None:
@@ -189,18 +192,19 @@ def _rdma(host: Host) -> tuple[RdmaPort, ...] | None:
     names = host.names(RDMA)
     if names is None:
         return () if host.exists(RDMA) is False and host.exists("/sys/class") else None
-    found: list[RdmaPort] = []
-    for name in [name for name in names if _NAME.fullmatch(name)][:MAX_ADAPTERS]:
-        found.extend(_adapter(host, name))
-    return tuple(found)
+    adapters = [_adapter(host, name) for name in [name for name in names if _NAME.fullmatch(name)][:MAX_ADAPTERS]]
+    return None if None in adapters else tuple(port for adapter in adapters for port in adapter or ())
 
 
-def _adapter(host: Host, name: str) -> list[RdmaPort]:
+def _adapter(host: Host, name: str) -> list[RdmaPort] | None:
     folder, target = f"{RDMA}/{name}", host.link(f"{RDMA}/{name}")
     address = address_in(target or "")
     node = locality(host, address)[0] if address else None
     interfaces = host.names(f"{folder}/device/net")
-    ports = [port for port in host.names(f"{folder}/ports") or () if re.fullmatch(r"[0-9]{1,3}", port)]
+    names = host.names(f"{folder}/ports")
+    if names is None and is_unreadable(host, f"{folder}/ports"):
+        return None
+    ports = [port for port in names or () if re.fullmatch(r"[0-9]{1,3}", port)]
     return [
         RdmaPort(
             name=neutral(name, 64),

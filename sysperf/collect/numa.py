@@ -6,16 +6,17 @@ Kernel  https://docs.kernel.org/admin-guide/mm/numaperf.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing
 """
 
-import re
 from typing import Annotated
 
 from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
-from sysperf.collect.readers.cpu_topology import ONLINE, online_cpus
+from sysperf.collect.readers.cpu_topology import ONLINE, SYSTEM, online_cpus
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST, CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
 from sysperf.procfs import meminfo
+from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 FOLDER = "/sys/devices/system/node"
@@ -46,14 +47,14 @@ class Node(Record):
     distances: Annotated[
         tuple[int, ...] | None, fact("relative distance to each node, in the order of the nodes; 10 is local", f"{NODES}/distance")
     ] = None
-    gpu_memory: Annotated[bool, fact("the memory of a GPU, not of the machine", GPU_NODES)] = False
+    gpu_memory: Annotated[bool | None, fact("the memory of a GPU, not of the machine", GPU_NODES)] = False
 
 
 class Numa(Record):
     """Memory nodes, in the order of their numbers."""
 
     nodes: Annotated[tuple[Node, ...], fact("memory nodes", FOLDER)]
-    nodes_with_cpus: Annotated[int, fact("nodes that have both online CPUs and memory of the machine", f"{NODES}/cpulist", ONLINE)]
+    nodes_with_cpus: Annotated[int | None, fact("nodes that have both online CPUs and memory of the machine", f"{NODES}/cpulist", ONLINE)]
     balancing: Annotated[int | None, fact("automatic NUMA balancing: 0 off, 1 on, 2 memory tiering, 3 both", BALANCING)] = None
     allowed_nodes: Annotated[CpuSet | None, fact("nodes whose memory sysperf, and so what it starts, may use", *ALLOWED)] = None
 
@@ -65,10 +66,10 @@ def collect(host: Host) -> Numa:
         raise Missing(f"no {NODES}: a kernel without NUMA support, or not captured")
     online = online_cpus(host)
     gpu_nodes = _gpu_nodes(host)
-    nodes = tuple(_node(host, number, online, number in gpu_nodes) for number in numbers)
-    local = sum(1 for node in nodes if node.cpus and not node.gpu_memory and node.mem_total_bytes != 0)
+    nodes = tuple(_node(host, number, online, None if gpu_nodes is None else number in gpu_nodes) for number in numbers)
+    local = [_is_local(host, node) for node in nodes]
     mems = allowed(host)[1]
-    return Numa(nodes, local, host.number(BALANCING), mems & numbers if mems else None)
+    return Numa(nodes, None if None in local else local.count(True), host.number(BALANCING), mems & numbers if mems else None)
 
 
 def node_numbers(host: Host) -> CpuSet:
@@ -77,7 +78,17 @@ def node_numbers(host: Host) -> CpuSet:
     return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
 
 
-def _node(host: Host, number: int, online: CpuSet | None, gpu_memory: bool) -> Node:
+def _is_local(host: Host, node: Node) -> bool | None:
+    """Whether a node has both CPUs and memory of the machine. Captures that hold no sizes are taken to have memory."""
+    if node.cpus is None:
+        return None
+    if not node.cpus or node.gpu_memory:
+        return False
+    unread = node.mem_total_bytes is None and is_unreadable(host, f"{FOLDER}/node{node.id}/meminfo")
+    return None if unread or node.gpu_memory is None else node.mem_total_bytes != 0
+
+
+def _node(host: Host, number: int, online: CpuSet | None, gpu_memory: bool | None) -> Node:
     path = f"{FOLDER}/node{number}"
     memory = meminfo.sizes(host.text(f"{path}/meminfo") or "")
     return Node(
@@ -96,7 +107,9 @@ def _cpus(host: Host, path: str, online: CpuSet | None) -> CpuSet | None:
     found = host.cpus(f"{path}/cpulist")
     if found is None:
         found = host.mask(f"{path}/cpumap")
-    return found if found is None or online is None else found & online
+    if found is not None and online is not None:
+        return found & online
+    return None if is_unreadable(host, SYSTEM) else found
 
 
 def _distances(host: Host, path: str) -> tuple[int, ...] | None:
@@ -104,9 +117,14 @@ def _distances(host: Host, path: str) -> tuple[int, ...] | None:
     return tuple(int(word) for word in words) if words and all(_DISTANCE.fullmatch(word) for word in words) else None
 
 
-def _gpu_nodes(host: Host) -> frozenset[int]:
-    """The nodes that are memory of NVIDIA GPUs (POWER9, Grace Hopper)."""
+def _gpu_nodes(host: Host) -> frozenset[int] | None:
+    """The nodes that are memory of NVIDIA GPUs (POWER9, Grace Hopper); None when there are GPUs that do not say."""
     if not host.exists(GPUS):
         return frozenset()
-    numbers = ((host.pairs(path) or {}).get("Node", "") for path in host.glob(GPU_NODES))
-    return frozenset(int(number) for number in numbers if re.fullmatch(r"[0-9]{1,5}", number))
+    names = host.names(GPUS)
+    paths = [path for name in names or () if host.exists(path := f"{GPUS}/{name}/numa_status")]
+    said = [host.pairs(path) for path in paths]
+    if names is None or None in said:
+        return None
+    numbers = (whole((fields or {}).get("Node")) for fields in said)
+    return frozenset(number for number in numbers if number is not None)

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from sysperf.collect.cpu import online_cpus
 from sysperf.collect.numa import NODES
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -39,8 +40,8 @@ class Device(Record):
     """A device whose place and link decide speed."""
 
     address: Annotated[str, fact("domain:bus:device.function", PCI)]
-    class_id: Annotated[str, fact("device class, six hexadecimal digits", f"{EACH}/class")]
-    kind: Annotated[str, fact("gpu, accelerator, network or nvme", f"{EACH}/class")]
+    class_id: Annotated[str | None, fact("device class, six hexadecimal digits", f"{EACH}/class")]
+    kind: Annotated[str | None, fact("gpu, accelerator, network or nvme; unknown where the class cannot be read", f"{EACH}/class")]
     vendor_id: Annotated[str | None, fact("vendor, four hexadecimal digits: 10de is NVIDIA", f"{EACH}/vendor")] = None
     device_id: Annotated[str | None, fact("model, four hexadecimal digits", f"{EACH}/device")] = None
     driver: Annotated[str | None, fact("kernel driver; empty when none is bound", f"{EACH}/driver")] = None
@@ -103,12 +104,14 @@ def collect(host: Host) -> Pcie:
     devices: list[Device] = []
     virtual, complete = 0, None not in kinds.values()
     for address, kind in kinds.items():
-        if not kind or not kind[1]:
+        if kind and not kind[1]:
+            continue
+        if kind is None and not is_unreadable(host, f"{PCI}/{address}/class"):
             continue
         if host.exists(f"{PCI}/{address}/physfn"):
             virtual += 1
         elif len(devices) < MAX_DETAILED:
-            devices.append(reader.device(address, *kind))
+            devices.append(reader.device(address, *(kind or (None, None))))
         else:
             complete = False
     gpus = Counter(device.vendor_id for device in devices if device.kind == "gpu")
@@ -174,7 +177,7 @@ class _Reader:
         self._iommu_types: dict[str, str | None] = {}
         self._ports: dict[str, tuple[int | None, float | None]] = {}
 
-    def device(self, address: str, class_id: str, kind: str) -> Device:
+    def device(self, address: str, class_id: str | None, kind: str | None) -> Device:
         host, folder = self._host, f"{PCI}/{address}"
         node, known, cpus = self.place(folder)
         suspended = self._suspended(folder)
@@ -216,7 +219,7 @@ class _Reader:
         cpus = self._local_cpus(folder)
         node = self._host.number(f"{folder}/numa_node")
         if node is None:
-            node = self._same_cpus(cpus)
+            node = None if is_unreadable(self._host, f"{folder}/numa_node") else self._same_cpus(cpus)
             return node, True if node is not None else None, cpus
         if node < 0:
             self._host.refuse(f"{folder}/numa_node", f"{node}: the firmware does not say")

@@ -16,6 +16,7 @@ from collections import Counter
 from typing import Annotated, Any
 
 from sysperf.collect.readers.cpu_topology import SYSTEM, online_cpus, packages
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
@@ -106,8 +107,11 @@ def collect(host: Host) -> Power:
 
 
 def _policies(host: Host) -> list[str]:
-    """The folder of each policy; older kernels have one in each CPU's folder."""
-    names = host.names(CPUFREQ) or ()
+    """The folder of each policy; older kernels have one in each CPU's folder. None of them when they cannot be listed."""
+    names = host.names(CPUFREQ)
+    if names is None and is_unreadable(host, CPUFREQ):
+        return []
+    names = names or ()
     found = [f"{CPUFREQ}/{name}" for name in names if _POLICY.fullmatch(name)]
     if found or host.exists(f"{CPUFREQ}/policy0") is False:
         return found
@@ -122,7 +126,8 @@ def _frequency(host: Host) -> dict[str, Any]:
         none = host.exists(f"{CPUFREQ}/policy0") is False and host.exists(f"{SYSTEM}/cpu0/cpufreq") is False
         return {"driver": "", "policies": 0, "governors": (), "governor_counts": (), "available_governors": (), "epp": ()} if none else {}
     governors = _counts(host, folders, "scaling_governor")
-    shares = [share for share in (_share(host, folder) for folder in folders) if share is not None]
+    every = [_share(host, folder) for folder in folders]
+    shares = [share for share in every if share is not None] if None not in every else []
     available = host.word(f"{folders[0]}/scaling_available_governors")
     return {
         "driver": _text(host.word(f"{folders[0]}/scaling_driver")),
@@ -137,8 +142,11 @@ def _frequency(host: Host) -> dict[str, Any]:
 
 
 def _counts(host: Host, folders: list[str], name: str) -> tuple[Count, ...] | None:
-    """How many policies have each value, the most frequent first; None when none can be read."""
-    words = [word for folder in folders if (word := host.word(f"{folder}/{name}"))]
+    """How many policies have each value, the most frequent first; None when one cannot be read."""
+    every = {folder: host.word(f"{folder}/{name}") for folder in folders}
+    if any(word is None and is_unreadable(host, f"{folder}/{name}") for folder, word in every.items()):
+        return None
+    words = [word for word in every.values() if word]
     return tuple(Count(neutral(word, 60), count) for word, count in Counter(words).most_common(MAX_VALUES)) or None
 
 
@@ -185,7 +193,10 @@ def _idle(host: Host) -> dict[str, Any]:
     if not states:
         return {"cstate": "", "cstate_latency_us": 0} if host.exists(folder) is False else {}
     for name in reversed(states):
-        if host.number(f"{folder}/{name}/disable") == 0:
+        off = host.number(f"{folder}/{name}/disable")
+        if off is None:
+            return {}
+        if off == 0:
             return {"cstate": _text(host.word(f"{folder}/{name}/name")), "cstate_latency_us": host.number(f"{folder}/{name}/latency")}
     return {}
 
@@ -203,8 +214,9 @@ def _throttling(host: Host) -> dict[str, Any]:
 
 
 def _largest(host: Host, cpus: list[int | None], name: str) -> int | None:
-    found = (host.number(f"{THROTTLE.replace('*', str(cpu))}/{name}") for cpu in cpus)
-    return max((number for number in found if number is not None), default=None)
+    counts = [host.number(f"{THROTTLE.replace('*', str(cpu))}/{name}") for cpu in cpus]
+    known = [count for count in counts if count is not None]
+    return max(known, default=None) if len(known) == len(counts) else None
 
 
 def _battery(host: Host) -> dict[str, Any]:
@@ -215,11 +227,22 @@ def _battery(host: Host) -> dict[str, Any]:
     folders = [f"{SUPPLIES}/{name}" for name in names[:MAX_VALUES]]
     supplies = [(folder, host.word(f"{folder}/type")) for folder in folders if host.word(f"{folder}/scope") != "Device"]
     batteries = [folder for folder, kind in supplies if kind == "Battery"]
+    if not batteries:
+        return {} if any(kind is None for _, kind in supplies) else {"has_battery": False, "on_battery": False}
     plugged = [host.number(f"{folder}/online") for folder, kind in supplies if kind in ("Mains", "USB", "Wireless")]
-    if not batteries or 1 in plugged:
-        return {"has_battery": bool(batteries), "on_battery": False}
-    draining = [host.word(f"{folder}/status") == "Discharging" for folder in batteries]
-    return {"has_battery": True, "on_battery": any(draining) or 0 in plugged}
+    charging = [host.word(f"{folder}/status") for folder in batteries]
+    return {"has_battery": True, "on_battery": None if any(kind is None for _, kind in supplies) else _on_battery(plugged, charging)}
+
+
+def _on_battery(plugged: list[int | None], charging: list[str | None]) -> bool | None:
+    """Whether a machine with a battery runs from it: no other supply is online, or the battery is being emptied."""
+    if 1 in plugged:
+        return False
+    if "Discharging" in charging and None not in plugged:
+        return True
+    if None in plugged or None in charging:
+        return None
+    return 0 in plugged
 
 
 def _text(word: str | None) -> str | None:

@@ -77,7 +77,7 @@ class Disk(Record):
     """A disk that is hardware, or that a hypervisor shows as hardware."""
 
     name: Annotated[str, fact("kernel name", BLOCK)]
-    transport: Annotated[str, fact("nvme, ata, scsi, usb, mmc, virtio or virtual; scsi may be a RAID volume", BLOCK, EACH)]
+    transport: Annotated[str | None, fact("nvme, ata, scsi, usb, mmc, virtio or virtual; scsi may be a RAID volume", BLOCK, EACH)]
     model: Annotated[str | None, fact("model name; empty when it has none", f"{EACH}/device/model")] = None
     size_bytes: Annotated[int | None, fact("capacity", f"{EACH}/size")] = None
     removable: Annotated[bool | None, fact("removable medium", f"{EACH}/removable")] = None
@@ -396,11 +396,12 @@ def _disk(host: Host, name: str, target: str, holds: tuple[str, ...] | None) -> 
     )
 
 
-def _transport(name: str, target: str) -> str:
+def _transport(name: str, target: str) -> str | None:
     for part, transport in _TRANSPORTS:
         if part in target:
             return transport
-    return "nvme" if name.startswith("nvme") else "scsi" if name.startswith("sd") else "virtual"
+    named = "nvme" if name.startswith("nvme") else "scsi" if name.startswith("sd") else None
+    return named or ("virtual" if target else None)
 
 
 def _nvme_address(host: Host, name: str, target: str) -> str:

@@ -416,10 +416,10 @@ def _group_with_quota(quota_us: int, period_us: int) -> Iterator[Path]:
 
 
 def test_a_real_quota_is_seen_for_a_running_process() -> None:
-    """A child in a group with half a CPU: we read 0.5 for its pid, see it throttled, and nothing changes for us."""
+    """A child in a group with a fiftieth of a CPU: we read 0.02 for its pid, see it throttled, and nothing changes for us."""
     before = collect(Host("/")).cpu_quota
     with (
-        _group_with_quota(50_000, 100_000) as folder,
+        _group_with_quota(2_000, 100_000) as folder,
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child,
     ):
         try:
@@ -427,7 +427,7 @@ def test_a_real_quota_is_seen_for_a_running_process() -> None:
                 (folder / "cgroup.procs").write_text(str(child.pid), encoding="ascii")
             except OSError as error:
                 pytest.skip(f"cannot move a process into a group: {error.strerror}")
-            end = time.monotonic() + 60  # beside other work it may take a while to be given half a CPU
+            end = time.monotonic() + 60  # beside other work it may take a while to be given even that
             found = read_group(Host("/"), child.pid)
             while found is not None and (found.throttled_us or 0) <= 10_000 and time.monotonic() < end:
                 time.sleep(0.1)
@@ -437,7 +437,7 @@ def test_a_real_quota_is_seen_for_a_running_process() -> None:
             child.wait()
 
     assert found is not None
-    assert found.cpu_quota == 0.5
+    assert found.cpu_quota == 0.02
     assert found.path is not None
     assert found.path.endswith(folder.name)
     assert found.nr_periods is not None

@@ -10,14 +10,13 @@ Kernel  https://docs.kernel.org/admin-guide/cputopology.html
 
 from typing import Annotated, Any
 
-from msgspec import field
-
 from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion
 from sysperf.collect.readers import cpu_topology
 from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
 from sysperf.collect.readers.cpu_topology import EACH, ONLINE, SYSTEM, cpu_folders, online_cpus
 from sysperf.collect.readers.cpuinfo import cpuinfo
 from sysperf.collect.readers.pressure import waited
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -60,12 +59,12 @@ class Cpu(Record):
     l1d_bytes: Annotated[int | None, fact("first-level data cache of one of the most capable cores", f"{CACHES}/index*/size")] = None
     l2_bytes: Annotated[int | None, fact("second-level cache above that core", f"{CACHES}/index*/size")] = None
     l3_bytes: Annotated[int | None, fact("third-level cache above that core; 0 when it has none", f"{CACHES}/index*/size")] = None
-    kinds: Annotated[tuple[CpuSet, ...], fact("CPUs of each kind of core, least capable first; one when all are alike", *KINDS)] = ()
-    hybrid: Annotated[bool, fact("cores are of more than one kind", *KINDS)] = False
-    performance_cpus: Annotated[CpuSet, fact("CPUs of the capable kinds; all when cores are alike", *KINDS)] = field(default_factory=CpuSet)
-    efficiency_cpus: Annotated[CpuSet, fact("CPUs of the kinds that save energy; empty when cores are alike", *KINDS)] = field(
-        default_factory=CpuSet
+    kinds: Annotated[tuple[CpuSet, ...] | None, fact("CPUs of each kind of core, least capable first; one when all are alike", *KINDS)] = (
+        None
     )
+    hybrid: Annotated[bool | None, fact("cores are of more than one kind", *KINDS)] = None
+    performance_cpus: Annotated[CpuSet | None, fact("CPUs of the capable kinds; all when cores are alike", *KINDS)] = None
+    efficiency_cpus: Annotated[CpuSet | None, fact("CPUs of the kinds that save energy; empty when cores are alike", *KINDS)] = None
     performance_cores: Annotated[int | None, fact("physical cores of the capable kinds", *KINDS, *SIBLINGS)] = None
     isolated: Annotated[CpuSet | None, fact("CPUs that the scheduler leaves alone (isolcpus)", ISOLATED)] = None
     vendor: Annotated[str | None, fact("maker, as the CPU says it: GenuineIntel, AuthenticAMD, ARM", CPUINFO)] = None
@@ -91,19 +90,19 @@ def collect(host: Host) -> Cpu:
         raise Missing(f"no {ONLINE}, no CPU folders, no {CPUINFO}")
     info = cpuinfo(host)
     cores = cpu_topology.cores(host, online)
-    kinds = cpu_topology.kinds(host, online, cores, info.designs())
-    best = kinds[-1].first() or 0
+    kinds = cpu_topology.kinds(host, online, cores, None if not info.text and is_unreadable(host, CPUINFO) else info.designs())
+    best = kinds[-1].first() if kinds else None
     return Cpu(
         online=online,
         offline=_offline(host, online),
         **_use(host, online, cores),
-        **_kinds(kinds, cores),
+        **(_kinds(kinds, cores) if kinds else {}),
         l3_domains=cpu_topology.l3_domains(host, online, cores),
-        **_cache_sizes(host, best),
+        **({} if best is None else _cache_sizes(host, best)),
         isolated=host.cpus(ISOLATED),
         smt_control=_text(host.word(SMT_CONTROL)),
         **_identity(info),
-        max_mhz=_max_mhz(host, best),
+        max_mhz=None if best is None else _max_mhz(host, best),
         mitigated=_mitigated(host),
         steal_share=_steal_share(host),
         pressure_some=waited(host, PRESSURE)[0],
@@ -111,8 +110,9 @@ def collect(host: Host) -> Cpu:
     )
 
 
-def _offline(host: Host, online: CpuSet) -> CpuSet:
-    return (host.cpus(PRESENT) or cpu_folders(host)) - online
+def _offline(host: Host, online: CpuSet) -> CpuSet | None:
+    there = host.cpus(PRESENT) or cpu_folders(host)
+    return there - online if there else None
 
 
 def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
@@ -151,14 +151,16 @@ def _kinds(kinds: Groups, cores: Groups | None) -> dict[str, Any]:
 def _cache_sizes(host: Host, cpu: int) -> dict[str, Any]:
     """The data caches above one CPU; a size of 0 where caches are described and this level is not."""
     folder = f"{SYSTEM}/cpu{cpu}/cache"
-    found: dict[int, int] = {}
+    sizes: dict[int, int | None] = {}
     for name in host.names(folder) or ():
-        if not name.startswith("index") or host.word(f"{folder}/{name}/type") == "Instruction":
+        if not name.startswith("index"):
             continue
-        level, size = host.number(f"{folder}/{name}/level"), _size(host, f"{folder}/{name}/size")
-        if level is not None and size is not None:
-            found[level] = size
-    return {f"{name}_bytes": found.get(level, 0) for level, name in enumerate(("l1d", "l2", "l3"), 1)} if found else {}
+        kind, level, size = host.word(f"{folder}/{name}/type"), host.number(f"{folder}/{name}/level"), _size(host, f"{folder}/{name}/size")
+        if level is None or (kind is None and is_unreadable(host, f"{folder}/{name}/type")):
+            return {}  # it may be any of them
+        if kind != "Instruction":
+            sizes[level] = size
+    return {f"{name}_bytes": sizes.get(level, 0) for level, name in enumerate(("l1d", "l2", "l3"), 1)} if sizes else {}
 
 
 def _size(host: Host, path: str) -> int | None:
@@ -192,10 +194,10 @@ def _max_mhz(host: Host, cpu: int) -> float | None:
 
 
 def _mitigated(host: Host) -> tuple[str, ...] | None:
-    names = host.names(VULNERABILITIES)
-    if not names:
+    words = {name: host.word(f"{VULNERABILITIES}/{name}") for name in host.names(VULNERABILITIES) or ()}
+    if not words or None in words.values():
         return None
-    return tuple(neutral(name, 60) for name in names if (host.word(f"{VULNERABILITIES}/{name}") or "").startswith("Mitigation"))
+    return tuple(neutral(name, 60) for name, word in words.items() if (word or "").startswith("Mitigation"))
 
 
 def _steal_share(host: Host) -> float | None:

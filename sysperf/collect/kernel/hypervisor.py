@@ -32,7 +32,7 @@ _CLOUDS = ("Amazon EC2", "Google", "Alibaba Cloud")
 """They write the same name into virtual machines and bare-metal servers."""
 
 _CLOCKS = {"kvm-clock": "kvm", "xen": "xen", "hyperv_clocksource_tsc_page": "hyperv", "hyperv_clocksource": "hyperv"}
-_PCI_VENDORS = {"80ee": "virtualbox", "15ad": "vmware", "5853": "xen", "1414": "hyperv"}
+_PCI_VENDORS = {"80ee": "virtualbox", "15ad": "vmware", "5853": "xen", "1414": "hyperv", "1af4": "qemu"}
 OTHER = "other"
 
 
@@ -40,15 +40,13 @@ def hypervisor(host: Host, info: Cpuinfo) -> str | None:
     """The hypervisor's name; ``other`` when it hides its name, empty on bare metal, None when nothing says."""
     texts = {name: host.word(f"{DMI}/{name}") for name in _DMI_FILES}
     named = _by_firmware(texts)
-    if named == "qemu":
-        return _by_clock(host) or named
-    if named:
+    if named and named != "qemu":
         return named
     flags = info.flags() or frozenset()
-    if "hypervisor" in flags:
-        return _by_clock(host) or _known_type(host) or OTHER
+    if named or "hypervisor" in flags:
+        return _by_clock(host) or named or _known_type(host) or OTHER
     if "fpu" in flags:  # x86, where the flag is missing on bare metal and under hypervisors that hide
-        return "" if any(texts.values()) else _known_type(host) or _by_pci(host) or ""
+        return "" if any(texts.values()) else _known_type(host) or _by_pci(host)
     return _elsewhere(host, info, texts)
 
 
@@ -69,11 +67,14 @@ def _known_type(host: Host) -> str:
     return neutral(host.word(TYPE) or "", 40)
 
 
-def _by_pci(host: Host) -> str:
-    """Devices that only a hypervisor makes; a line is ``bus-and-function  vendor-and-device  ...`` in hexadecimal."""
+def _by_pci(host: Host) -> str | None:
+    """Devices that only a hypervisor makes; None when there is none: some guests have the host's own.
+
+    A line is ``bus-and-function  vendor-and-device  ...`` in hexadecimal.
+    """
     lines = (host.text(PCI_DEVICES) or "").splitlines()
     vendors = {line.split("\t")[1][:4] for line in lines if "\t" in line}
-    return next((name for vendor, name in _PCI_VENDORS.items() if vendor in vendors), "")
+    return next((name for vendor, name in _PCI_VENDORS.items() if vendor in vendors), None)
 
 
 def _elsewhere(host: Host, info: Cpuinfo, texts: dict[str, str | None]) -> str | None:

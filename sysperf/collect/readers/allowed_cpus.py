@@ -11,6 +11,7 @@ process's own, that has the file decides.
 
 from sysperf.collect.readers.cpu_topology import online_cpus
 from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS, mounts
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs.cgroup import V2, group_paths
@@ -95,15 +96,14 @@ def _nearest(host: Host, mount: Mount, group: str, kind: str) -> tuple[CpuSet | 
     if holds(mount.root, group):  # a container sees the hierarchy from its own group on
         group = group[len(mount.root) :]
     parts = [part for part in group.split("/") if part][:MAX_DEPTH]
-    cpus = mems = None
-    for depth in range(len(parts), -1, -1):
-        folder = "/".join((mount.point.rstrip("/"), *parts[:depth]))
-        cpus = cpus or _first(host, folder, cpus_files)
-        mems = mems or _first(host, folder, mems_files)
-        if cpus and mems:
-            break
-    return cpus or None, mems or None
+    folders = ["/".join((mount.point.rstrip("/"), *parts[:depth])) for depth in range(len(parts), -1, -1)]
+    return _first(host, folders, cpus_files), _first(host, folders, mems_files)
 
 
-def _first(host: Host, folder: str, names: tuple[str, ...]) -> CpuSet | None:
-    return next((found for name in names if (found := host.cpus(f"{folder}/{name}"))), None)
+def _first(host: Host, folders: list[str], names: tuple[str, ...]) -> CpuSet | None:
+    """The first of these sets that is not empty; None, too, where one before it is there and cannot be read."""
+    for path in (f"{folder}/{name}" for folder in folders for name in names):
+        cpus = host.cpus(path)
+        if cpus or (cpus is None and is_unreadable(host, path)):
+            return cpus
+    return None

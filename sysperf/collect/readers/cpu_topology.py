@@ -16,6 +16,7 @@ One CPU of each group is read, so that the cost grows with cores and caches, not
 from collections.abc import Mapping
 
 from sysperf.collect.readers.cpuinfo import cpuinfo
+from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs.cpu_topology import Groups, by_capacity, cpu_numbers, partition
@@ -41,9 +42,12 @@ def online_cpus(host: Host) -> CpuSet | None:
     if listed:
         return listed
     there = cpu_folders(host)
-    if there:
-        return CpuSet(cpu for cpu in there if host.number(f"{SYSTEM}/cpu{cpu}/online") != 0)
-    return cpuinfo(host).processors()
+    if not there:
+        return cpuinfo(host).processors()
+    switches = {cpu: host.number(f"{SYSTEM}/cpu{cpu}/online") for cpu in there}
+    if any(switch is None and is_unreadable(host, f"{SYSTEM}/cpu{cpu}/online") for cpu, switch in switches.items()):
+        return None
+    return CpuSet(cpu for cpu, switch in switches.items() if switch != 0)
 
 
 def cpu_folders(host: Host) -> CpuSet:
@@ -58,9 +62,11 @@ def cores(host: Host, online: CpuSet) -> Groups | None:
 
 def packages(host: Host, online: CpuSet) -> Groups | None:
     """The online CPUs of each package; None where the kernel does not know packages (their id is -1)."""
-    found = _groups(host, online, PACKAGE)
-    known = [group for group in found or () if (host.number(f"{_folder(group)}/physical_package_id") or 0) >= 0]
-    return tuple(known) or None
+    groups = _groups(host, online, PACKAGE) or ()
+    numbers = {group: host.number(f"{_folder(group)}/physical_package_id") for group in groups}
+    if any(number is None and is_unreadable(host, f"{_folder(group)}/physical_package_id") for group, number in numbers.items()):
+        return None
+    return tuple(group for group, number in numbers.items() if (number or 0) >= 0) or None
 
 
 def l3_domains(host: Host, online: CpuSet, core_groups: Groups | None) -> Groups | None:
@@ -76,6 +82,8 @@ def cache_domains(host: Host, online: CpuSet, core_groups: Groups | None, level:
         if cpu in seen:
             continue
         shared = _cache(host, cpu, level)
+        if shared is None and is_unreadable(host, f"{SYSTEM}/cpu{cpu}/cache"):
+            return None
         if shared:
             found.append(shared & online | CpuSet((cpu,)))
         described = described or shared is not None
@@ -83,24 +91,38 @@ def cache_domains(host: Host, online: CpuSet, core_groups: Groups | None, level:
     return tuple(found) if described else None
 
 
-def kinds(host: Host, online: CpuSet, core_groups: Groups | None, parts: Mapping[int, str]) -> Groups:
-    """The kinds of cores, least capable first; one group when all are alike.
+def kinds(host: Host, online: CpuSet, core_groups: Groups | None, parts: Mapping[int, str] | None) -> Groups | None:
+    """The kinds of cores, least capable first; one group when all are alike, None when a file that would tell cannot be read.
 
-    `parts` names the core's design for each CPU where /proc/cpuinfo does (ARM, RISC-V).
+    `parts` names the core's design for each CPU where /proc/cpuinfo does (ARM, RISC-V); None where that cannot be read.
     """
-    found = _by_counters(host, online) or _by_part(host, online, parts)
-    if found:
-        return found
+    try:
+        groups = _by_counters(host, online)
+        if groups or parts is None:
+            return groups
+        return _by_part(host, online, parts) or _by_numbers(host, online, core_groups)
+    except _Unreadable:
+        return None
+
+
+class _Unreadable(Exception):
+    """A file that decides is there and cannot be read."""
+
+
+def _by_numbers(host: Host, online: CpuSet, core_groups: Groups | None) -> Groups:
     firsts = core_groups or tuple(CpuSet((cpu,)) for cpu in online)
+    names = ["cpu_capacity"]  # alike cores may differ in base frequency (Intel SST-BF)
     if len({len(group) for group in firsts}) > 1:
-        wanted: tuple[str, ...] = ("cpu_capacity", "cpufreq/base_frequency", "acpi_cppc/nominal_perf")
-    else:
-        wanted = ("cpu_capacity",)  # alike cores may differ in base frequency too (Intel SST-BF)
-    for name in wanted:
-        found = _by_number(host, firsts, name)
-        if found:
-            return found
-    return (online,)
+        names += ["cpufreq/base_frequency", "acpi_cppc/nominal_perf"]
+    return next((groups for name in names if (groups := _by_number(host, firsts, name))), (online,))
+
+
+def _deciding(host: Host, path: str) -> int | None:
+    """The number in a file; None where it is not there. Raises _Unreadable."""
+    number = host.number(path)
+    if number is None and is_unreadable(host, path):
+        raise _Unreadable
+    return number
 
 
 def _folder(group: CpuSet) -> str:
@@ -137,16 +159,21 @@ def _cache(host: Host, cpu: int, level: int) -> CpuSet | None:
     folder = f"{SYSTEM}/cpu{cpu}/cache"
     indices = [name for name in host.names(folder) or () if name.startswith("index")]
     for name in reversed(indices):
-        if host.number(f"{folder}/{name}/level") == level and (level == L3 or host.word(f"{folder}/{name}/type") != "Instruction"):
+        described = host.number(f"{folder}/{name}/level")
+        if described is None:
+            return None
+        if described == level and (level == L3 or host.word(f"{folder}/{name}/type") != "Instruction"):
             return Reader(host, SHARED)(f"{folder}/{name}")
     return CpuSet() if indices else None
 
 
 def _by_counters(host: Host, online: CpuSet) -> Groups | None:
     """Hybrid x86: the kernel has a counter unit for each kind of core."""
-    if host.cpus("/sys/devices/cpu_core/cpus") is None:
+    sets = [host.cpus(f"/sys/devices/{name}/cpus") for name in HYBRID_PMUS]
+    if any(group is None and is_unreadable(host, f"/sys/devices/{name}/cpus") for name, group in zip(HYBRID_PMUS, sets, strict=True)):
+        raise _Unreadable
+    if sets[-1] is None:
         return None
-    sets = (host.cpus(f"/sys/devices/{name}/cpus") for name in HYBRID_PMUS)
     found = tuple(group & online for group in sets if group is not None and group & online)
     return found if CpuSet.union(found) == online else None
 
@@ -166,8 +193,8 @@ def _by_part(host: Host, online: CpuSet, parts: Mapping[int, str]) -> Groups | N
 
 def _capability(host: Host, cpus: list[int]) -> int:
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        if host.number(f"{SYSTEM}/cpu{cpus[0]}/{name}") is not None:
-            return max(host.number(f"{SYSTEM}/cpu{cpu}/{name}") or 0 for cpu in cpus)
+        if _deciding(host, f"{SYSTEM}/cpu{cpus[0]}/{name}") is not None:
+            return max(_deciding(host, f"{SYSTEM}/cpu{cpu}/{name}") or 0 for cpu in cpus)
     return 0
 
 
@@ -175,7 +202,7 @@ def _by_number(host: Host, firsts: Groups, name: str) -> Groups | None:
     """Cores whose numbers lie clearly apart; None when one has none, or they do not."""
     numbers: list[tuple[int, CpuSet]] = []
     for group in firsts:
-        number = host.number(f"{SYSTEM}/cpu{group.first()}/{name}")
+        number = _deciding(host, f"{SYSTEM}/cpu{group.first()}/{name}")
         if number is None or number <= 0:
             return None
         numbers.append((number, group))
