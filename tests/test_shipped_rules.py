@@ -101,7 +101,7 @@ def test_the_published_schema_is_the_current_one(golden: Golden) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_rule_stands_in_the_file_that_its_id_begins_with(path: Path) -> None:
     """`memory.psi` stands in memory.toml: who reads an id knows where the rule is."""
-    assert {rule.id.partition(".")[0] for rule in read_file(path).rule} == {path.stem}
+    assert {rule.id.partition(".")[0] for rule in read_file(path).rule} <= {path.stem}
 
 
 def test_an_earlier_id_names_one_rule() -> None:

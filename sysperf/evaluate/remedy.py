@@ -26,7 +26,7 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     def fill(text: str, *, quote: bool = False) -> str:
         return rule.template(text).fill(scope, quote=quote)
 
-    return tuple(_remedy(fix, fill, scope) for fix in rule.rule.fix)
+    return tuple(_remedy(fix, fill, scope) for fix in rule.fixes)
 
 
 def _remedy(fix: Any, fill: Filler, scope: Scope) -> Remedy:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sysperf import __version__
+from sysperf.evaluate.acts import Acts, check_acts, settled
 from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.schema import Schema, element, fields, suggest
@@ -22,18 +23,22 @@ from sysperf.model.errors import RuleError
 from sysperf.model.knob import SETTABLE, SYSCTLS, SYSFS, Knob
 from sysperf.model.path import StrPath
 from sysperf.model.record import convert, from_json, to_json
-from sysperf.model.rule import ITEMS, Advice, Fix, Override, Rule, RuleFile, SetKnob, Sysctl, Sysfs
+from sysperf.model.rule import ITEMS, Advice, AnyFix, Fix, Override, Rule, RuleFile, SetKnob, Sysctl, Sysfs
+from sysperf.startup import lazy
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
+_GROUPED = lazy(r"\{[^{}]*\|\s*num\s*\}")
+_QUOTE_OR_BLANK = lazy(r"\\.|\{\{|\{[^{}]*\}|['\"]")
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 
 class Compiled:
     """One rule, ready to be judged. Each part is compiled when it is first needed: most rules end at `applies`."""
 
-    def __init__(self, rule: Rule, schema: Schema, override: Override | None = None) -> None:
+    def __init__(self, rule: Rule, schema: Schema, override: Override | None = None, acts: Acts | None = None) -> None:
         self.rule = rule
+        self._acts = acts or {}
         self.severity = override.severity if override and override.severity else rule.severity
         self._params = {**rule.params, **(override.params if override else {})}
         self.loop, self.items = self._loop(schema)
@@ -101,10 +106,15 @@ class Compiled:
         """Compiled code that passes plainly fine items of a long list."""
         return compile_sieve(self._schema, self.loop, self.applies, self.when, self._params)
 
+    @cached_property
+    def fixes(self) -> tuple[AnyFix, ...]:
+        """The fixes, with the safety that the table `acts` gives to what they do."""
+        return tuple(settled(fix, self._acts) for fix in self.rule.fix)
+
     def check(self) -> None:
         """Compile everything that is otherwise compiled when needed. Raises RuleError on the first mistake."""
         _ = (self.applies, self.when, self.message(), self.guards())
-        for index, fix in enumerate(self.rule.fix):
+        for index, fix in enumerate(self.fixes):
             self._check_fix(fix, f"fix[{index}]")
 
     def _check_fix(self, fix: Fix, place: str) -> None:
@@ -115,6 +125,8 @@ class Compiled:
             self.expression(fix.verify, f"{place}.verify")
         try:
             check_fix(fix)
+            if self.rule.scope != "launch":
+                check_acts(fix, self._acts)
         except RuleError as error:
             raise self._error(place, error) from None
 
@@ -146,10 +158,35 @@ def check_fix(fix: Fix) -> None:
     if isinstance(fix, SetKnob):
         _check_knob(fix.knob, fix.value, SETTABLE, "setting")
         _check_item(fix, SETTABLE[fix.knob])
+    if isinstance(fix, Advice):
+        _check_commands(fix)
     if isinstance(fix, Advice) and fix.safety == "safe":
         raise RuleError("advice is done by a person: its safety is `manual` or `caution`")
     if fix.numerics and fix.safety == "safe":
         raise RuleError("a fix that can change results is never `safe`")
+
+
+def _check_commands(fix: Advice) -> None:
+    """A command is pasted into a shell: a number in it is written plainly, and only what has a command can be taken back by one."""
+    for name in ("command", "undo"):
+        if _GROUPED.search(getattr(fix, name)):
+            raise RuleError(f"`{name}` groups the digits of a number: no program takes 1,000", "leave `|num` out")
+        if _quoted_blank(getattr(fix, name)):
+            raise RuleError(f"`{name}` has a blank inside of quotes, which the quotes of its value would end", "put the blank outside")
+    if fix.undo and not fix.command:
+        raise RuleError("`undo` takes back a command, and there is none")
+
+
+def _quoted_blank(command: str) -> bool:
+    """Whether a blank stands where a shell reads a quotation."""
+    quote = ""
+    for part in _QUOTE_OR_BLANK.findall(command):
+        if part[0] == "{":
+            if quote and part not in ("{{", "}}"):
+                return True
+        elif part[0] != "\\" and quote in ("", part):
+            quote = "" if quote else part
+    return False
 
 
 def _check_item(fix: Sysfs | SetKnob, knob: Knob) -> None:
@@ -238,7 +275,7 @@ class Ruleset:
     def compiled(self, rule_id: str) -> Compiled:
         """The rule, compiled. Raises RuleError when it does not fit the facts."""
         if rule_id not in self._compiled:
-            self._compiled[rule_id] = Compiled(self._rules[rule_id], self._schema, self._overrides.get(rule_id))
+            self._compiled[rule_id] = Compiled(self._rules[rule_id], self._schema, self._overrides.get(rule_id), self.tables.get("acts"))
         return self._compiled[rule_id]
 
     def check(self) -> None:

@@ -57,6 +57,7 @@ class Fix(Record):
     needs: Annotated[Literal["", "root", "restart", "reboot", "reset"], fact("what acting takes")] = ""
     note: str = ""
     verify: Annotated[str, fact("condition that holds once the fix took")] = ""
+    act: Annotated[str, fact("name of what it does in the table `acts`; typed fixes have one by themselves")] = ""
 
 
 class Sysctl(Fix, tag="sysctl", tag_field="kind", kw_only=True):
