@@ -44,7 +44,8 @@ class Kind(NamedTuple):
 
 STACKS = Kind("stacks", "takes call stacks of a running program", ("dump", "sample"), "pyspy")
 TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"), "torch")
-KINDS = (STACKS, TRACES)
+TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"))
+KINDS = (STACKS, TRACES, TRACE_READERS)
 
 
 class StackTaker(Protocol):
@@ -65,6 +66,16 @@ class Tracer(Protocol):
 
     def trace(self, host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
         """Have the process write a trace. Raises SysperfError."""
+
+
+class TraceReader(Protocol):
+    """A plugin of kind `trace_readers`: fills a `sysperf.trace.timeline.Timeline`."""
+
+    def recognises(self, path: str, first: bytes) -> bool:
+        """Whether the file is of this form; `first` are its first bytes."""
+
+    def read(self, path: str, progress: Callable[[int], None]) -> object:
+        """Read the file into a Timeline, and report how many bytes were read. Raises TraceError."""
 
 
 class Plugin(NamedTuple):
@@ -91,6 +102,11 @@ def stack_taker(name: str = "") -> StackTaker:
 def tracer(name: str = "") -> Tracer:
     """Return the plugin of kind `traces` with this name. Raises UsageError."""
     return cast("Tracer", load(TRACES, name))
+
+
+def trace_readers() -> list[TraceReader]:
+    """Return all plugins of kind `trace_readers`, in order of their names. Raises UsageError where one cannot be used."""
+    return [cast("TraceReader", load(TRACE_READERS, name)) for name in sorted({entry.name for entry in _entry_points(TRACE_READERS)})]
 
 
 def load(kind: Kind, name: str = "") -> object:

@@ -8,6 +8,7 @@ examples:
   sysperf trace 4242                           5 optimizer steps
   sysperf trace 4242 --seconds 1               what runs for a second, such as a program that serves
   sysperf trace 4242 --output slow-step.json
+  sysperf trace 4242 --analyze                 and what its time was lost to
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stacks", action="store_true", help="also Python call stacks")
     plugins.add_choice(parser, plugin.TRACES)
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="give up after so many seconds (default: 300)")
+    parser.add_argument("--analyze", action="store_true", help="then say what its time was lost to, as `sysperf analyze` does")
     parser.add_argument("--json", action="store_true", help="print the facts about the file as JSON")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
 
@@ -58,8 +60,19 @@ def run(args: argparse.Namespace) -> int:
         text = to_json(written, indent=2).decode() + "\n"
     else:
         text = profile.trace(written, iterations=request.iterations, color=_options.wants_color(args), width=_options.width())
+    if args.analyze:
+        text = _analysis(written.path, args) if args.json else text + "\n" + _analysis(written.path, args)
     sys.stdout.write(text)
     return Exit.CLEAN
+
+
+def _analysis(path: str, args: argparse.Namespace) -> str:
+    """What `sysperf analyze` says of the trace."""
+    from sysperf.cli.analyze import render  # noqa: PLC0415 - for this option only
+    from sysperf.engine import analyze, judging  # noqa: PLC0415 - as above
+
+    options = argparse.Namespace(traces=[path], format="json" if args.json else "text", verbose=False, color=args.color, output=None)
+    return render(options, analyze.analyze([path], judging.load_rules()))
 
 
 def requested(args: argparse.Namespace) -> TraceRequest:

@@ -21,7 +21,7 @@ import msgspec
 
 from sysperf.model.errors import TraceError
 from sysperf.trace import repair
-from sysperf.trace.events import Adder, Args, Event
+from sysperf.trace.events import Adder, Event
 from sysperf.trace.metadata import describe
 from sysperf.trace.timeline import Timeline
 
@@ -44,6 +44,11 @@ class _Tail(msgspec.Struct):
 
 _events = msgspec.json.Decoder(list[Event]).decode
 _tail = msgspec.json.Decoder(_Tail).decode
+
+
+def recognises(path: str, first: bytes) -> bool:
+    """Whether this is JSON, plain or compressed."""
+    return first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") or (first.startswith(_GZIP) and not path.endswith(".tar.gz"))
 
 
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:
@@ -195,5 +200,3 @@ def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bo
             events.append(event)
     return events, end, closed
 
-
-__all__ = ["Args", "Event", "read"]

@@ -22,6 +22,8 @@ from typing import Any
 from sysperf.model.errors import TraceError
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
 
+REPORT = ".nsys-rep"
+_SQLITE = b"SQLite format 3\0"
 MAX_ROWS = 20_000_000
 EXPORT_LIMIT_S = 600
 _OPERATOR = re.compile(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
@@ -40,8 +42,15 @@ _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their
 Progress = Callable[[int], None]
 
 
+def recognises(path: str, first: bytes) -> bool:
+    """Whether this is an SQLite file, or a report that nsys can export."""
+    return first.startswith(_SQLITE) or path.endswith(REPORT)
+
+
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:
-    """Read an export. Raises TraceError where it is none, or is damaged."""
+    """Read an export, or a report by way of one. Raises TraceError where it is neither, or is damaged."""
+    if path.endswith(REPORT):
+        return read_report(path, progress)
     address = f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=ro&immutable=1"
     try:
         with open(path, "rb"):
@@ -61,7 +70,7 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
 def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read an ``.nsys-rep`` by way of `nsys export`. Raises TraceError with the command to run where nsys is not installed."""
     nsys = shutil.which("nsys")
-    command = f"nsys export --type sqlite --output {path.removesuffix('.nsys-rep')}.sqlite {path}"
+    command = f"nsys export --type sqlite --output {path.removesuffix(REPORT)}.sqlite {path}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
     with tempfile.TemporaryDirectory() as folder:

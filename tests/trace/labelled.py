@@ -1,0 +1,45 @@
+"""The labelled traces: those in the tree, and those beside the captured machines."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sysperf.engine.analyze import Result, analyze
+from sysperf.engine.judging import load_rules
+from sysperf.evaluate.ruleset import Ruleset
+from tests.conftest import fixture_folder
+
+HERE = Path(__file__).parent.parent / "traces"
+COUNTS_AS = {"N3": "T4", "N4": "T5", "N10": "T17"}
+
+
+def traces() -> list[Path]:
+    """All labelled traces, each once."""
+    found = {path.name: path for folder in (HERE, fixture_folder("traces")) if folder for path in sorted(folder.glob("*.truth.json"))}
+    return [path.parent / path.name.removesuffix(".truth.json") for _, path in sorted(found.items())]
+
+
+def truth(path: Path) -> dict[str, Any]:
+    """What is known of a trace."""
+    found: dict[str, Any] = json.loads(path.with_name(f"{path.name}.truth.json").read_text())
+    return found
+
+
+@cache
+def rules() -> Ruleset:
+    return load_rules()
+
+
+@cache
+def result(path: Path) -> Result:
+    """The analysis of a labelled trace, made once."""
+    return analyze([str(path)], rules())
+
+
+def detected(found: Result) -> set[str]:
+    """The detections of all findings; those of Nsight Systems count as their like, too."""
+    named = {one for finding in found.analysis.findings for one in finding.detects}
+    return named | {COUNTS_AS[one] for one in named if one in COUNTS_AS}
