@@ -16,6 +16,8 @@ examples:
   sysperf verify --a "python old.py" --b "python new.py"              two commands
   sysperf verify --env ~/venv-2.12 --env ~/venv-2.13 -- python train.py  two interpreters: slower after the upgrade?
   sysperf verify --metric 'steps/s: ([0-9.]+)' --higher-is-better -- python train.py
+  sysperf verify --fix numa.balancing-on -- python train.py                is what an audit advises worth it here?
+  sysperf verify --set vm.swappiness=10 -- python train.py
   sysperf verify --fail-if-slower 2 --a "python main.py" --b "python branch.py"  in CI
 """
 
@@ -33,9 +35,10 @@ import msgspec
 
 from sysperf import paths
 from sysperf.cli import _options
-from sysperf.engine import verify
+from sysperf.engine import change, gains, reading, trying, verify
 from sysperf.engine.verify import Plan, State
-from sysperf.host import files
+from sysperf.host import Host, files
+from sysperf.model.change import Setting
 from sysperf.model.comparison import Comparison, Metric, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
@@ -55,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--env", action="append", default=[], metavar="PYTHON", help="twice: run COMMAND with this interpreter or environment"
     )
     what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
+    what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
+    what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
     measure = parser.add_argument_group("what is measured")
     measure.add_argument(
         "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
@@ -86,14 +91,14 @@ def run(args: argparse.Namespace) -> int:
     plan = planned(args)
     state = _saved(plan) if args.resume else None
     found = verify.verify(plan, _Progress(plan), state)
-    _keep(found)
+    _keep(found, plan)
     _options.write(_rendered(found, args), args)
     return exit_code(found, args.fail_if_slower)
 
 
 def planned(args: argparse.Namespace) -> Plan:
     """Return the study that the options describe. Raises UsageError."""
-    a, b = _variants(args)
+    a, b, settings = _tried(args)
     if args.max_pairs < 2:
         raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
     if not 0 < args.margin < 100:
@@ -106,8 +111,33 @@ def planned(args: argparse.Namespace) -> Plan:
     budget_s = None if args.minutes is None else args.minutes * 60
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return Plan(
-        a=a, b=b, metric=metric, margin=args.margin / 100, max_pairs=args.max_pairs, budget_s=budget_s, limit_s=args.limit, seed=seed
+        a=a,
+        b=b,
+        metric=metric,
+        margin=args.margin / 100,
+        max_pairs=args.max_pairs,
+        budget_s=budget_s,
+        limit_s=args.limit,
+        seed=seed,
+        settings=settings,
+        rule=args.fix or "",
     )
+
+
+def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, ...]]:
+    """Return both variants, and the settings of the machine that only the second one has. Raises UsageError."""
+    if not args.fix and not args.set:
+        return *_variants(args), ()
+    if args.a or args.b or args.env or (args.fix and args.set):
+        raise UsageError("--fix, --set, --env, and --a with --b each say what is compared", "give one of them")
+    if args.fix and trying.is_launch_rule(args.fix):
+        args.wrap_options = f"{args.wrap_options} --only {shlex.quote(args.fix)}"
+        plain, wrapped = _variants(args)
+        return plain, msgspec.structs.replace(wrapped, name=args.fix), ()
+    settings = trying.settings_of(args.fix) if args.fix else tuple(change.setting(text) for text in args.set)
+    plain, _ = _variants(args)
+    name = ", ".join(f"{setting.knob}{'@' if setting.item else ''}{setting.item}={setting.value}" for setting in settings)
+    return plain, msgspec.structs.replace(plain, name=name), settings
 
 
 def _metric(args: argparse.Namespace) -> Metric:
@@ -191,13 +221,13 @@ def _saved(plan: Plan) -> State:
     return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
 
 
-def _keep(found: Comparison) -> None:
+def _keep(found: Comparison, plan: Plan) -> None:
     """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
     if found.ratio is None or found.low is None or found.high is None or found.median_a is None:
         return
     trial = Trial(
         experiment="verify",
-        what=f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}",
+        what=f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}"[:200],
         metric=found.metric.name,
         unit=found.metric.unit,
         baseline=found.median_a,
@@ -208,6 +238,8 @@ def _keep(found: Comparison) -> None:
         pairs=found.fresh_pairs or found.pairs,
         verdict=found.verdict,
         at=time.time(),
+        rule=plan.rule,
+        fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
     )
     try:
         trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)

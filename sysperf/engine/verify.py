@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -13,7 +14,9 @@ from statistics import median
 
 import msgspec
 
+from sysperf.engine import change
 from sysperf.host import Host
+from sysperf.model.change import Setting
 from sysperf.model.comparison import Arm, Comparison, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
@@ -24,6 +27,8 @@ from sysperf.verify.study import Progress, Study
 
 LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
 """A run is ended after ten times the longest run so far, and never within a minute."""
+LEASE_RESERVE_S = 60.0
+"""A lease outlives the limit of its run by this time, so that it never ends during the run."""
 LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 
 
@@ -40,6 +45,10 @@ class Plan(Record, kw_only=True):
     limit_s: float = 3_600.0
     """The first runs are ended after this time."""
     seed: int = 0
+    settings: tuple[Setting, ...] = ()
+    """Settings of the machine that B has and A has not: applied before each run of B under a lease, and taken back after it."""
+    rule: str = ""
+    """The rule whose advice is tried."""
 
 
 class State(Record, kw_only=True):
@@ -75,14 +84,15 @@ class State(Record, kw_only=True):
 Observe = Callable[[State], None]
 
 
-def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = None) -> Comparison:
+def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = None, changer: change.Changer | None = None) -> Comparison:
     """Run the study; Ctrl-C, or the end of the budget, ends it with what is there. Raises SysperfError when a run fails."""
     state = state or State(plan=plan)
+    changer = changer or (change.Changer() if plan.settings else None)
     end = math.inf if plan.budget_s is None else time.monotonic() + plan.budget_s
     interrupted = ""
     try:
         while state.study().progress().verdict is None and not interrupted:
-            state = _next_run(state)
+            state = _next_run(state, changer)
             observe(state)
             interrupted = "the time that was allowed is over" if time.monotonic() >= end else ""
     except KeyboardInterrupt:
@@ -132,22 +142,25 @@ def _at_any_time(study: Study, why: str) -> Progress:
     return Progress(verdict, found, found, f"{why} after {len(study.pairs)} pairs; {LONGER_RUNS}" if verdict == "unclear" else why)
 
 
-def _next_run(state: State) -> State:
+def _next_run(state: State, changer: change.Changer | None) -> State:
     """Do the next run of the pair that is open, or the first one of a new pair, in an order drawn by the pair's number."""
     done = [earlier.arm for earlier in state.runs if earlier.pair == state.runs[-1].pair] if state.runs else []
     is_open = len(done) == 1
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
     first: Arm = "a" if random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
     arm: Arm = ("b" if done[0] == "a" else "a") if is_open else first
-    return _with_warm_up(msgspec.structs.replace(state, runs=(*state.runs, _run(state, arm, pair))))
+    return _with_warm_up(msgspec.structs.replace(state, runs=(*state.runs, _run(state, arm, pair, changer))))
 
 
-def _run(state: State, arm: Arm, pair: int) -> Run:
+def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> Run:
     plan = state.plan
     variant = plan.a if arm == "a" else plan.b
     longest_s = max((earlier.wall_s for earlier in state.runs), default=0.0)
     limit_s = max(MIN_LIMIT_S, LIMIT_FACTOR * longest_s) if longest_s else plan.limit_s
-    with tempfile.TemporaryDirectory(prefix="sysperf-verify-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="sysperf-verify-") as folder,
+        _applied(plan.settings if arm == "b" else (), changer, limit_s),
+    ):
         environment = variant.environment(dict(os.environ))
         if plan.metric.counts:
             environment.update(probe.environment(folder, environment, plan.metric.max_steps, plan.metric.counts))
@@ -170,6 +183,25 @@ def _run(state: State, arm: Arm, pair: int) -> Run:
         tuple(steps.times) if pair == 0 else (),
         noise.disturbance(load, _history(state)) if pair else "",
     )
+
+
+@contextlib.contextmanager
+def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limit_s: float) -> Iterator[None]:
+    """Have these settings during a run. The lease takes them back also when sysperf is killed. Raises SysperfError."""
+    if not settings or changer is None:
+        yield
+        return
+    planned = changer.plan(settings)
+    if not planned.changes:
+        reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
+        raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
+    done = changer.apply(planned, change.request("verify", lease_s=limit_s + LEASE_RESERVE_S))
+    try:
+        if done.state != "applied":
+            raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` tells why")
+        yield
+    finally:
+        changer.undo(done.number)
 
 
 def _history(state: State) -> list[noise.Load]:

@@ -17,6 +17,7 @@ import msgspec
 from sysperf.collect import AREAS, collect
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
+from sysperf.engine.gains import with_gains
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names
@@ -173,7 +174,7 @@ class Auditor:
         """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
-        return judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources))
+        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)))
 
     # ------------------------------------------------------------------ inside
 

@@ -142,3 +142,43 @@ def test_ctrl_c_keeps_what_is_there_and_resume_goes_on(tmp_path: Path) -> None:
     assert resumed["verdict"] == "faster"
     assert resumed["pairs"] == 6
     assert resumed["seed"] == 1
+
+
+def nice_of(pid: int) -> int:
+    """The nice value of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[16])
+
+
+def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -> None:
+    """`--set` on a real process: the program sees the value in B's runs alone, and afterwards all is as it was."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        program = f"read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
+        done = verify(
+            tmp_path, "--metric", "level: ([0-9]+)", "--higher-is-better", "--max-pairs", "3", "--json",
+            "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
+        )  # fmt: skip
+        after = nice_of(other.pid)
+        other.kill()
+    found = json.loads(done.stdout)["comparison"]
+
+    assert {run["arm"]: run["value"] for run in found["runs"]} == {"a": 10.0, "b": 15.0}
+    assert after == 0
+    assert found["b"]["name"] == f"process.nice@{other.pid}=5"
+    assert json.loads((tmp_path / "trials.jsonl").read_text())["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--fix", "no.such-rule", "--", "true"), "no rule `no.such-rule`"),
+        (("--fix", "drift.from-reference", "--", "true"), "finds nothing on this machine"),
+        (("--set", "vm.swappiness", "--", "true"), "vm.swappiness takes"),
+        (("--set", "vm.swappiness=10", "--a", "true", "--b", "true"), "give one of them"),
+    ],
+)
+def test_what_cannot_be_tried_is_an_error(tmp_path: Path, argv: tuple[str, ...], message: str) -> None:
+    """Unknown rules, rules without a finding, settings without a value, two things at once."""
+    done = verify(tmp_path, *argv)
+
+    assert done.returncode == 2
+    assert message in done.stderr

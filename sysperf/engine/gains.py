@@ -1,0 +1,54 @@
+"""What was measured on this machine, beside the findings whose advice was tried."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from sysperf import paths
+from sysperf.model.outcome import Gain, Outcome, Report
+from sysperf.model.record import to_json
+from sysperf.model.snapshot import Snapshot
+from sysperf.model.trial import Trial
+from sysperf.verify import trials
+
+FINGERPRINTED = {
+    "kernel": ("release",),
+    "cpu": ("model_name", "online", "cores", "threads_per_core"),
+    "driver": ("nvidia_version", "cuda_driver_version"),
+}
+"""The facts that decide whether a result still holds, by area."""
+
+
+def fingerprint(facts: Snapshot) -> str:
+    """Return a short hash of what decides whether a result still holds: kernel, CPUs and driver."""
+    known = {
+        f"{name}.{field}": str(getattr(facts.areas[name].facts, field, None)) if name in facts.areas else ""
+        for name, fields in FINGERPRINTED.items()
+        for field in fields
+    }
+    return hashlib.sha256(to_json(known)).hexdigest()[:16]
+
+
+def with_gains(report: Report) -> Report:
+    """The report with the latest result of each rule whose advice was tried here; one of before a change of the machine says so."""
+    if not any(outcome.state == "finding" for outcome in report.outcomes):
+        return report
+    kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
+    latest = {trial.rule: trial for trial in kept.found if trial.rule}
+    if not latest:
+        return report
+    now = fingerprint(report.snapshot)
+    return msgspec.structs.replace(
+        report, outcomes=tuple(_with_gain(outcome, latest.get(outcome.rule), now) for outcome in report.outcomes)
+    )
+
+
+def _with_gain(outcome: Outcome, trial: Trial | None, now: str) -> Outcome:
+    if trial is None or outcome.state != "finding":
+        return outcome
+    gain = trial.gain()
+    if trial.fingerprint and trial.fingerprint != now:
+        gain = Gain("unmeasured", f"unmeasured since kernel, CPUs or driver changed; before: {gain.text}")
+    return msgspec.structs.replace(outcome, gain=gain)
