@@ -12,9 +12,9 @@ audit: .venv/.ready
 test: .venv-dev/.ready
 	$(DEV)/pytest -n 2 $(TESTS)
 
-# Boots machines with several memory nodes in QEMU, and a real systemd in a container: a few minutes.
+# Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready
-	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd" $(TESTS)
+	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd or slow" $(TESTS)
 
 lint: .venv-dev/.ready
 	$(DEV)/ruff check sysperf plugins tests benchmarks

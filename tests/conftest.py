@@ -64,6 +64,19 @@ class Dict(LinkResolver):
         return any(name == inside or name.startswith(prefix) for name in (*self.files, *self.links))
 
 
+COUNTS = "counts"
+"""A test with many points records their counts by this property; they are printed at the end, whether it passes or not."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the counts that tests recorded."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    for report in reports:
+        for name, text in getattr(report, "user_properties", ()):
+            if name == COUNTS:
+                terminalreporter.write_line(f"{text}")
+
+
 def make_machine(
     files: Files | None = None, links: dict[str, str] | None = None, calls: dict[str, object] | None = None, *, deep: bool = False
 ) -> Host:

@@ -26,7 +26,7 @@ import msgspec
 
 from sysperf import paths
 from sysperf.engine.change import Changer, check, request, user
-from sysperf.fix import helper_protocol, journal, process, transaction
+from sysperf.fix import helper_protocol, journal, lease, process, recovery, standing, transaction
 from sysperf.fix.helper_protocol import Answer, Holding
 from sysperf.host import Host
 from sysperf.model.change import Keeper, Transaction
@@ -91,10 +91,10 @@ class Leases:
 
     def over(self) -> bool:
         """Whether a lease has ended, or something was interrupted. Raises JournalError."""
-        return min(self._known(), default=math.inf) <= journal.boot_s()
+        return min(self._known(), default=math.inf) <= lease.boot_s()
 
     def _known(self) -> list[float]:
-        now_s, stamp = journal.boot_s(), self._journal.stamp()
+        now_s, stamp = lease.boot_s(), self._journal.stamp()
         if stamp != self._stamp or now_s >= self._again_s:
             self._ends = [end for one in self._journal.transactions() if (end := _ends_at(one)) is not None]
             self._stamp, self._again_s = stamp, min((now_s + _READ_S, *self._ends))
@@ -103,7 +103,7 @@ class Leases:
 
 def _ends_at(one: Transaction) -> float | None:
     """When it is to be taken back, in seconds since the machine started; None when nobody wants that."""
-    if transaction.is_over(one):
+    if recovery.is_over(one):
         return 0.0
     return one.lease.until_s if one.live and one.lease else None
 
@@ -225,7 +225,7 @@ class HelperServer:
         changer = self._changer()
         planned = changer.plan(ask.settings, force=ask.force)
         if ask.automatic:
-            planned = transaction.without_foreign(changer.journal, planned)
+            planned = standing.without_foreign(changer.journal, planned)
         if not planned.changes:
             return Answer(plan=planned)
         asked = request(ask.why, lease_s=ask.lease_s, persist=ask.persist)._replace(
@@ -237,13 +237,13 @@ class HelperServer:
         return Answer(plan=planned, transaction=done)
 
     def _renew(self, ask: helper_protocol.AskRenew, _peer: Peer) -> Answer:
-        return Answer(transaction=transaction.renew(self._changer().journal, ask.number, ask.lease_s))
+        return Answer(transaction=recovery.renew(self._changer().journal, ask.number, ask.lease_s))
 
     def _undo(self, ask: helper_protocol.AskUndo, peer: Peer) -> Answer:
         if ask.force and peer.uid != 0:
             raise Refused("only root may override what somebody else has set since", "run it with sudo")
         changer = self._changer()
-        undone = transaction.undo(changer.host, changer.journal, ask.number, force=ask.force)
+        undone = recovery.undo(changer.host, changer.journal, ask.number, force=ask.force)
         _log(5, f"transaction {ask.number} taken back for {user(peer.uid)}")
         return Answer(undone=tuple(undone))
 
@@ -253,17 +253,17 @@ class HelperServer:
     def _verify(self, _ask: helper_protocol.AskVerify, _peer: Peer) -> Answer:
         holdings, changer = [], self._changer()
         for one, standings in changer.transactions():
-            for index, standing in enumerate(standings):
-                if standing.verdict == "changed":
-                    reason = transaction.release_ownership(changer.host, changer.journal, one.number, index)
-                    _log(4, f"{standing.step.change.target}: {reason}; sysperf leaves it alone now")
-                holdings.append(Holding(one.number, index, standing.now, standing.verdict))
+            for index, current in enumerate(standings):
+                if current.verdict == "changed":
+                    reason = standing.release_ownership(changer.host, changer.journal, one.number, index)
+                    _log(4, f"{current.step.change.target}: {reason}; sysperf leaves it alone now")
+                holdings.append(Holding(one.number, index, current.now, current.verdict))
         return Answer(holdings=tuple(holdings))
 
 
 def _we_keep(_number: int) -> Keeper:
     """The helper itself ends the lease."""
-    return Keeper(os.getpid(), process.born(Host(), os.getpid()), is_helper=True)
+    return Keeper(os.getpid(), process.start_time(Host(), os.getpid()), is_helper=True)
 
 
 def inherited() -> socket.socket | None:

@@ -33,7 +33,7 @@ from sysperf.engine.audit import audit
 from sysperf.engine.change import Changer, RequestedSettings
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import transaction
+from sysperf.fix import recovery
 from sysperf.host import Host
 from sysperf.model.change import Plan, Transaction
 from sysperf.model.errors import Exit, UsageError
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             return Exit.USAGE
     done = _applied(args, changer, planned)
     if args.format == "json":
-        _options.write(as_json.dump({"schema": 1, "transaction": done, "plan": planned}), args)
+        _options.write(as_json.dump({"schema": changes.SCHEMA, "transaction": done, "plan": planned}), args)
     else:
         color, width = _options.wants_color(args), _options.width()
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
@@ -129,7 +129,7 @@ def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) 
     """The plan, and what is left to a person."""
     if args.format == "json":
         manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in requested.manual]
-        _options.write(as_json.dump({"schema": 1, "plan": planned, "manual": manual}), args)
+        _options.write(as_json.dump({"schema": changes.SCHEMA, "plan": planned, "manual": manual}), args)
         return
     text = changes.plan(planned, color=_options.wants_color(args), width=_options.width())
     lines = [text.rstrip("\n")] if text.strip() else []
@@ -165,7 +165,7 @@ def span(text: str) -> float:
 
 def _recovered(changer: Changer) -> None:
     """What an earlier run left half done is taken back before a plan is made, or the plan would take it for what was there."""
-    if any(transaction.is_over(one) for one in changer.journal.transactions()):
+    if any(recovery.is_over(one) for one in changer.journal.transactions()):
         text = changes.undone(changer.recover(), color=False, width=_options.width())
         sys.stderr.write(f"sysperf: an earlier change was interrupted or its lease has ended:\n{text}")
 

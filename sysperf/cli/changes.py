@@ -12,8 +12,8 @@ import argparse
 from sysperf.cli import _options
 from sysperf.engine import change
 from sysperf.engine.change import Changer
-from sysperf.fix import journal
-from sysperf.fix.transaction import Standing
+from sysperf.fix import lease
+from sysperf.fix.standing import Standing
 from sysperf.model.change import Transaction
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, changes
@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in change.journals()}
     if args.format == "json":
-        _options.write(as_json.dump({"schema": 1, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args)
+        _options.write(
+            as_json.dump({"schema": changes.SCHEMA, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args
+        )
         return Exit.CLEAN
     parts = []
     for folder, listed in found.items():
@@ -43,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _left(listed: Found) -> dict[int, float]:
     """Seconds that are left of each lease."""
-    now = journal.boot_s()
-    return {one.number: 0.0 if journal.expired(one.lease) else one.lease.until_s - now for one, _ in listed if one.lease}
+    now = lease.boot_s()
+    return {one.number: 0.0 if lease.expired(one.lease) else one.lease.until_s - now for one, _ in listed if one.lease}
 
 
 def _plain(folder: str, listed: Found) -> dict[str, object]:

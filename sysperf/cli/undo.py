@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     done = [*_undone(args, changer, problems)]
     if args.format == "json":
         told = [{"problem": str(one), "hint": one.hint} for one in problems]
-        _options.write(as_json.dump({"schema": 1, "undone": done, "problems": told}), args)
+        _options.write(as_json.dump({"schema": changes.SCHEMA, "undone": done, "problems": told}), args)
     else:
         text = changes.undone(done, color=_options.wants_color(args), width=_options.width())
         _options.write(text if done else "Nothing to take back." if not problems else "", args)

@@ -12,9 +12,9 @@ from msgspec import structs
 from sysperf import paths
 from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import helper_protocol, keeper, plan, transaction
+from sysperf.fix import helper_protocol, keeper, keepers, plan, recovery, standing, transaction
 from sysperf.fix.journal import Journal
-from sysperf.fix.transaction import Standing
+from sysperf.fix.standing import Standing
 from sysperf.host import Host
 from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
 from sysperf.model.errors import UsageError
@@ -114,7 +114,7 @@ class Changer:
 
     def apply(self, planned: Plan, request: transaction.Request, *, force: bool = False) -> Transaction:
         """Do a plan as a whole. Raises SysperfError with nothing changed; a refused step is told in the transaction."""
-        settings = tuple(Setting(one.knob, one.after, one.item, one.rule, one.born) for one in planned.changes)
+        settings = tuple(Setting(one.knob, one.after, one.item, one.rule, one.start_time) for one in planned.changes)
         if self.asks_helper(settings):
             unique = tuple(dict.fromkeys(settings))
             question = helper_protocol.AskApply(
@@ -133,23 +133,23 @@ class Changer:
         """Take a transaction back. Raises SysperfError."""
         if self._helper_undoes(self.journal.read(number)):
             return list(helper_protocol.ask(helper_protocol.AskUndo(number=number, force=force)).undone)
-        return transaction.undo(self.host, self.journal, number, force=force)
+        return recovery.undo(self.host, self.journal, number, force=force)
 
     def _helper_undoes(self, one: Transaction) -> bool:
         """What the helper keeps alive only it can end; and who may not write the machine's journal can only ask it."""
         if not helper_protocol.available():
             return False
-        held = one.keeper is not None and one.keeper.is_helper and transaction.alive(one.keeper)
+        held = one.keeper is not None and one.keeper.is_helper and keepers.alive(one.keeper)
         return held or not os.access(self.journal.folder, os.W_OK)
 
     def recover(self) -> list[Undone]:
         """Take back what was interrupted and what has a lease that ended."""
         with self.journal.locked():
-            return transaction.recover(self.host, self.journal)
+            return recovery.recover(self.host, self.journal)
 
     def transactions(self) -> list[tuple[Transaction, list[Standing]]]:
         """All transactions, oldest first, and how each step stands now."""
-        return [(one, transaction.standings(self.host, self.journal, one)) for one in self.journal.transactions()]
+        return [(one, standing.standings(self.host, self.journal, one)) for one in self.journal.transactions()]
 
 
 def check(changes: Iterable[Change], request: transaction.Request) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.knob import Knob
 from sysperf.startup import lazy
@@ -16,11 +17,8 @@ _CHOSEN = lazy(r"\[([^\[\]\s]+)\]")
 _VALUE = lazy(r"[A-Za-z0-9_+.-]{1,64}")
 
 
-class File:
+class File(Target):
     """One file that holds one value, or a list of words with the chosen one in brackets."""
-
-    exact = True
-    born = 0
 
     def __init__(self, host: Host, knob: Knob, path: str) -> None:
         self.host, self.knob, self.path = host, knob, path
@@ -39,10 +37,6 @@ class File:
         if not _VALUE.fullmatch(value):
             raise OSError(errno.EINVAL, "not a value of one word")
         self.host.settings.write(self.path, value)
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether two values are one to the kernel."""
-        return one == other
 
     def offers(self) -> tuple[str, ...] | None:
         """The words that this machine takes; None when the kernel does not list them."""

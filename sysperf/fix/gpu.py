@@ -8,24 +8,18 @@ from __future__ import annotations
 import errno
 import os
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.knob import Knob
 
 
-class Persistence:
+class Persistence(Target):
     """Persistence mode: the driver stays loaded while no program uses the GPU."""
-
-    exact = True
-    born = 0
 
     def __init__(self, host: Host, knob: Knob, bus_id: str) -> None:
         self.host, self.knob, self.bus_id = host, knob, bus_id.lower()
+        self.path = f"persistence mode of GPU {self.bus_id}"
         self._index = self._find()
-
-    @property
-    def path(self) -> str:
-        """What is set, for people."""
-        return f"persistence mode of GPU {self.bus_id}"
 
     def read(self) -> str:
         """0 or 1."""
@@ -37,13 +31,6 @@ class Persistence:
     def write(self, value: str) -> None:
         """Set it."""
         self.host.settings.nvml_set("DeviceSetPersistenceMode", self._index, int(value))
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether two values are one."""
-        return one == other
-
-    def offers(self) -> None:
-        """No list of words."""
 
     def problem(self) -> str:
         """Why it can not be set here."""

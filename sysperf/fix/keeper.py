@@ -13,8 +13,10 @@ import signal
 import sys
 import time
 
-from sysperf.fix import latency, process, transaction
-from sysperf.fix.journal import Journal, JournalError, boot_s
+from sysperf.fix import latency, process, recovery
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_log import JournalError
+from sysperf.fix.lease import boot_s
 from sysperf.host import Host
 from sysperf.model.change import Keeper, Transaction
 
@@ -37,7 +39,7 @@ def start(host: Host, journal: Journal, number: int) -> Keeper:
     if not pid:
         raise OSError(errno.EAGAIN, "the process that ends the lease could not be started")
     latency.release()  # the keeper has it now
-    return Keeper(pid, process.born(Host(), pid))
+    return Keeper(pid, process.start_time(Host(), pid))
 
 
 def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
@@ -76,7 +78,7 @@ def _wait(host: Host, journal: Journal, number: int) -> int:
         one = journal.read(number)
         if one.state != "open" and not one.live:
             return 0
-        if transaction.is_over(one):
+        if recovery.is_over(one):
             with contextlib.suppress(JournalError):
                 _end(host, journal, number)
         time.sleep(_nap_s(journal.read(number)))
@@ -86,10 +88,10 @@ def _end(host: Host, journal: Journal, number: int) -> None:
     """Take it back. Who applies it holds the lock; when nobody does and it is open, that one was killed."""
     with journal.locked(0.0):
         one = journal.read(number)
-        if not transaction.is_over(one):
+        if not recovery.is_over(one):
             return
         if not any(step.change.knob == "gpu.persistence" for step in one.steps):
-            transaction.recover(host, journal)
+            recovery.recover(host, journal)
             return
     _anew(journal)
 

@@ -9,6 +9,7 @@ import errno
 import os
 import struct
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.knob import Knob
 
@@ -17,11 +18,8 @@ _HELD: dict[str, int] = {}
 """The files that this process keeps open, by path: they are the requests."""
 
 
-class Latency:
+class Latency(Target):
     """The effective limit in microseconds: the smallest that anybody requests."""
-
-    exact = True
-    born = 0
 
     def __init__(self, host: Host, knob: Knob) -> None:
         self.host, self.knob, self.path = host, knob, knob.path
@@ -40,13 +38,6 @@ class Latency:
         descriptor = self.host.settings.hold(self.path, os.O_WRONLY)
         _HELD[self.path] = descriptor
         os.write(descriptor, _LIMIT.pack(int(value)))
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether two values are one."""
-        return one == other
-
-    def offers(self) -> None:
-        """No list of words."""
 
     def problem(self) -> str:
         """Why it can not be set here."""

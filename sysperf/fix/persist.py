@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import Change
 from sysperf.model.knob import KNOBS, PERSISTED, SYSCTLS, SYSFS, Knob
@@ -22,11 +23,8 @@ _COMMENT = lazy(r"# [ -~]*")
 _HEAD = "# sysperf wrote this with transaction {number}; `sysperf undo {number}` removes it.\n"
 
 
-class Drop:
+class Drop(Target):
     """A file of ours; its value is its content, and "" means that there is none."""
-
-    exact = True
-    born = 0
 
     def __init__(self, host: Host, knob: Knob, item: str) -> None:
         self.host, self.knob = host, knob
@@ -46,13 +44,6 @@ class Drop:
             self.host.settings.create(self.path, value)
         elif self.host.exists(self.path):
             self.host.settings.remove(self.path)
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether the content is the same."""
-        return one == other
-
-    def offers(self) -> None:
-        """No list of words."""
 
     def problem(self) -> str:
         """Only root may write there."""

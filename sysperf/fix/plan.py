@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sysperf.fix import conflicts, targets
-from sysperf.fix.targets import Target
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.host.settings import CAPTURED
 from sysperf.model.change import Change, Conflict, Plan, Setting, Skipped
@@ -57,7 +57,7 @@ def _changes(host: Host, setting: Setting) -> list[Change]:
         raise OSError(f"{setting.value[:80]!r} is no value for it: {knob.range()}")
     setting = msgspec.structs.replace(setting, value=knob.canonical(setting.value))
     found = targets.find(host, knob, setting.item)
-    if setting.start_time and any(target.born != setting.start_time for target in found):
+    if setting.start_time and any(target.start_time != setting.start_time for target in found):
         raise OSError("the process that was meant has ended: another one has its number")
     changes = [change for target in found if (change := _change(host, target, knob, setting)) is not None]
     if not changes:
@@ -71,7 +71,9 @@ def _changes(host: Host, setting: Setting) -> list[Change]:
 
 def _change(host: Host, target: Target, knob: Knob, setting: Setting) -> Change | None:
     now = target.read()
-    if target.same(now, setting.value):
+    if problem := target.refuses(setting.value):
+        raise OSError(problem)
+    if target.fulfils(now, setting.value):
         return None
     offers = target.offers()
     if offers is not None and setting.value not in offers:
@@ -79,7 +81,7 @@ def _change(host: Host, target: Target, knob: Knob, setting: Setting) -> Change 
     if knob.partial and (problem := _no_room(host, int(setting.value) - int(now))):
         raise OSError(problem)
     shown = now.partition(" ")[0] + " …" if " " in now else ""
-    return Change(knob.name, setting.item, target.path, now, setting.value, setting.rule, target.born, shown)
+    return Change(knob.name, setting.item, target.path, now, setting.value, setting.rule, target.start_time, shown)
 
 
 def _no_room(host: Host, pages: int) -> str:
@@ -101,4 +103,4 @@ def _reason(change: Change, disputes: tuple[Conflict, ...]) -> str:
 
 
 def _setting(change: Change) -> Setting:
-    return Setting(change.knob, change.after, change.item, change.rule, change.born)
+    return Setting(change.knob, change.after, change.item, change.rule, change.start_time)

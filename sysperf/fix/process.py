@@ -12,11 +12,13 @@ import errno
 import os
 from collections import Counter
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.knob import Knob
 from sysperf.procfs.numa_maps import NumaMaps
 from sysperf.procfs.stat import parse as parse_stat
+from sysperf.procfs.status import Status
 from sysperf.startup import lazy
 
 MAX_THREADS = 20_000
@@ -26,7 +28,7 @@ _LEAST_SHARE = 0.05
 _LEAST_SHARE_WITH_FILES = 0.2
 
 
-def born(host: Host, pid: int) -> int:
+def start_time(host: Host, pid: int) -> int:
     """When a process started, in clock ticks since boot: tells it from a later one of the same number. Raises OSError."""
     text = host.text(f"/proc/{pid}/stat")
     if text is None:
@@ -37,19 +39,13 @@ def born(host: Host, pid: int) -> int:
     return stat.start_ticks
 
 
-class Threads:
+class Threads(Target):
     """One setting of all threads of a process."""
-
-    exact = True
 
     def __init__(self, host: Host, knob: Knob, pid: int) -> None:
         self.host, self.knob, self.pid = host, knob, pid
-        self.born = born(host, pid)
-
-    @property
-    def path(self) -> str:
-        """What is set, for people."""
-        return f"{self.knob.path} of process {self.pid}"
+        self.path = f"{knob.path} of process {pid}"
+        self.start_time = start_time(host, pid)
 
     def read(self) -> str:
         """The value of the main thread and of those that differ."""
@@ -71,19 +67,16 @@ class Threads:
                 self._try(tid, others.get(tid, main))
             done.update(fresh)
 
-    def same(self, one: str, other: str) -> bool:
+    def same(self, value: str, other: str) -> bool:
         """Whether two values are one for the threads that live."""
         tids = set(self._tids())
-        return self._living(one, tids) == self._living(other, tids)
+        return self._living(value, tids) == self._living(other, tids)
 
     def between(self, now: str, before: str, after: str) -> bool:
         """Whether every thread that lives has one of two values: a process that set or restored them was killed half-way."""
         tids = self._tids()
         one, other, there = _parts(before), _parts(after), _parts(now)
         return all(_of(there, tid, self.pid) in (_of(one, tid, self.pid), _of(other, tid, self.pid)) for tid in tids)
-
-    def offers(self) -> None:
-        """No list of words."""
 
     def problem(self) -> str:
         """Why it can not be set here, or not be taken back."""
@@ -101,7 +94,7 @@ class Threads:
         return main, {tid: one for tid, one in others.items() if tid in tids and one != main}
 
     def _tids(self) -> list[int]:
-        if born(self.host, self.pid) != self.born:
+        if start_time(self.host, self.pid) != self.start_time:
             raise ProcessLookupError(errno.ESRCH, "the process has ended")
         return [int(name) for name in self.host.names(f"/proc/{self.pid}/task", MAX_THREADS) or ()]
 
@@ -183,19 +176,15 @@ _CLASSES = ("none", "realtime", "best-effort", "idle")
 _DEFAULT_LEVEL = {"none": 0, "realtime": 4, "best-effort": 4, "idle": 0}
 
 
-class Pages:
+class Pages(Target):
     """The NUMA nodes on which the memory of a process is. Moving it is no setting: afterwards pages come and go as before."""
 
     exact = False
 
     def __init__(self, host: Host, knob: Knob, pid: int) -> None:
         self.host, self.knob, self.pid = host, knob, pid
-        self.born = born(host, pid)
-
-    @property
-    def path(self) -> str:
-        """What is moved, for people."""
-        return f"memory of process {self.pid}"
+        self.path = f"memory of process {pid}"
+        self.start_time = start_time(host, pid)
 
     def read(self) -> str:
         """The nodes that hold at least 5 % of its own memory, or 20 % with the files that it maps.
@@ -215,7 +204,7 @@ class Pages:
 
         from sysperf.host.syscalls import syscall  # noqa: PLC0415 - as above
 
-        if born(self.host, self.pid) != self.born:
+        if start_time(self.host, self.pid) != self.start_time:
             raise ProcessLookupError(errno.ESRCH, "the process has ended")
         here, there = CpuSet.parse(self.read()), CpuSet.parse(value)
         words = max(here | there, default=0) // _BITS + 1
@@ -223,12 +212,19 @@ class Pages:
         if here - there:
             syscall("migrate_pages", ctypes.c_int(self.pid), ctypes.c_ulong(words * _BITS + 1), *masks)
 
-    def same(self, one: str, other: str) -> bool:
-        """Whether the same nodes hold the pages."""
-        return one == other
+    def fulfils(self, now: str, value: str) -> bool:
+        """Whether all nodes that hold its memory are among these: nothing would be moved."""
+        return CpuSet.parse(now).issubset(CpuSet.parse(value))
 
-    def offers(self) -> None:
-        """No list of words."""
+    def took(self, read: str, value: str) -> bool:
+        """Whether memory is there now; pages that cannot be moved (locked, shared) stay where they are."""
+        return bool(CpuSet.parse(read) & CpuSet.parse(value))
+
+    def refuses(self, value: str) -> str:
+        """The kernel leaves out nodes that the process may not use, and says nothing."""
+        allowed = Status(self.host.text(f"/proc/{self.pid}/status") or "").nodes
+        outside = CpuSet.parse(value) - allowed if allowed else None
+        return f"the process may not use node {outside}: it may use {allowed}" if outside else ""
 
     def problem(self) -> str:
         """Why it can not be done here."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 import errno
 import os
 
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.knob import Knob
-from sysperf.procfs import mountinfo
+from sysperf.model.text import size
+from sysperf.procfs import meminfo, mountinfo
 
 _MS_REMOUNT = 32
 _FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21}
 """What a remount must repeat, or it is taken away (<linux/mount.h>)."""
 
 
-class SharedMemory:
+class SharedMemory(Target):
     """The size of the tmpfs at /dev/shm in bytes, in whole pages."""
-
-    exact = True
-    born = 0
 
     def __init__(self, host: Host, knob: Knob) -> None:
         self.host, self.knob, self.path = host, knob, knob.path
@@ -43,13 +42,15 @@ class SharedMemory:
             full = number == errno.EINVAL and self._used() > int(value) > 0
             raise OSError(number, f"{self._used()} bytes are in use there" if full else os.strerror(number), self.path)
 
-    def same(self, one: str, other: str) -> bool:
+    def same(self, value: str, other: str) -> bool:
         """Sizes are rounded up to pages."""
         page = os.sysconf("SC_PAGESIZE")
-        return -(-int(one) // page) == -(-int(other) // page)
+        return -(-int(value) // page) == -(-int(other) // page)
 
-    def offers(self) -> None:
-        """No list of words."""
+    def refuses(self, value: str) -> str:
+        """A file system in memory that is larger than the memory can take the whole machine down."""
+        memory = meminfo.sizes(self.host.text("/proc/meminfo") or "").get("MemTotal")
+        return f"this machine has {size(memory)} of memory" if memory is not None and int(value) > memory else ""
 
     def problem(self) -> str:
         """Why it can not be set here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Protocol
 
 from sysperf.fix.files import File
 from sysperf.fix.gpu import Persistence
@@ -12,33 +11,10 @@ from sysperf.fix.latency import Latency
 from sysperf.fix.persist import Drop
 from sysperf.fix.process import Cpus, IoClass, Nice, Pages
 from sysperf.fix.shm import SharedMemory
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import Change
 from sysperf.model.knob import KNOBS, PERSISTED, Knob
-
-
-class Target(Protocol):
-    """One thing that has one value. Values are text as the kernel writes it; all but `offers` may raise OSError."""
-
-    exact: bool
-    """Whether writing a value and reading it back must give the same, and undoing gives what was there."""
-    born: int
-    """Start time of the process that it belongs to; 0 when it belongs to none."""
-
-    @property
-    def path(self) -> str:
-        """What is written, for people."""
-
-    def read(self) -> str: ...
-
-    def write(self, value: str) -> None: ...
-
-    def same(self, one: str, other: str) -> bool: ...
-
-    def offers(self) -> tuple[str, ...] | None: ...
-
-    def problem(self) -> str: ...
-
 
 _OF_PROCESS: dict[str, Callable[[Host, Knob, int], Target]] = {
     "process.cpus": Cpus,
@@ -76,7 +52,7 @@ def of(host: Host, change: Change) -> Target:
         raise OSError(errno.EINVAL, "this sysperf knows no such setting")
     for target in find(host, knob, change.item):
         if target.path == change.target:
-            if target.born != change.born:
+            if target.start_time != change.start_time:
                 raise ProcessLookupError(errno.ESRCH, "the process has ended")
             return target
     raise FileNotFoundError(errno.ENOENT, f"{change.target} is not there any more")

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from sysperf.model.record import Record, fact
 
-StepState = Literal["intended", "applied", "refused", "undone", "kept", "gone"]
-"""intended: announced, and nobody wrote down whether it took (sysperf was killed); kept: somebody else has changed it
-since; gone: what it was about is not there any more (the process ended, the machine restarted)."""
+StepState = Literal["intended", "applied", "refused", "undone", "foreign", "gone", "lost"]
+"""intended: announced, and nobody wrote down whether it took (sysperf was killed); foreign: somebody else has
+changed it since; gone: what it was about is not there any more (the process ended, the machine restarted); lost: its line in
+the journal is damaged."""
 
 TransactionState = Literal["open", "applied", "rolled-back", "undone", "partly-undone", "damaged"]
 LIVE: tuple[StepState, ...] = ("intended", "applied")
@@ -37,7 +38,7 @@ class Change(Record):
     before: str
     after: str
     rule: str = ""
-    born: Annotated[int, fact("start time of the process in clock ticks since boot; 0 when it is about none")] = 0
+    start_time: Annotated[int, fact("start time of the process in clock ticks since boot; 0 when it is about none")] = 0
     shown_before: Annotated[str, fact("`before` for people, where it is long")] = ""
 
     def shown(self) -> str:
@@ -84,7 +85,7 @@ class Step(Record):
     state: StepState = "intended"
     read: Annotated[str, fact("the value as it was read back after writing")] = ""
     reason: str = ""
-    took_over: Annotated[tuple[SupersededStep, ...], fact("earlier steps that were taken back first: their `before` is its own now")] = ()
+    superseded: Annotated[tuple[SupersededStep, ...], fact("earlier steps that were taken back first: their `before` is its own now")] = ()
 
 
 class Lease(Record):
@@ -98,7 +99,7 @@ class Keeper(Record):
     """The process that takes a transaction back when its lease ends, and that holds what only a process can hold."""
 
     pid: int
-    born: int
+    start_time: int
     is_helper: bool = False
 
 
@@ -116,6 +117,7 @@ class Transaction(Record, kw_only=True):
     keeper: Keeper | None = None
     persisted: Annotated[tuple[str, ...], fact("files of the system that set it again at the next start")] = ()
     problem: str = ""
+    damaged_lines: Annotated[tuple[int, ...], fact("lines of its journal that were whole once and cannot be read")] = ()
 
     @property
     def live(self) -> bool:

@@ -187,7 +187,14 @@ SYSFS = {
             choices=("low-power", "quiet", "balanced", "balanced-performance", "performance"),
             offers="platform_profile_choices",
         ),
-        Knob(name="cpu.max_freq_khz", path=_POLICY + "scaling_max_freq", source=_PM + "cpufreq.html", low=100_000, unit="kHz"),
+        Knob(
+            name="cpu.max_freq_khz",
+            path=_POLICY + "scaling_max_freq",
+            source=_PM + "cpufreq.html",
+            low=100_000,
+            high=20_000_000,
+            unit="kHz",
+        ),
         Knob(
             name="block.read_ahead_kb",
             path="/sys/block/{item}/queue/read_ahead_kb",
@@ -270,6 +277,7 @@ OTHERS = {
             source="https://docs.kernel.org/filesystems/tmpfs.html",
             kind="mount",
             low=64 << 20,
+            high=1 << 48,
             unit="bytes",
         ),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sysperf.fix.transaction import Standing
+from sysperf.fix.standing import Standing
 from sysperf.model.change import LIVE, Change, Plan, Skipped, Step, Transaction, Undone
 from sysperf.model.knob import KNOBS
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, wrap
 
+SCHEMA = 2
+"""Of the JSON about changes. 2: state `foreign` (was `kept`), `start_time` (was `born`), `superseded` (was `took_over`)."""
 _LONGEST = 300
 _STATES = {
     "open": "interrupted",
@@ -156,7 +158,7 @@ def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
         style, text = {
             "undone": ("good", before),
             "gone": ("dim", "gone"),
-            "kept": ("warning", "kept"),
+            "foreign": ("warning", "left as it is"),
         }.get(one.step.state, ("error", "not taken back"))
         page.paragraph(f"{_target(change)}: {text}{f': {neutral(one.message, _LONGEST)}' if one.message else ''}", style)
     return str(page)

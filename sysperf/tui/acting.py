@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sysperf.engine import change
 from sysperf.engine.change import Changer
-from sysperf.fix import journal
-from sysperf.fix.transaction import Standing
+from sysperf.fix import lease
+from sysperf.fix.standing import Standing
 from sysperf.model.change import Change, Plan, Transaction, Undone
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import KNOBS
@@ -122,7 +122,7 @@ def _changers(actions: Actions) -> list[Changer]:
 def _left(one: Transaction) -> float | None:
     if one.lease is None:
         return None
-    return 0.0 if journal.expired(one.lease) else one.lease.until_s - journal.boot_s()
+    return 0.0 if lease.expired(one.lease) else one.lease.until_s - lease.boot_s()
 
 
 def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | None:
@@ -145,7 +145,7 @@ def _is_for(change: Change, outcome: Outcome) -> bool:
     """Whether a change was made for this finding about this very subject: other programs have findings of the same rule."""
     settings = (fix.setting for fix in outcome.fixes if fix.setting is not None)
     return change.rule == outcome.rule and any(
-        (change.knob, change.item) == (setting.knob, setting.item) and setting.start_time in (0, change.born) for setting in settings
+        (change.knob, change.item) == (setting.knob, setting.item) and setting.start_time in (0, change.start_time) for setting in settings
     )
 
 

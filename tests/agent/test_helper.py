@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 
 from sysperf.agent.helper_client import HelperClient
 from sysperf.agent.helper_server import Leases
-from sysperf.fix import helper_protocol, transaction
+from sysperf.fix import helper_protocol, recovery
 from sysperf.fix.helper_protocol import AskApply, AskList, AskPlan, AskRenew, AskUndo, AskVerify, HelperError
-from sysperf.fix.journal import End, Journal, StepResult, StepStarted, boot_id, lease_of
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_lines import End, StepResult, StepStarted
+from sysperf.fix.lease import boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError
 
@@ -169,7 +171,7 @@ def test_a_lease_is_waited_for_without_reading_the_journal_again(tmp_path: Path)
     assert not any(leases.over() for _ in range(100))
     assert len(reads) == 2
 
-    transaction.renew(kept, 1, 0.2)
+    recovery.renew(kept, 1, 0.2)
     _wait_for(leases.over)
     assert leases.held()
 
@@ -203,7 +205,7 @@ def test_what_somebody_else_sets_becomes_theirs(service: Service, sleeper: subpr
     assert answer.plan is not None
     assert f"somebody has set it to {OTHER}" in answer.plan.skipped[0].reason
     (undone,) = service.ask(AskUndo(number=1)).undone
-    assert undone.step.state == "kept"
+    assert undone.step.state == "foreign"
     assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == OTHER
 
     done = service.ask(AskApply(settings=(_nice(sleeper),))).transaction

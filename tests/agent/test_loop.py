@@ -25,7 +25,8 @@ from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.ruleset import Ruleset, load
-from sysperf.fix.journal import End, Journal, StepResult, StepStarted
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.host import Host
 from sysperf.live.auditor import Auditor, looks_at
 from sysperf.live.gpus import Gpus

@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from sysperf.cli.apply import span
-from sysperf.fix.journal import boot_id
+from sysperf.fix.journal import Journal
 from sysperf.model.knob import KNOBS
+from tests.fix import journals
 from tests.report.hostile import harmless
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,10 @@ class Desk:
             timeout=60,
             check=False,
         )
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(str(self.folder / "state"))
 
     @property
     def wish(self) -> tuple[str, str]:
@@ -164,8 +169,7 @@ def test_what_keeps_users_apart_is_changed_by_name_only(desk: Desk) -> None:
 def test_what_was_interrupted_is_taken_back_first(desk: Desk) -> None:
     """Killed in the middle: the next apply says so, and plans with what was there before."""
     assert desk.run("apply", "--yes", *desk.wish).returncode == 0
-    journal = desk.folder / "state/changes/000001.jsonl"
-    journal.write_text("".join(line for line in journal.read_text().splitlines(keepends=True) if '"close"' not in line))
+    journals.edit(desk.journal, lambda line: line if line["line"] != "end" else None)
     done = desk.run("apply", "--yes", *desk.wish)
     assert "interrupted" in done.stderr
     assert "Transaction 2" in done.stdout
@@ -190,8 +194,7 @@ def test_expired_takes_back_only_what_is_over(desk: Desk) -> None:
     desk.run("apply", "--yes", "--lease", "1h", *desk.wish)
     assert "Nothing to take back" in desk.run("undo", "--expired").stdout
     assert desk.io_class == "idle"
-    journal = desk.folder / "state/changes/000001.jsonl"
-    journal.write_text(journal.read_text().replace(f'"lease":{{"boot":"{boot_id()}"', '"lease":{"boot":"another"'))
+    journals.edit(desk.journal, lambda line: {**line, "lease": {**line["lease"], "boot": "another"}} if "lease" in line else line)
     done = desk.run("undo", "--expired")
     assert done.returncode == 0
     assert desk.io_class == "none"
@@ -203,7 +206,7 @@ def test_what_somebody_changed_since_is_kept(desk: Desk) -> None:
     subprocess.run(["ionice", "-c", "2", "-n", "7", "-p", str(desk.child.pid)], check=True)
     kept = desk.run("undo")
     assert kept.returncode == 3
-    assert "kept: somebody has set it to best-effort:7 since" in " ".join(kept.stdout.split())
+    assert "left as it is: somebody has set it to best-effort:7 since" in " ".join(kept.stdout.split())
     assert desk.run("undo", "--force").returncode == 0
     assert desk.io_class == "none"
 
@@ -315,7 +318,7 @@ def _opened(pid: int) -> set[str]:
 def test_json_is_json(desk: Desk) -> None:
     """On each way, with one schema number."""
     plan = json.loads(desk.run("plan", *desk.wish, "--format", "json").stdout)
-    assert plan["schema"] == 1
+    assert plan["schema"] == 2
     assert plan["plan"]["changes"][0]["after"] == "idle"
     applied = json.loads(desk.run("apply", "--yes", *desk.wish, "--format", "json").stdout)
     assert applied["transaction"]["state"] == "applied"
@@ -412,13 +415,12 @@ def test_no_time_spans(text: str) -> None:
 def test_a_hostile_journal_is_shown_harmlessly(desk: Desk) -> None:
     """Whatever somebody wrote into it: no escape sequence, no traceback; undoing changes nothing."""
     desk.run("apply", "--yes", *desk.wish)
-    journal = desk.folder / "state/changes/000001.jsonl"
     evil = "\x1b[2J\x1b]0;x\x07\u202e[bold]"
-    found = [json.loads(line) for line in journal.read_text().splitlines()]
+    found = journals.lines(desk.journal)
     found[0].update(by=evil, why=evil, taken_at=evil)
     found[1]["change"].update(knob=evil, item=evil, target=evil, before=evil, after=evil, rule=evil, shown_before=evil)
     found[2].update(reason=evil, read=evil)
-    journal.write_text("\n".join(map(json.dumps, found)) + "\n")
+    journals.write(desk.journal, found)
     for words in (("changes",), ("undo",), ("undo", "--all"), ("changes",)):
         done = desk.run(*words)
         assert harmless(done.stdout), done.stdout
@@ -431,7 +433,7 @@ def test_a_damaged_journal_is_listed_and_named(desk: Desk) -> None:
     """What can be undone is; the damaged one is told."""
     desk.run("apply", "--yes", *desk.wish)
     (desk.folder / "state/changes/000007.jsonl").write_text("garbage\n")
-    assert "can not be read" in desk.run("changes").stdout
+    assert "cannot be read" in desk.run("changes").stdout
     done = desk.run("undo", "--all")
     assert done.returncode == 2
     assert "transaction 7" in done.stderr

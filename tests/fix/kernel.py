@@ -9,16 +9,18 @@ import re
 import shutil
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sysperf.fix import transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.plan import plan
 from sysperf.fix.transaction import Request
 from sysperf.host import Host
 from sysperf.host.live import Live
-from sysperf.model.change import Plan, Setting
+from sysperf.model.change import Plan, Setting, Transaction
 
 SWAPPINESS = "/proc/sys/vm/swappiness"
 BALANCING = "/proc/sys/kernel/numa_balancing"
@@ -183,6 +185,20 @@ def wish(text: str) -> Setting:
 def asked(lease_s: float | None = None, *, persist: bool = False) -> Request:
     """A request."""
     return Request(by="tester", why="test", taken_at="2026-11-21T06:00:00Z", lease_s=lease_s, persist=persist)
+
+
+def apply(machine: Machine, *settings: str, lease_s: float | None = None, persist: bool = False) -> Transaction:
+    """Plan and apply."""
+    return transaction.apply(machine.host, machine.journal, machine.plan(*settings), asked(lease_s, persist=persist))
+
+
+ENDS = ("restored", "reported", "silent")
+"""How a point of a run with many can end: all is put back; what is not is reported; or it is not, which is a defect."""
+
+
+def shown(counts: Counter[str]) -> str:
+    """The counts of a run with many points."""
+    return f"{counts.total()} points: {', '.join(f'{counts[word]} {word}' for word in ENDS)}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sysperf import paths
-from sysperf.fix import journal
+from sysperf.fix import journal_lines
 from sysperf.model.knob import KNOBS, PERSISTED
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "changes.md"
@@ -29,14 +29,14 @@ def test_the_table_is_the_allow_list() -> None:
 
 def test_the_lines_of_the_journal_are_all_described() -> None:
     """Each kind of line, by its name."""
-    tags = {kind.__struct_config__.tag for kind in journal.Line.__args__}
-    assert tags == set(re.findall(r"^\| `\"([a-z]+)\"` \|", DOC.read_text(), re.MULTILINE))
+    tags = {kind.__struct_config__.tag for kind in journal_lines.Line.__args__}
+    assert tags == set(re.findall(r"^\| `\"([a-z-]+)\"` \|", DOC.read_text(), re.MULTILINE))
 
 
 def test_files_and_limits_are_those_of_the_program() -> None:
     """Paths and the version."""
     text = DOC.read_text()
     assert paths.SYSTEM_STATE in text
-    assert f"version {journal.VERSION}" in text
+    assert f"version {journal_lines.VERSION}" in text
     for knob in PERSISTED.values():
         assert knob.path.replace("{item}", "NNNNNN") in text

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRELUDE = """
 import json, os, sys
 from pathlib import Path
-from sysperf.fix import keeper, plan, transaction
+from sysperf.fix import keeper, plan, recovery, transaction
 from sysperf.fix.journal import Journal
 from sysperf.host import Host
 from sysperf.model.change import Setting
@@ -52,7 +52,7 @@ def test_on_and_off_again(library: Path, tmp_path: Path) -> None:
     script = """
     done = transaction.apply(host, journal, planned(), asked())
     on = state.read_text()
-    undone = transaction.undo(host, journal, 1)
+    undone = recovery.undo(host, journal, 1)
     print(json.dumps([done.state, on, undone[0].step.state, state.read_text(), planned("00000000:65:00.0").changes[0].before]))
     """
     assert run(library, tmp_path, script) == ["applied", "1", "undone", "0", "0"]
@@ -81,7 +81,7 @@ def test_a_library_that_does_not_answer_is_not_a_gpu_that_is_gone(library: Path,
     os.environ["FAKE_NVML"] = "mismatch"
     broken = Host()
     import ctypes; ctypes.CDLL(None).setenv(b"FAKE_NVML", b"mismatch", 1)
-    undone = transaction.undo(broken, journal, 1)
+    undone = recovery.undo(broken, journal, 1)
     print(json.dumps([undone[0].step.state, undone[0].message, journal.read(1).live]))
     """
     assert run(library, tmp_path, script) == ["applied", "Driver/library version mismatch", True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
 import resource
@@ -17,27 +16,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.fix import journal, transaction
-from sysperf.fix.journal import Journal, JournalError, Log, StepStarted, replay
-from sysperf.model.change import Change, Transaction
-from tests.fix.kernel import SWAPPINESS, THP, Machine, asked, memory
+from sysperf.fix import lease, recovery, standing, transaction
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_lines import Begin, End, StepStarted
+from sysperf.fix.journal_log import JournalError, Log
+from sysperf.fix.replay import replay
+from sysperf.model.change import Change
+from tests.fix import journals
+from tests.fix.kernel import SWAPPINESS, THP, Machine, apply, asked, memory
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "vm.nr_hugepages=400")
 
 
-def apply(machine: Machine, *wishes: str, **request: Any) -> Transaction:
-    """Plan and apply."""
-    return transaction.apply(machine.host, machine.journal, machine.plan(*wishes), asked(**request))
-
-
 def recover(machine: Machine) -> None:
     with machine.journal.locked():
-        transaction.recover(machine.host, machine.journal)
-
-
-def lines(machine: Machine, number: int = 1) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(machine.journal.path(number)).read_text().splitlines()]
+        recovery.recover(machine.host, machine.journal)
 
 
 def unprivileged(script: str, *, mounts: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
@@ -66,9 +60,9 @@ def test_every_step_is_on_the_disk_before_it_begins(made: Machine) -> None:
     def watch(frame: Any, event: str, called: Any) -> None:
         name = getattr(called, "__name__", "") if event == "c_call" else ""
         inside = frame.f_code.co_filename
-        if name == "write" and inside.endswith("journal.py"):
+        if name == "write" and inside.endswith("journal_log.py"):
             order.append("line")
-        elif name == "fsync" and inside.endswith("journal.py"):
+        elif name == "fsync" and inside.endswith("journal_log.py"):
             order.append("fsync")
         elif event == "call" and frame.f_code.co_name == "_taken":
             order.append("value")
@@ -112,7 +106,7 @@ def test_a_power_loss_at_any_byte_loses_no_value(fast: Path) -> None:
             Path(machine.journal.path(1)).write_bytes(whole[:size])
             recover(machine)
             for number in machine.journal.numbers():
-                transaction.undo(machine.host, machine.journal, number)
+                recovery.undo(machine.host, machine.journal, number)
             assert machine.kernel.state() == before, f"{size} bytes of the journal were left"
     assert tried > 500
 
@@ -133,11 +127,11 @@ def test_a_torn_last_line_is_a_step_that_never_began(made: Machine) -> None:
     whole = Path(made.journal.path(1)).read_bytes()
     for size in range(len(whole)):
         one = replay(1, whole[:size])
-        announced = whole[:size].count(b'"line":"intend"') - (b'"line":"intend"' in whole[:size].rpartition(b"\n")[2])
+        announced = sum(b'"line":"step-started"' in line for line in whole[: size + 1].split(b"\n")[:-1])  # what ends a line may lack
         assert len(one.steps) == announced
         assert one.state != "damaged"
     Path(made.journal.path(1)).write_bytes(whole[:-20])
-    transaction.undo(made.host, made.journal, 1)
+    recovery.undo(made.host, made.journal, 1)
     assert made.journal.read(1).state == "rolled-back"
     assert made.kernel.get(SWAPPINESS) == "60"
 
@@ -147,28 +141,28 @@ def test_a_line_in_the_middle_that_is_garbage_costs_its_step_only(made: Machine)
     apply(made, "vm.swappiness=10", "thp.enabled=always")
     path = Path(made.journal.path(1))
     kept = path.read_bytes().splitlines(keepends=True)
-    assert b"intend" in kept[1]
+    assert b"step-started" in kept[1]
     kept[1] = b"\0" * 40 + b"\n"
     path.write_bytes(b"".join(kept))
 
-    undone = transaction.undo(made.host, made.journal, 1)
+    undone = recovery.undo(made.host, made.journal, 1)
 
     assert made.kernel.get(THP) == "always [madvise] never"
-    assert [one.step.state for one in undone] == ["undone", "applied"]
-    assert "can not be read" in undone[1].step.change.target
-    assert made.journal.read(1).problem == "line 2 can not be read"
+    assert [one.step.state for one in undone] == ["undone", "lost"]
+    assert undone[1].step.change.target == "step 1, whose line in the journal is damaged"
+    assert made.journal.read(1).problem == "line 2 of its journal cannot be read"
 
 
 def test_a_newer_version_is_left_alone(made: Machine) -> None:
     """It is listed as unreadable, refused with what to do, and does not stand in the way of others."""
     apply(made, "vm.swappiness=10")
     path = Path(made.journal.path(1))
-    path.write_text(path.read_text().replace('"version":1', '"version":2'))
+    journals.edit(made.journal, lambda line: {**line, "version": 3, "word": "new"} if "version" in line else line)
     content = path.read_bytes()
 
     assert made.journal.read(1).state == "damaged"
     with pytest.raises(JournalError, match="newer sysperf"):
-        transaction.undo(made.host, made.journal, 1)
+        recovery.undo(made.host, made.journal, 1)
     assert path.read_bytes() == content
     assert apply(made, "thp.enabled=always").number == 2
 
@@ -202,9 +196,7 @@ def test_a_changed_journal_leads_nowhere_else(made: Machine, force: bool) -> Non
     victim = made.folder / "root/etc/passwd"
     victim.write_text("root")
     apply(made, "vm.swappiness=10")
-    path = Path(made.journal.path(1))
-    (line,) = [line for line in lines(made) if line["line"] == "intend"]
-    good = path.read_text()
+    good = journals.lines(made.journal)
     for change in (
         {"target": "/etc/passwd"},
         {"target": "/proc/sys/vm/../../../etc/passwd"},
@@ -232,16 +224,15 @@ def test_a_changed_journal_leads_nowhere_else(made: Machine, force: bool) -> Non
             "item": str(os.getpid()),
             "target": f"sched_setaffinity of process {os.getpid()}",
             "before": "-",
-            "born": 1,
+            "start_time": 1,
         },
     ):
-        forged = json.dumps({**line, "change": {**line["change"], **change}})
-        path.write_text("\n".join(forged if '"intend"' in text else text for text in good.splitlines()) + "\n")
+        journals.write(made.journal, [{**line, "change": {**line["change"], **change}} if "change" in line else line for line in good])
         before = made.kernel.state()
-        undone = transaction.undo(made.host, made.journal, 1, force=force)
+        undone = recovery.undo(made.host, made.journal, 1, force=force)
         assert made.kernel.state() == before, change
-        assert undone[0].step.state in ("applied", "gone", "kept"), change
-        assert transaction.standings(made.host, made.journal, made.journal.read(1))
+        assert undone[0].step.state in ("applied", "gone", "foreign"), change
+        assert standing.standings(made.host, made.journal, made.journal.read(1))
     assert victim.read_text() == "root"
 
 
@@ -275,7 +266,7 @@ def test_a_full_disk_changes_nothing(fast: Path, room: int) -> None:
         assert machine.kernel.state() == before
         assert apply(machine, *SEVERAL).state == "applied"
     for number in machine.journal.numbers():
-        transaction.undo(machine.host, machine.journal, number)
+        recovery.undo(machine.host, machine.journal, number)
     assert machine.kernel.state() == before
 
 
@@ -286,8 +277,9 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         f"""
         import subprocess, os
         from pathlib import Path
-        from sysperf.fix import transaction
-        from sysperf.fix.journal import JournalError
+        from sysperf.fix import recovery, transaction
+        from sysperf.fix.journal_lines import StepResult, encode
+        from sysperf.fix.journal_log import JournalError
         from tests.fix.kernel import Machine, asked, SWAPPINESS
         machine = Machine.make(Path({str(tmp_path)!r}) / "m")
         os.mkdir(machine.folder / "state")
@@ -300,15 +292,16 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         except OSError: pass
         path = Path(machine.journal.path(1))
         with open(path, "ab", buffering=0) as file:      # the rest of its page
-            file.write(b"\\n" * (4096 - path.stat().st_size))
+            room = 4096 - path.stat().st_size - len(encode(StepResult(0, "applied")))
+            file.write(encode(StepResult(0, "applied", reason="x" * room)))
         try: transaction.apply(machine.host, machine.journal, machine.plan("vm.dirty_ratio=30"), asked())
         except JournalError as error: print("apply:", error)
         print(machine.kernel.get("/proc/sys/vm/dirty_ratio"))
-        try: transaction.undo(machine.host, machine.journal, 1)
+        try: recovery.undo(machine.host, machine.journal, 1)
         except JournalError as error: print("undo:", error)
         print(machine.kernel.get(SWAPPINESS))
         os.unlink(machine.folder / "state/filler"); filler.close()
-        print([one.step.state for one in transaction.undo(machine.host, machine.journal, 1)], machine.journal.read(1).state)
+        print([one.step.state for one in recovery.undo(machine.host, machine.journal, 1)], machine.journal.read(1).state)
         """,
         mounts=True,
     )
@@ -336,7 +329,8 @@ def test_a_folder_on_a_read_only_file_system(tmp_path: Path) -> None:
     done = unprivileged(
         f"""
         import subprocess
-        from sysperf.fix.journal import Journal, JournalError
+        from sysperf.fix.journal import Journal
+        from sysperf.fix.journal_log import JournalError
         subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", {str(tmp_path)!r}], check=True)
         try:
             with Journal({str(tmp_path / "state")!r}).locked(): print("locked")
@@ -375,7 +369,7 @@ def test_two_at_once_wait_for_each_other(fast: Path) -> None:
     assert machine.kernel.get(SWAPPINESS) == str(won)
     assert {one.state for one in machine.journal.transactions()} == {"applied", "rolled-back"}
     for number in machine.journal.numbers():
-        transaction.undo(machine.host, machine.journal, number)
+        recovery.undo(machine.host, machine.journal, number)
     assert machine.kernel.get(SWAPPINESS) == "60"
 
 
@@ -391,7 +385,7 @@ def test_only_its_owner_can_hold_the_lock(made: Machine) -> None:
     apply(made, "vm.swappiness=10")
     assert lock.stat().st_mode & 0o777 == 0o600
     lock.chmod(0o644)  # as it was made before
-    transaction.undo(made.host, made.journal, 1)
+    recovery.undo(made.host, made.journal, 1)
     assert lock.stat().st_mode & 0o777 == 0o600
 
 
@@ -411,9 +405,9 @@ def test_root_believes_no_journal_that_others_can_write(made: Machine, of: str, 
         path.symlink_to(made.folder / "elsewhere")
 
     with pytest.raises(JournalError, match=r"believe|link"):
-        transaction.undo(made.host, made.journal, 1, force=True)
+        recovery.undo(made.host, made.journal, 1, force=True)
     with pytest.raises(JournalError):
-        transaction.renew(made.journal, 1, 600)
+        recovery.renew(made.journal, 1, 600)
     assert made.kernel.get(SWAPPINESS) == "10"
     assert [one.state for one in made.journal.transactions()] == ["damaged" if of == "file" else "applied"]
 
@@ -424,7 +418,7 @@ def test_what_is_no_file_is_no_journal(made: Machine) -> None:
     os.mkfifo(made.journal.path(2))
     os.mkdir(made.journal.path(3))
     assert [one.state for one in made.journal.transactions()] == ["applied", "damaged", "damaged"]
-    assert transaction.undo(made.host, made.journal, 1)[0].step.state == "undone"
+    assert recovery.undo(made.host, made.journal, 1)[0].step.state == "undone"
 
 
 def test_a_transaction_that_goes_away_while_they_are_listed(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +436,7 @@ def test_numbers_do_not_follow_the_clock(made: Machine) -> None:
     apply(made, "vm.swappiness=10")
     path = Path(made.journal.path(1))
     os.utime(path, (4_000_000_000, 4_000_000_000))
-    path.write_text(path.read_text().replace("2026-", "2126-"))
+    journals.edit(made.journal, lambda line: {**line, "taken_at": "2126-01-01T00:00:00Z"} if "taken_at" in line else line)
     assert apply(made, "vm.swappiness=20").number == 2
     assert [one.number for one in made.journal.transactions()] == [1, 2]
 
@@ -450,10 +444,11 @@ def test_numbers_do_not_follow_the_clock(made: Machine) -> None:
 @root_only
 def test_a_lease_counts_sleep_and_not_the_wall_clock(tmp_path: Path) -> None:
     """In a time namespace whose machine has run a day longer, a lease of an hour is over."""
-    lease = journal.lease_of(3_600)
+    hour = lease.lease_of(3_600)
     script = f"""
-    from sysperf.fix.journal import expired, Lease
-    print(expired(Lease({lease.boot!r}, {lease.until_s!r})))
+    from sysperf.model.change import Lease
+    from sysperf.fix.lease import expired
+    print(expired(Lease({hour.boot!r}, {hour.until_s!r})))
     """
     shifted = subprocess.run(
         ["unshare", "-T", "--boottime", "86400", "--fork", sys.executable, "-c", textwrap.dedent(script)],
@@ -465,18 +460,12 @@ def test_a_lease_counts_sleep_and_not_the_wall_clock(tmp_path: Path) -> None:
     assert unprivileged(script).stdout.strip() == "False"
 
 
-def _rebooted(machine: Machine) -> None:
-    for number in machine.journal.numbers():
-        path = Path(machine.journal.path(number))
-        path.write_text(path.read_text().replace(journal.boot_id(), "another-boot"))
-
-
 def test_a_restart_ends_what_was_interrupted(made: Machine) -> None:
     """The kernel has its own values again: nothing is written, the steps are gone."""
-    with made.journal.locked(), made.journal.begin(boot=journal.boot_id(), by="", why="", taken_at="") as log:
+    with made.journal.locked(), made.journal.begin(boot=lease.boot_id(), by="", why="", taken_at="") as log:
         log.add(StepStarted(0, made.plan("vm.swappiness=10").changes[0]))
     made.kernel.put(SWAPPINESS, "10")  # what the new start chose, by chance
-    _rebooted(made)
+    journals.another_boot(made.journal)
     recover(made)
 
     (one,) = made.journal.transactions()
@@ -487,7 +476,7 @@ def test_a_restart_ends_what_was_interrupted(made: Machine) -> None:
 def test_a_restart_ends_a_lease(made: Machine) -> None:
     """However long it still had."""
     apply(made, "vm.swappiness=10", lease_s=1e6)
-    _rebooted(made)
+    journals.another_boot(made.journal)
     made.kernel.put(SWAPPINESS, "60")
     recover(made)
     assert made.journal.read(1).state == "undone"
@@ -497,9 +486,8 @@ def test_a_restart_ends_a_lease(made: Machine) -> None:
 def test_what_a_file_of_ours_set_again_is_taken_back_after_a_restart(made: Machine) -> None:
     """Interrupted after the file was written: the start of the machine applied it, recovering removes both."""
     apply(made, "vm.swappiness=10", persist=True)
-    path = Path(made.journal.path(1))
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"close"' not in line))
-    _rebooted(made)
+    journals.edit(made.journal, lambda line: line if line["line"] != "end" else None)
+    journals.another_boot(made.journal)
     recover(made)
 
     assert made.kernel.get(SWAPPINESS) == "60"
@@ -509,9 +497,9 @@ def test_what_a_file_of_ours_set_again_is_taken_back_after_a_restart(made: Machi
 def test_after_a_restart_another_value_is_the_machines(made: Machine) -> None:
     """It is not put back to what was there in an earlier life."""
     apply(made, "vm.swappiness=10")
-    _rebooted(made)
+    journals.another_boot(made.journal)
     made.kernel.put(SWAPPINESS, "33")
-    assert [one.step.state for one in transaction.undo(made.host, made.journal, 1)] == ["gone"]
+    assert [one.step.state for one in recovery.undo(made.host, made.journal, 1)] == ["gone"]
     assert made.kernel.get(SWAPPINESS) == "33"
 
 
@@ -527,7 +515,7 @@ def test_old_ones_are_forgotten_and_those_in_force_never(count: int) -> None:
         apply(machine, "vm.swappiness=10")
         for number in range(2, count + 2):
             with machine.journal.locked(), Log(machine.journal.path(number), number, new=True) as log:
-                log.add(journal.Begin(version=1, number=number, taken_at="", boot="", by=""), journal.End("rolled-back"))
+                log.add(Begin(version=2, number=number, taken_at="", boot="", by=""), End("rolled-back"))
         done = apply(machine, "vm.dirty_ratio=33")
         assert done.number == count + 2
         numbers = machine.journal.numbers()

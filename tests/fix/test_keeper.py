@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from sysperf.fix import keeper, latency, transaction
+from sysperf.fix import keeper, keepers, latency, recovery, standing, transaction
 from sysperf.fix.journal import Journal
 from sysperf.model.change import Keeper, Transaction
+from tests.fix import journals
 from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Machine, asked
 
 
@@ -46,7 +46,7 @@ def machine(made: Machine) -> Iterator[Machine]:
     yield made
     latency.release()
     for one in made.journal.transactions():
-        if one.keeper and transaction.alive(one.keeper) and one.keeper.pid != os.getpid():
+        if one.keeper and keepers.alive(one.keeper) and one.keeper.pid != os.getpid():
             os.kill(one.keeper.pid, signal.SIGKILL)
 
 
@@ -54,9 +54,9 @@ def test_a_lease_ends_by_itself(machine: Machine) -> None:
     """The value is back, the keeper is gone."""
     one = leased(machine, "vm.swappiness=10", lease_s=0.5)
     assert machine.kernel.get(SWAPPINESS) == "10"
-    assert transaction.alive(keeper_of(one))
+    assert keepers.alive(keeper_of(one))
     assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not transaction.alive(keeper_of(one)))
+    assert until(lambda: not keepers.alive(keeper_of(one)))
     assert machine.journal.read(1).state == "undone"
 
 
@@ -79,18 +79,18 @@ def test_a_keeper_holds_nothing(machine: Machine) -> None:
 def test_undoing_dismisses_the_keeper(machine: Machine) -> None:
     """It has nothing left to do."""
     one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
-    transaction.undo(machine.host, machine.journal, 1)
-    assert until(lambda: not transaction.alive(one))
+    recovery.undo(machine.host, machine.journal, 1)
+    assert until(lambda: not keepers.alive(one))
     assert machine.kernel.get(SWAPPINESS) == "60"
 
 
 def test_a_lease_that_is_renewed_holds_on(machine: Machine) -> None:
     """The keeper looks at the journal again when the time has come."""
     one = leased(machine, "vm.swappiness=10", lease_s=0.7)
-    transaction.renew(machine.journal, 1, 60)
+    recovery.renew(machine.journal, 1, 60)
     time.sleep(1.2)
     assert machine.kernel.get(SWAPPINESS) == "10"
-    assert transaction.alive(keeper_of(one))
+    assert keepers.alive(keeper_of(one))
 
 
 def test_a_keeper_that_was_killed_is_replaced_by_recovering(machine: Machine) -> None:
@@ -98,11 +98,11 @@ def test_a_keeper_that_was_killed_is_replaced_by_recovering(machine: Machine) ->
     one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.8))
     os.kill(one.pid, signal.SIGKILL)
     with machine.journal.locked():
-        assert transaction.recover(machine.host, machine.journal) == []
+        assert recovery.recover(machine.host, machine.journal) == []
     time.sleep(0.9)
     assert machine.kernel.get(SWAPPINESS) == "10"
     with machine.journal.locked():
-        transaction.recover(machine.host, machine.journal)
+        recovery.recover(machine.host, machine.journal)
     assert machine.kernel.get(SWAPPINESS) == "60"
 
 
@@ -113,18 +113,18 @@ def test_who_applies_is_killed_before_the_end(machine: Machine) -> None:
 
         def keep(number: int) -> Keeper:
             started = keeper.start(machine.host, machine.journal, number)
-            (machine.folder / "keeper").write_text(f"{started.pid} {started.born}")
+            (machine.folder / "keeper").write_text(f"{started.pid} {started.start_time}")
             os.kill(os.getpid(), signal.SIGKILL)
             return started
 
         transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked(600)._replace(keep=keep))
         os._exit(0)
     os.waitpid(child, 0)
-    pid, born = map(int, (machine.folder / "keeper").read_text().split())
-    started = Keeper(pid, born)
+    pid, start_time = map(int, (machine.folder / "keeper").read_text().split())
+    started = Keeper(pid, start_time)
 
     assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not transaction.alive(started))
+    assert until(lambda: not keepers.alive(started))
     assert machine.journal.read(1).state == "rolled-back"
 
 
@@ -137,7 +137,7 @@ def test_a_keeper_waits_for_those_at_work(machine: Machine) -> None:
         time.sleep(0.8)
         assert machine.kernel.get(SWAPPINESS) == "10"
     assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not transaction.alive(keeper_of(one)))
+    assert until(lambda: not keepers.alive(keeper_of(one)))
 
 
 def test_what_can_not_be_put_back_is_tried_again_by_its_keeper(machine: Machine) -> None:
@@ -152,7 +152,7 @@ def test_what_can_not_be_put_back_is_tried_again_by_its_keeper(machine: Machine)
     os.rename(machine.folder / "vm", machine.folder / "root/proc/sys/vm")
     if machine.journal.read(1).live:
         assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not transaction.alive(one))
+    assert until(lambda: not keepers.alive(one))
 
 
 def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> None:
@@ -160,15 +160,14 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         from sysperf.fix import process
-        from sysperf.fix.journal import KeeperStarted, boot_id
+        from sysperf.fix.journal_lines import KeeperStarted
         from sysperf.host import Host
 
         transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked())
         with machine.journal.locked(), machine.journal.resume(1) as log:
-            log.add(KeeperStarted(Keeper(bystander.pid, process.born(Host(), bystander.pid))))
-        path = Path(machine.journal.path(1))
-        path.write_text(path.read_text().replace(boot_id(), "another-boot"))
-        transaction.undo(machine.host, machine.journal, 1)
+            log.add(KeeperStarted(Keeper(bystander.pid, process.start_time(Host(), bystander.pid))))
+        journals.another_boot(machine.journal)
+        recovery.undo(machine.host, machine.journal, 1)
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -196,10 +195,10 @@ def test_a_wake_up_limit_holds_as_long_as_its_keeper(device: Machine) -> None:
     one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=60))
     assert latency.held() == []
     assert limit(device) == 20
-    assert transaction.standings(device.host, device.journal, device.journal.read(1))[0].verdict == "holds"
+    assert standing.standings(device.host, device.journal, device.journal.read(1))[0].verdict == "holds"
     os.kill(one.pid, signal.SIGKILL)
     assert until(lambda: limit(device) == RELAXED_US)
-    assert [found.step.state for found in transaction.undo(device.host, device.journal, 1)] == ["undone"]
+    assert [found.step.state for found in recovery.undo(device.host, device.journal, 1)] == ["undone"]
 
 
 def test_undoing_gives_a_wake_up_limit_up(device: Machine) -> None:
@@ -207,9 +206,9 @@ def test_undoing_gives_a_wake_up_limit_up(device: Machine) -> None:
     leased(device, "cpu.dma_latency_us=20", lease_s=60)
     leased(device, "cpu.dma_latency_us=10", lease_s=60)
     assert limit(device) == 10
-    transaction.undo(device.host, device.journal, 1)
+    recovery.undo(device.host, device.journal, 1)
     assert limit(device) == 10
-    transaction.undo(device.host, device.journal, 2)
+    recovery.undo(device.host, device.journal, 2)
     assert until(lambda: limit(device) == RELAXED_US)
 
 
@@ -217,7 +216,7 @@ def test_a_lease_of_a_wake_up_limit_ends(device: Machine) -> None:
     """By itself."""
     one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=0.4))
     assert until(lambda: limit(device) == RELAXED_US)
-    assert until(lambda: not transaction.alive(one))
+    assert until(lambda: not keepers.alive(one))
 
 
 def test_a_limit_looser_than_anothers_is_refused_and_not_kept(device: Machine) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -15,11 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 
 import sysperf.fix
-from sysperf.fix import targets, transaction
+from sysperf.fix import recovery, standing, targets, transaction
+from sysperf.fix.journal_log import MAX_LINES
 from sysperf.host import files, live
 from sysperf.model.change import LIVE, Plan
-from tests.fix.conftest import Victim
-from tests.fix.kernel import POLICY, Machine, asked, memory
+from tests.conftest import COUNTS
+from tests.fix.conftest import SAMPLE_OR_ALL, Victim
+from tests.fix.kernel import POLICY, Machine, asked, memory, shown
 
 FOLDER = os.path.dirname(sysperf.fix.__file__)
 WHERE = (FOLDER, live.__file__, files.__file__, os.path.join(os.path.dirname(__file__), "kernel.py"))
@@ -39,8 +42,8 @@ CALLS = {
     "syscall",
 }
 """Only in such a call something changes that another process can see: just before and just after each are all the states there are."""
-MODES = {"call": 1, "line": 1 if os.environ.get("CI") else 97}
-"""How a point is defined, and every how manieth is tried: here all calls and some lines, in the gate all lines too."""
+SAMPLE = {"call": 5, "line": 197}
+"""How a point is defined, and every how manieth is tried every day; the complete run tries all."""
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512", "vm.nr_hugepages=400")
 
 
@@ -107,10 +110,10 @@ def _trap(after: int, mode: str) -> None:
 def _settle(machine: Machine, backwards: bool) -> None:
     """What the next start of the machine, and then a person, do."""
     with machine.journal.locked():
-        transaction.recover(machine.host, machine.journal)
+        recovery.recover(machine.host, machine.journal)
     numbers = machine.journal.numbers()
     for number in reversed(numbers) if backwards else numbers:
-        transaction.undo(machine.host, machine.journal, number)
+        recovery.undo(machine.host, machine.journal, number)
 
 
 def _points(base: Machine, scenario: Scenario, folder: Path, stride: int = 1, mode: str = "line") -> Iterator[Machine]:
@@ -123,7 +126,7 @@ def _points(base: Machine, scenario: Scenario, folder: Path, stride: int = 1, mo
         killed = _killed(functools.partial(scenario.act, Machine(machine.folder)), point, mode)
         yield machine
         shutil.rmtree(machine.folder)
-    assert point >= 50, "hardly a point was reached: the trap does not see the code"
+    assert point >= 40, "hardly a point was reached: the trap does not see the code"
 
 
 def _apply(machine: Machine, *wishes: str, persist: bool = False) -> None:
@@ -156,14 +159,14 @@ def _nothing(_: Machine) -> None:
 
 def _undo(number: int) -> Callable[[Machine], None]:
     def act(machine: Machine) -> None:
-        transaction.undo(machine.host, machine.journal, number)
+        recovery.undo(machine.host, machine.journal, number)
 
     return act
 
 
 def _recover(machine: Machine) -> None:
     with machine.journal.locked():
-        transaction.recover(machine.host, machine.journal)
+        recovery.recover(machine.host, machine.journal)
 
 
 def _refused(machine: Machine) -> None:
@@ -172,29 +175,46 @@ def _refused(machine: Machine) -> None:
     assert done.state == "rolled-back"
 
 
+def _renewed_often(machine: Machine) -> None:
+    """One renewal before its journal is written anew."""
+    transaction.apply(machine.host, machine.journal, machine.plan(*SEVERAL), asked(3_600))
+    while Path(machine.journal.path(1)).read_bytes().count(b"\n") <= MAX_LINES:
+        recovery.renew(machine.journal, 1, 3_600)
+
+
+def _renew(machine: Machine) -> None:
+    recovery.renew(machine.journal, 1, 3_600)
+    assert Path(machine.journal.path(1)).read_bytes().count(b"\n") < MAX_LINES
+
+
 SCENARIOS = {
     "apply": Scenario(_nothing, lambda machine: _apply(machine, *SEVERAL)),
     "apply-persistent": Scenario(_nothing, lambda machine: _apply(machine, *SEVERAL, persist=True)),
     "apply-refused": Scenario(_nothing, _refused),
     "undo": Scenario(lambda machine: _apply(machine, *SEVERAL, persist=True), _undo(1), whole=False),
     "recover": Scenario(_interrupted, _recover),
-    "splice-first": Scenario(_three, _undo(1), whole=False),
-    "splice-middle": Scenario(_three, _undo(2), whole=False),
-    "splice-last": Scenario(_three, _undo(3), whole=False),
+    "renew": Scenario(_renewed_often, _renew, whole=False),
+    "supersede-first": Scenario(_three, _undo(1), whole=False),
+    "supersede-middle": Scenario(_three, _undo(2), whole=False),
+    "supersede-last": Scenario(_three, _undo(3), whole=False),
 }
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("mode", MODES)
+@SAMPLE_OR_ALL
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", SAMPLE)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_any_point_everything_comes_back(name: str, mode: str) -> None:
+def test_killed_at_any_point_everything_comes_back(
+    name: str, mode: str, every: bool, record_property: Callable[[str, object], None]
+) -> None:
     """After a kill at each call or line in turn, recovering gives all or nothing, undoing gives what was there; twice is harmless."""
     scenario = SCENARIOS[name]
     with memory() as folder:
         machine = Machine.make(folder / "base")
         before = machine.kernel.state()
         scenario.prepare(machine)
-        for number, killed in enumerate(_points(machine, scenario, folder, MODES[mode], mode)):
+        number = -1
+        for number, killed in enumerate(_points(machine, scenario, folder, 1 if every else SAMPLE[mode], mode)):
             _recover(killed)
             now = killed.kernel.state()
             if scenario.whole and now != before:
@@ -203,28 +223,33 @@ def test_killed_at_any_point_everything_comes_back(name: str, mode: str) -> None
             assert killed.kernel.state() == before, f"point {number}"
             _settle(killed, backwards=not number % 2)
             assert killed.kernel.state() == before, f"point {number}, again"
-            assert not [step for one in killed.journal.transactions() for step in one.steps if step.state in (*LIVE, "kept")]
+            assert not [step for one in killed.journal.transactions() for step in one.steps if step.state in (*LIVE, "foreign")]
+    record_property(COUNTS, f"kills at each {mode}, {name}: {shown(Counter(restored=number + 1))}")
 
 
 def _settled(machine: Machine) -> bool:
     """Whether the last transaction is in force as a whole."""
     last = machine.journal.transactions()[-1]
     return last.state == "applied" and all(
-        standing.verdict == "holds" for standing in transaction.standings(machine.host, machine.journal, last)
+        standing.verdict == "holds" for standing in standing.standings(machine.host, machine.journal, last)
     )
 
 
-@pytest.mark.timeout(900)
-def test_killed_at_any_instruction() -> None:
-    """The same for every instruction of the interpreter; here every 499th, in the gate every 13th."""
+@SAMPLE_OR_ALL
+@pytest.mark.timeout(1800)
+def test_killed_at_any_instruction(every: bool, record_property: Callable[[str, object], None]) -> None:
+    """The same for every 13th instruction of the interpreter, or every 997th."""
     scenario = SCENARIOS["apply"]
-    stride = 13 if os.environ.get("CI") else 499
+    stride = 13 if every else 997
+    tried = 0
     with memory() as folder:
         machine = Machine.make(folder / "base")
         before = machine.kernel.state()
         for killed in _points(machine, scenario, folder, stride, "opcode"):
             _settle(killed, backwards=True)
             assert killed.kernel.state() == before
+            tried += 1
+    record_property(COUNTS, f"kills at instructions: {shown(Counter(restored=tried))}")
 
 
 def _threads(victim: Victim) -> dict[int, tuple[int, tuple[int, ...]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.fix import transaction
+from sysperf.fix import recovery, transaction
 from tests.fix.kernel import SWAPPINESS, Machine, asked
 
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-sysperf-000001.conf", "/etc/tmpfiles.d/sysperf-000001.conf"
@@ -66,7 +66,7 @@ def test_systemd_reads_them(kept: Machine) -> None:
 
 def test_undoing_removes_them(kept: Machine) -> None:
     """First the files, then the values; nothing of ours is left."""
-    done = transaction.undo(kept.host, kept.journal, 1)
+    done = recovery.undo(kept.host, kept.journal, 1)
     assert [one.step.change.target for one in done][:2] == [TMPFILES, SYSCTL]
     assert not os.listdir(f"{kept.folder}/root/etc/sysctl.d")
     assert not os.listdir(f"{kept.folder}/root/etc/tmpfiles.d")
@@ -77,17 +77,17 @@ def test_a_file_that_somebody_edited_is_kept(kept: Machine) -> None:
     """And named; --force removes it."""
     with open(f"{kept.folder}/root{SYSCTL}", "a") as file:
         file.write("vm.overcommit_memory = 1\n")
-    done = {one.step.change.target: one for one in transaction.undo(kept.host, kept.journal, 1)}
-    assert (done[SYSCTL].step.state, done[SYSCTL].message) == ("kept", "somebody has edited it since")
+    done = {one.step.change.target: one for one in recovery.undo(kept.host, kept.journal, 1)}
+    assert (done[SYSCTL].step.state, done[SYSCTL].message) == ("foreign", "somebody has edited it since")
     assert "overcommit" in content(kept, SYSCTL)
-    transaction.undo(kept.host, kept.journal, 1, force=True)
+    recovery.undo(kept.host, kept.journal, 1, force=True)
     assert not os.path.exists(f"{kept.folder}/root{SYSCTL}")
 
 
 def test_a_file_that_somebody_removed_is_gone(kept: Machine) -> None:
     """That is what undoing would have done."""
     os.unlink(f"{kept.folder}/root{SYSCTL}")
-    assert {one.step.state for one in transaction.undo(kept.host, kept.journal, 1)} == {"undone"}
+    assert {one.step.state for one in recovery.undo(kept.host, kept.journal, 1)} == {"undone"}
 
 
 def test_a_file_that_is_there_already_is_not_overwritten(made: Machine) -> None:
@@ -113,6 +113,6 @@ def test_settings_without_such_a_mechanism_are_not_written_down(made: Machine) -
     """A process has no next start."""
     planned = made.plan(f"process.io_class@{os.getpid()}=idle")
     done = transaction.apply(made.host, made.journal, planned, asked(persist=True))
-    transaction.undo(made.host, made.journal, 1)
+    recovery.undo(made.host, made.journal, 1)
     assert done.persisted == ()
     assert len(done.steps) == 1

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from sysperf.fix import transaction
-from sysperf.fix.process import born
+from sysperf.fix import recovery, standing, transaction
 from sysperf.host import Host
 from sysperf.host.syscalls import syscall
 from sysperf.model.change import Transaction
+from tests.fix import journals
 from tests.fix.conftest import Victim
 from tests.fix.kernel import Machine, asked
 
@@ -37,7 +37,7 @@ def apply(machine: Machine, *wishes: str) -> Transaction:
 
 
 def undo(machine: Machine, number: int = 1, **options: Any) -> list[tuple[str, str]]:
-    return [(one.step.state, one.message) for one in transaction.undo(machine.host, machine.journal, number, **options)]
+    return [(one.step.state, one.message) for one in recovery.undo(machine.host, machine.journal, number, **options)]
 
 
 def values(victim: Victim) -> list[tuple[int, tuple[int, ...], int]]:
@@ -83,12 +83,15 @@ def test_a_process_that_has_ended_is_gone(made: Machine, victim: Victim) -> None
     assert made.plan(f"process.nice@{victim.pid}=5").skipped[0].reason == "the process has ended"
 
 
+def _of_another_life(line: journals.Words) -> journals.Words:
+    return {**line, "change": {**line["change"], "start_time": 1}} if "change" in line else line
+
+
 def test_another_process_of_the_same_number_is_left_alone(made: Machine, victim: Victim) -> None:
     """The start time tells them apart, for undoing and for handing over."""
     pid = victim.pid
     apply(made, f"process.io_class@{pid}=idle")
-    path = Path(made.journal.path(1))
-    path.write_text(path.read_text().replace(f'"born":{born(Host(), pid)}', '"born":1'))
+    journals.edit(made.journal, _of_another_life)
     before = values(victim)
     assert undo(made) == [("gone", "the process has ended")]
     assert values(victim) == before
@@ -98,8 +101,7 @@ def test_a_later_change_of_a_new_process_does_not_inherit(made: Machine, victim:
     """The first was about an earlier process: its value before is not what the second goes back to."""
     pid = victim.pid
     apply(made, f"process.io_class@{pid}=idle")
-    path = Path(made.journal.path(1))
-    path.write_text(path.read_text().replace(f'"born":{born(Host(), pid)}', '"born":1'))
+    journals.edit(made.journal, _of_another_life)
     apply(made, f"process.io_class@{pid}=best-effort")
     assert [state for state, _ in undo(made, 1)] == ["gone"]
     assert [state for state, _ in undo(made, 2)] == ["undone"]
@@ -110,7 +112,7 @@ def test_a_thread_that_somebody_moved_is_kept(made: Machine, victim: Victim) -> 
     """One of four threads has a third value: the setting is somebody's now."""
     apply(made, f"process.io_class@{victim.pid}=idle")
     syscall("ioprio_set", c_int(1), c_int(victim.tids[2]), c_int(2 << 13 | 7))
-    assert undo(made)[0][0] == "kept"
+    assert undo(made)[0][0] == "foreign"
     assert undo(made, force=True)[0][0] == "undone"
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
@@ -119,7 +121,7 @@ def test_a_thread_that_was_put_back_by_hand_is_seen(made: Machine, victim: Victi
     """The list says that somebody did; undoing puts the others back."""
     apply(made, f"process.io_class@{victim.pid}=idle")
     syscall("ioprio_set", c_int(1), c_int(victim.tids[2]), c_int(0))
-    assert transaction.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "changed"
+    assert standing.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "changed"
     assert undo(made)[0][0] == "undone"
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
@@ -131,7 +133,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     nobody, lower = pwd.getpwnam("nobody").pw_uid, os.nice(0) + 3
     script = f"""
     import ctypes, json, os, resource, subprocess, tempfile
-    from sysperf.fix import plan, transaction
+    from sysperf.fix import plan, recovery, transaction
     from sysperf.fix.journal import Journal
     from sysperf.host import Host, syscalls
     from sysperf.model.change import Setting
@@ -143,7 +145,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     child = subprocess.Popen(["sleep", "60"])
     folder = tempfile.mkdtemp()
     done = transaction.apply(host, Journal(folder), plan.plan(host, [Setting("process.io_class", "idle", str(child.pid))]), asked())
-    undone = transaction.undo(host, Journal(folder), 1)
+    undone = recovery.undo(host, Journal(folder), 1)
     child.kill()
     print(json.dumps([*reasons, done.state, undone[0].step.state]))
     """

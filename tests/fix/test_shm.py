@@ -21,7 +21,7 @@ def run(options: str, script: str) -> Any:
     prelude = f"""
     import json, os, subprocess, tempfile
     subprocess.run(["mount", "-t", "tmpfs", "-o", {options!r}, "shm", "/dev/shm"], check=True)
-    from sysperf.fix import plan, transaction
+    from sysperf.fix import plan, recovery, transaction
     from sysperf.fix.journal import Journal
     from sysperf.host import Host
     from sysperf.model.change import Setting
@@ -47,7 +47,7 @@ def test_larger_and_as_before(tmp_path: Path) -> None:
     flags = options()
     done = apply({128 * MIB})
     larger = size(), options() == flags
-    undone = transaction.undo(host, journal, 1)
+    undone = recovery.undo(host, journal, 1)
     print(json.dumps([done.state, larger, undone[0].step.state, size(), options() == flags]))
     """
     assert run("size=64m,noexec,nosuid,nodev,noatime", script) == ["applied", [128 * MIB, True], "undone", 64 * MIB, True]
@@ -66,9 +66,9 @@ def test_what_is_in_it_can_not_be_taken_away(tmp_path: Path) -> None:
     script = f"""
     apply({128 * MIB})
     with open("/dev/shm/big", "wb") as file: os.posix_fallocate(file.fileno(), 0, {80 * MIB})
-    first = transaction.undo(host, journal, 1)[0]
+    first = recovery.undo(host, journal, 1)[0]
     os.unlink("/dev/shm/big")
-    second = transaction.undo(host, journal, 1)[0]
+    second = recovery.undo(host, journal, 1)[0]
     print(json.dumps([first.step.state, first.message, second.step.state, size()]))
     """
     assert run("size=64m", script) == ["applied", f"{80 * MIB} bytes are in use there", "undone", 64 * MIB]

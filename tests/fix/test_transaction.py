@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.fix import transaction
+from sysperf.fix import recovery, standing, transaction
 from sysperf.model.change import Change, Transaction
 from tests.fix.kernel import BALANCING, DIRTY, HUGEPAGES, POLICY, QUEUE, SWAPPINESS, THP, Machine, asked, memory
 
@@ -31,7 +31,7 @@ def apply(machine: Machine, *wishes: str, **request: Any) -> Transaction:
 
 def undo(machine: Machine, number: int, *, force: bool = False) -> list[str]:
     """The states of the steps that were taken back."""
-    return [one.step.state for one in transaction.undo(machine.host, machine.journal, number, force=force)]
+    return [one.step.state for one in recovery.undo(machine.host, machine.journal, number, force=force)]
 
 
 def test_everything_is_applied_and_everything_comes_back(made: Machine) -> None:
@@ -134,7 +134,7 @@ def test_what_can_not_be_put_back_is_never_called_refused(made: Machine) -> None
 
     made.kernel.write = once  # type: ignore[method-assign]  # a method of the made kernel
     done = transaction.apply(made.host, made.journal, planned, asked())
-    assert (done.state, done.steps[0].state, done.steps[0].reason) == ("partly-undone", "intended", "Device or resource busy")
+    assert (done.state, done.steps[0].state, done.steps[0].reason) == ("open", "intended", "Device or resource busy")
     made.kernel.refusing.clear()
     made.kernel.write = real  # type: ignore[method-assign]  # as above
     assert undo(made, 1) == ["undone"]
@@ -157,13 +157,13 @@ def test_what_belongs_to_somebody_else_stays(made: Machine) -> None:
     """It is kept and named; the rest is taken back; --force takes it back too."""
     transaction.apply(made.host, made.journal, made.plan("cpu.governor=performance", "vm.swappiness=10", force=True), asked())
     made.kernel.put(f"{POLICY}1/scaling_governor", "schedutil")
-    done = transaction.undo(made.host, made.journal, 1)
+    done = recovery.undo(made.host, made.journal, 1)
 
-    assert [one.message for one in done if one.step.state == "kept"] == ["somebody has set it to schedutil since"]
+    assert [one.message for one in done if one.step.state == "foreign"] == ["somebody has set it to schedutil since"]
     assert made.kernel.get(f"{POLICY}1/scaling_governor") == "schedutil"
     assert made.kernel.get(SWAPPINESS) == "60"
     assert made.journal.read(1).state == "partly-undone"
-    assert undo(made, 1) == ["kept"]
+    assert undo(made, 1) == ["foreign"]
     assert undo(made, 1, force=True) == ["undone"]
     assert made.kernel.get(f"{POLICY}1/scaling_governor") == "powersave"
 
@@ -190,7 +190,7 @@ def test_a_foreign_value_between_two_of_ours_is_what_comes_back(made: Machine) -
     apply(made, "vm.swappiness=10")
     made.kernel.put(SWAPPINESS, "33")
     apply(made, "vm.swappiness=20")
-    assert undo(made, 1) == ["kept"]
+    assert undo(made, 1) == ["foreign"]
     assert undo(made, 2) == ["undone"]
     assert made.kernel.get(SWAPPINESS) == "33"
 
@@ -199,9 +199,9 @@ def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
     """The first is replaced, not changed; disowning leaves it alone."""
     apply(made, "vm.swappiness=10")
     apply(made, "vm.swappiness=20")
-    standing = transaction.standings(made.host, made.journal, made.journal.read(1))[0]
-    assert (standing.verdict, standing.now) == ("replaced", "transaction 2")
-    assert transaction.release_ownership(made.host, made.journal, 1, 0) == ""
+    (first,) = standing.standings(made.host, made.journal, made.journal.read(1))
+    assert (first.verdict, first.now) == ("replaced", "transaction 2")
+    assert standing.release_ownership(made.host, made.journal, 1, 0) == ""
     assert undo(made, 1) == ["undone"]
     assert undo(made, 2) == ["undone"]
     assert made.kernel.get(SWAPPINESS) == "60"
@@ -209,13 +209,14 @@ def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
 
 def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
     """Somebody may be at work on it, or it is taken back soon."""
-    from sysperf.fix.journal import StepStarted, boot_id
+    from sysperf.fix.journal_lines import StepStarted
+    from sysperf.fix.lease import boot_id
 
     with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
         log.add(StepStarted(0, made.plan("vm.nr_hugepages=400").changes[0]))
     made.kernel.put(HUGEPAGES, "200")
-    assert transaction.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "unknown"
-    assert transaction.release_ownership(made.host, made.journal, 1, 0) == ""
+    assert standing.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "unknown"
+    assert standing.release_ownership(made.host, made.journal, 1, 0) == ""
     assert undo(made, 1) == ["undone"]
     assert made.kernel.get(HUGEPAGES) == "0"
 
@@ -223,7 +224,8 @@ def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
 def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made: Machine) -> None:
     """A second transaction was killed before its write: undoing the first still restores."""
     apply(made, "vm.swappiness=10")
-    from sysperf.fix.journal import StepStarted, boot_id
+    from sysperf.fix.journal_lines import StepStarted
+    from sysperf.fix.lease import boot_id
 
     with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
         log.add(StepStarted(0, made.plan("vm.swappiness=20").changes[0]))
@@ -235,7 +237,9 @@ def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made:
 
 def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is tried; the problem is told afterwards."""
-    from sysperf.fix.journal import JournalError, Log, StepStarted, boot_id
+    from sysperf.fix.journal_lines import StepStarted
+    from sysperf.fix.journal_log import JournalError, Log
+    from sysperf.fix.lease import boot_id
 
     for wish in ("vm.swappiness=10", "vm.dirty_ratio=30"):
         with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
@@ -251,7 +255,7 @@ def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Mach
 
     monkeypatch.setattr(made.journal, "resume", resumed)
     with made.journal.locked(), pytest.raises(JournalError):
-        transaction.recover(made.host, made.journal)
+        recovery.recover(made.host, made.journal)
     assert made.kernel.get(DIRTY) == "20"
 
 

@@ -25,7 +25,7 @@ from sysperf.cli import apply, audit, changes, main, undo
 from sysperf.engine import change
 from sysperf.fix import plan, process, targets, transaction
 from sysperf.fix.journal import Journal
-from sysperf.fix.targets import Target
+from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import Change
 from sysperf.model.knob import KNOBS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.fix.transaction import Standing
+from sysperf.fix.standing import Standing
 from sysperf.model.change import Change, Plan, Setting, Skipped, Step, Transaction, Undone
 from sysperf.report import changes
 from tests.report.hostile import harmless, texts
@@ -85,11 +85,11 @@ def test_every_state_has_words(state: str) -> None:
     assert "line 2 can not be read" in text
 
 
-@pytest.mark.parametrize("state", ["intended", "applied", "refused", "undone", "kept", "gone"])
+@pytest.mark.parametrize("state", ["intended", "applied", "refused", "undone", "foreign", "gone", "lost"])
 def test_every_fate_has_words(state: str) -> None:
-    """Taken back, kept, gone, or not."""
+    """Put back, left as it is, gone, lost, or not."""
     step = msgspec.structs.replace(Step(SWAPPINESS), state=state)
-    words = {"undone": "back to 60", "kept": "kept", "gone": "gone"}
+    words = {"undone": "back to 60", "foreign": "left as it is", "gone": "gone"}
     assert words.get(state, "not taken back") in changes.undone([Undone(1, step, "why")], color=False, width=80)
 
 

@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.engine.change import Changer
-from sysperf.fix.transaction import alive
+from sysperf.fix.keepers import alive
 from sysperf.host import Host
 from sysperf.model.change import Setting
 from sysperf.model.cpuset import CpuSet

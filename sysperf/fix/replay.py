@@ -1,0 +1,154 @@
+"""A transaction from the lines of its journal. What is damaged is isolated: the rest is known, and can be undone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sysperf.fix.journal_lines import (
+    BeforeRewritten,
+    Begin,
+    DamagedLine,
+    KeeperStarted,
+    LeaseSet,
+    Line,
+    NewerVersion,
+    StepResult,
+    StepStarted,
+    decode,
+    is_checked,
+)
+from sysperf.model.change import Change, Keeper, Lease, Step, SupersededStep, Transaction, TransactionState
+from sysperf.startup import lazy
+
+MAX_BYTES = 16 << 20
+MAX_STEPS = 10_000
+_TORN = lazy(rb"[0-9a-f]{1,8}|[0-9a-f]{8} (?:\{[^\0-\x1f]*)?|\{[^\0-\x1f]*")
+"""The beginning of a line, which a crash cut short: it announces a step that never began. Anything else at the end is damage."""
+_ENDED = Lease(boot="", until_s=0.0)
+"""Of a lease whose end is not known: nothing may stay because its line is damaged."""
+
+
+def replay(number: int, raw: bytes) -> Transaction:
+    """A transaction from the content of its file. Never raises: what nothing can be said of is `damaged`."""
+    if len(raw) > MAX_BYTES:
+        return Transaction(number=number, state="damaged", problem="the file is too large to be a journal")
+    *lines, tail = raw.split(b"\n")
+    if tail and (is_whole(tail) or not is_torn(tail)):
+        lines.append(tail)
+    if not lines:
+        # killed before the first line was on the disk: nothing had begun
+        return Transaction(number=number, state="rolled-back", problem="it never began" if tail else "")
+    return _Replay(number).run(lines)
+
+
+def is_whole(tail: bytes) -> bool:
+    """Whether a last line lacks only what ends it; without a checksum that is not known, and it announces nothing."""
+    try:
+        return bool(tail) and is_checked(tail) and decode(tail) is not None
+    except DamagedLine:
+        return False
+
+
+def is_torn(tail: bytes) -> bool:
+    """Whether a last line is the beginning of one that a crash cut short."""
+    return bool(_TORN.fullmatch(tail))
+
+
+class _Replay:
+    """The lines of a transaction, one after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.begin: Begin | None = None
+        self.steps: dict[int, Step] = {}
+        self.lease: Lease | None = None
+        self.keeper: Keeper | None = None
+        self.ended = ""
+        self.unreadable: list[int] = []
+        """Lines that cannot be read."""
+        self.damaged: list[int] = []
+        """Those of them that were whole once. One without a checksum may be a line that a crash cut short."""
+
+    def run(self, lines: list[bytes]) -> Transaction:
+        for index, line in enumerate(lines):
+            if not line and not is_checked(lines[0]):
+                continue  # version 1 began a new line after one that was cut short
+            try:
+                self._line(decode(line))
+            except NewerVersion:
+                return Transaction(number=self.number, state="damaged", problem="a newer sysperf wrote it: update this one to undo it")
+            except DamagedLine:
+                self.unreadable.append(index + 1)
+                self.damaged += [index + 1] if is_checked(line) or index == 0 else []
+        if self.begin is None and not self.steps:
+            return Transaction(number=self.number, state="damaged", problem=self._problem() or "its first line is missing")
+        return self._transaction(self.begin or Begin(version=0, number=self.number, taken_at="", boot="", by=""))
+
+    def _transaction(self, begin: Begin) -> Transaction:
+        steps = tuple(self.steps.get(index) or _lost(index) for index in range(max(self.steps, default=-1) + 1))
+        return Transaction(
+            number=self.number,
+            state=self._state({step.state for step in steps}),
+            steps=steps,
+            taken_at=begin.taken_at,
+            boot=begin.boot,
+            by=begin.by,
+            why=begin.why,
+            lease=self.lease or (_ENDED if begin.leased else None),
+            keeper=self.keeper,
+            persisted=tuple(step.change.target for step in steps if step.change.knob.startswith("persist.") and step.state == "applied"),
+            problem=self._problem(),
+            damaged_lines=tuple(self.damaged),
+        )
+
+    def _line(self, line: Line) -> None:
+        if isinstance(line, Begin):
+            self.begin = line
+        elif isinstance(line, LeaseSet):
+            self.lease = line.lease
+        elif isinstance(line, KeeperStarted):
+            self.keeper = line.keeper
+        elif isinstance(line, StepStarted | StepResult | BeforeRewritten):
+            if not 0 <= line.step < MAX_STEPS:
+                raise DamagedLine
+            self._step(line)
+        else:
+            self.ended = line.state
+
+    def _step(self, line: StepStarted | StepResult | BeforeRewritten) -> None:
+        step = self.steps.get(line.step) or _lost(line.step)
+        if isinstance(line, StepStarted):
+            step = Step(line.change)
+        elif isinstance(line, StepResult):
+            lost = step.state == "lost"  # what it was about is not known, whatever became of it
+            state = step.state if lost and line.state != "refused" else line.state
+            step = msgspec.structs.replace(
+                step, state=state, read=line.read or step.read, reason=line.reason or (step.reason if lost else "")
+            )
+        else:
+            superseded = (*step.superseded, SupersededStep(line.number, line.earlier, step.change.before))
+            change = msgspec.structs.replace(step.change, before=line.before)
+            step = msgspec.structs.replace(step, change=change, superseded=superseded)
+        self.steps[line.step] = step
+
+    def _state(self, states: set[str]) -> TransactionState:
+        if not self.ended:
+            return "damaged" if self.damaged else "open"  # what ends it may be what is damaged: a person decides
+        live = states & {"applied", "intended"}
+        if self.ended == "rolled-back" and "lost" not in states:
+            return "partly-undone" if live else "rolled-back"
+        if live:
+            return "partly-undone" if states & {"undone", "gone", "foreign"} else "applied"
+        return "partly-undone" if states & {"foreign", "lost"} else "undone"
+
+    def _problem(self) -> str:
+        if not self.unreadable:
+            return ""
+        several = len(self.unreadable) > 1
+        return f"line{'s' if several else ''} {', '.join(map(str, self.unreadable[:20]))} of its journal cannot be read"
+
+
+def _lost(index: int) -> Step:
+    """A step whose announcement cannot be read: nobody knows any more what it was about."""
+    change = Change("unreadable", "", f"step {index + 1}, whose line in the journal is damaged", before="", after="")
+    return Step(change, "lost", reason="nobody knows what it changed: compare the settings with what you expect")

@@ -1,0 +1,225 @@
+"""A damaged journal: what is left is undone, what is lost is reported, and nothing ends at a wrong value silently."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sysperf.fix import recovery
+from sysperf.fix.journal_lines import StepResult, decode, encode, fold
+from sysperf.fix.journal_log import MAX_LINES, JournalError
+from sysperf.fix.lease import boot_id, boot_s
+from sysperf.fix.replay import replay
+from tests.conftest import COUNTS
+from tests.fix.conftest import SAMPLE_OR_ALL
+from tests.fix.kernel import SWAPPINESS, Machine, apply, memory, shown
+
+EARLIER = Path(__file__).parent / "journal_1"
+"""Folders of journals that version 1 of the format wrote, and the settings that there were then."""
+
+
+def _three_changes(machine: Machine) -> int:
+    """A transaction of four steps, two of them with the value of an earlier transaction; returns the one that is damaged."""
+    apply(machine, "vm.swappiness=10", "thp.enabled=always", "vm.nr_hugepages=400", "vm.dirty_ratio=33")
+    return 1
+
+
+def _a_lease(machine: Machine) -> int:
+    """A transaction that ends by itself, and has ended."""
+    apply(machine, "vm.swappiness=10", lease_s=1e-9)
+    return 1
+
+
+def _superseded(machine: Machine) -> int:
+    """The second of two transactions about the same, after the first was undone: it goes back to the first value of all."""
+    apply(machine, "vm.swappiness=10", "vm.dirty_ratio=33")
+    apply(machine, "vm.swappiness=20", "vm.dirty_ratio=44")
+    recovery.undo(machine.host, machine.journal, 1)
+    return 2
+
+
+def _an_undone_one(machine: Machine) -> int:
+    """A transaction that was undone, after which somebody chose the same values."""
+    apply(machine, "vm.swappiness=10")
+    recovery.undo(machine.host, machine.journal, 1)
+    return 1
+
+
+def undo_all(machine: Machine) -> bool:
+    """What the next start of the machine and then a person do. Returns whether anything was reported."""
+    reported = False
+    with machine.journal.locked():
+        reported |= any(undone.step.state not in ("undone", "gone") for undone in recovery.recover(machine.host, machine.journal))
+    for number in reversed(machine.journal.numbers()):
+        try:
+            undone = recovery.undo(machine.host, machine.journal, number)
+            reported |= any(one.step.state not in ("undone", "gone") for one in undone)
+        except JournalError:
+            reported = True
+        reported |= bool(machine.journal.read(number).problem)
+    return reported
+
+
+@SAMPLE_OR_ALL
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("prepare", [_three_changes, _a_lease, _superseded, _an_undone_one])
+def test_no_flipped_bit_ends_at_a_wrong_value_silently(
+    prepare: Callable[[Machine], int], every: bool, record_property: Callable[[str, object], None]
+) -> None:
+    """Each bit of a journal in turn: all is put back, or what is not is reported."""
+    with memory() as folder:
+        machine = Machine.make(folder / "base")
+        before = machine.kernel.state()
+        damaged = prepare(machine)
+        whole = Path(machine.journal.path(damaged)).read_bytes()
+        counts: Counter[str] = Counter()
+        for bit in range(0, 8 * len(whole), 1 if every else 41):
+            trial = machine.copy(folder / "trial")
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            Path(trial.journal.path(damaged)).write_bytes(flipped)
+            reported = undo_all(trial)
+            restored = trial.kernel.state() == before
+            counts["restored" if restored else "reported" if reported else "silent"] += 1
+            shutil.rmtree(folder / "trial")
+    record_property(COUNTS, f"flipped bits, {prepare.__name__.strip('_')}: {shown(counts)}")
+    assert not counts["silent"]
+    assert counts["restored"]
+
+
+@SAMPLE_OR_ALL
+@pytest.mark.timeout(900)
+def test_no_garbled_journal_ends_at_a_wrong_value_silently(every: bool, record_property: Callable[[str, object], None]) -> None:
+    """Parts of it are overwritten with anything, as by a disk that loses sectors: what is not put back is reported."""
+    dice = random.Random(7)
+    with memory() as folder:
+        machine = Machine.make(folder / "base")
+        before = machine.kernel.state()
+        number = _three_changes(machine)
+        whole = Path(machine.journal.path(number)).read_bytes()
+        counts: Counter[str] = Counter()
+        for _ in range(4_000 if every else 150):
+            trial = machine.copy(folder / "trial")
+            garbled = bytearray(whole)
+            for _ in range(dice.choice((1, 1, 2, 5))):
+                place = dice.randrange(len(garbled))
+                length = dice.choice((1, 2, 8, 64, 512))
+                garbled[place : place + length] = dice.choice((bytes(length), b"\n" * length, dice.randbytes(length)))[
+                    : len(garbled) - place
+                ]
+            Path(trial.journal.path(number)).write_bytes(garbled)
+            reported = undo_all(trial)
+            restored = trial.kernel.state() == before
+            counts["restored" if restored else "reported" if reported else "silent"] += 1
+            shutil.rmtree(folder / "trial")
+    record_property(COUNTS, f"garbled journals: {shown(counts)}")
+    assert not counts["silent"]
+
+
+# ---------------------------------------------------------------------- journals of earlier versions
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EARLIER.iterdir()))
+def test_a_journal_of_version_1_is_still_undone(fast: Path, name: str) -> None:
+    """As an earlier sysperf wrote it, on this boot and before: everything is back, and what somebody else set stays."""
+    machine = Machine.make(fast / "m")
+    before = machine.kernel.state()
+    state = EARLIER / name
+    after = json.loads((state / "settings.json").read_text())
+    (fast / "m/state/changes").mkdir(parents=True)
+    for path in state.glob("*.jsonl"):
+        text = path.read_text().replace("THIS-BOOT", boot_id())
+        Path(machine.journal.folder, path.name).write_text(text)
+    for path, text in after.items():
+        machine.kernel.put(path, text)
+    theirs = {path: text for path, text in after.items() if name == "foreign" and path == SWAPPINESS}
+
+    assert not [one.problem for one in machine.journal.transactions() if one.problem]
+    undo_all(machine)
+
+    assert machine.kernel.state() == {**before, **theirs}
+    states = {step.state for one in machine.journal.transactions() for step in one.steps}
+    assert states == ({"foreign"} if name == "foreign" else {"undone"})
+
+
+def test_a_journal_of_version_1_with_any_flipped_bit_is_read(fast: Path) -> None:
+    """Without a checksum a changed digit cannot be told; but nothing stops the reader, and what can be told is said."""
+    path = EARLIER / "several/000001.jsonl"
+    raw = path.read_bytes()
+    for bit in range(0, 8 * len(raw), 5):
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        replayed = replay(1, bytes(flipped))
+        assert replayed.number == 1
+        if bit % 8 == 7 and raw[bit // 8] != ord("\n"):
+            assert replayed.problem, "a byte that no JSON text of ours has"
+
+
+# ---------------------------------------------------------------------- growth
+
+
+@SAMPLE_OR_ALL
+@pytest.mark.timeout(900)
+def test_ninety_days_of_renewals_stay_small(fast: Path, every: bool) -> None:
+    """An agent renews a lease each 100 s: the file is written anew from time to time, and the last lease is in force."""
+    machine = Machine.make(fast / "m")
+    apply(machine, "vm.swappiness=10", lease_s=300)
+    path = Path(machine.journal.path(1))
+    largest = 0
+    renewals = 90 * 86_400 // 100 if every else 1_500
+    for _ in range(renewals):
+        recovery.renew(machine.journal, 1, 300)
+        largest = max(largest, path.stat().st_size)
+    one = machine.journal.read(1)
+    assert largest < 64 << 10
+    assert one.lease
+    assert 290 < one.lease.until_s - boot_s() <= 300
+    recovery.undo(machine.host, machine.journal, 1)
+    assert machine.kernel.get(SWAPPINESS) == "60"
+
+
+def test_a_step_that_fails_in_another_way_each_time_fills_no_disk(fast: Path) -> None:
+    """What became of it is written down each time it is another reason, and only the last counts."""
+    machine = Machine.make(fast / "m")
+    apply(machine, "vm.swappiness=10", "vm.dirty_ratio=33")
+    for number in range(1_000):
+        with machine.journal.locked(), machine.journal.resume(1) as log:
+            log.add(StepResult(0, "applied", reason=f"it reads {number}"))
+    assert len(Path(machine.journal.path(1)).read_bytes().splitlines()) <= MAX_LINES + 1
+    first, _ = machine.journal.read(1).steps
+    assert (first.reason, first.read) == ("it reads 999", "10")
+    assert [one.step.state for one in recovery.undo(machine.host, machine.journal, 1)] == ["undone", "undone"]
+
+
+def test_what_is_damaged_is_not_written_anew(fast: Path) -> None:
+    """It is evidence: who looks for what was lost finds it as it was."""
+    machine = Machine.make(fast / "m")
+    apply(machine, "vm.swappiness=10", lease_s=300)
+    path = Path(machine.journal.path(1))
+    path.write_bytes(path.read_bytes().replace(b"vm.swappiness", b"vm.swappinezz"))
+    damaged = path.read_bytes()
+    for _ in range(2 * MAX_LINES):
+        with machine.journal.locked(), machine.journal.resume(1) as log:
+            log.add(StepResult(0, "applied"))
+    assert path.read_bytes().startswith(damaged)
+
+
+def test_folding_loses_nothing(fast: Path) -> None:
+    """A transaction reads the same from all its lines and from those that are left."""
+    machine = Machine.make(fast / "m")
+    apply(machine, "vm.swappiness=10", "vm.dirty_ratio=33", lease_s=300)
+    apply(machine, "vm.swappiness=20", lease_s=300)
+    recovery.renew(machine.journal, 2, 500)
+    recovery.undo(machine.host, machine.journal, 1)
+    for number in (1, 2):
+        raw = Path(machine.journal.path(number)).read_bytes()
+        lines = [decode(line) for line in raw.splitlines()]
+        folded = b"".join(map(encode, fold(lines)))
+        assert replay(number, folded) == replay(number, raw)
+        assert len(fold(lines)) < len(lines)
