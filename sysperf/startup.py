@@ -3,7 +3,7 @@
 | what                      | where                 | saves                                                                |
 |---------------------------|-----------------------|----------------------------------------------------------------------|
 | `lazy`                    | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third    |
-| `import_msgspec`          | all commands          | 8 ms where typing_extensions is installed, as it is beside torch     |
+| `import_msgspec`          | all commands          | 8 ms where typing_extensions is installed, as it is beside torch; 2 ms of platform |
 | `without_ssl`             | agent, tui            | 5 MB: asyncio and http import ssl where it is there                  |
 | `without_garbage`         | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching             |
 | `leave`                   | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
@@ -20,6 +20,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, AnyStr, NoReturn, cast
 
 M_ARENA_MAX = -8
@@ -48,9 +49,9 @@ def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def import_msgspec() -> None:
-    """Import msgspec without typing_extensions: typing has all that it needs."""
+    """Import msgspec without typing_extensions: typing has all that it needs. It imports uuid, which asks platform for one word."""
     if "msgspec" not in sys.modules:
-        with _absent("typing_extensions"):
+        with _absent("typing_extensions"), _instead("platform", SimpleNamespace(system=lambda: os.uname().sysname)):
             import msgspec  # noqa: F401, PLC0415 - imported here so that it finds no typing_extensions
 
 
@@ -59,16 +60,21 @@ def without_ssl() -> contextlib.AbstractContextManager[None]:
     return _absent("ssl")
 
 
-@contextlib.contextmanager
-def _absent(module: str) -> Iterator[None]:
+def _absent(module: str) -> contextlib.AbstractContextManager[None]:
     """While this lasts, `import module` fails, unless it was imported before."""
-    hidden = module not in sys.modules
-    if hidden:
-        sys.modules[module] = None  # type: ignore[assignment]  # how importlib spells "not there"
+    return _instead(module, None)  # how importlib spells "not there"
+
+
+@contextlib.contextmanager
+def _instead(module: str, stand_in: object) -> Iterator[None]:
+    """While this lasts, `import module` gives something else, unless it was imported before."""
+    replaced = module not in sys.modules
+    if replaced:
+        sys.modules[module] = stand_in  # type: ignore[assignment]  # what importlib takes
     try:
         yield
     finally:
-        if hidden:
+        if replaced:
             del sys.modules[module]
 
 

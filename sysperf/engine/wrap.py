@@ -5,7 +5,6 @@ A launch must not wait: only the areas that placement and the rules in force nam
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -27,9 +26,10 @@ from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record
 from sysperf.model.rule import Bind
+from sysperf.startup import lazy
 
 __all__ = ["Decision", "LaunchRequest", "decide", "rules", "wrap"]
-_THREADS = re.compile(r"[1-9][0-9]{0,4}")
+_THREADS = lazy(r"[1-9][0-9]{0,4}")
 
 
 class Decision(Record):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +27,10 @@ from sysperf.model.outcome import Outcome
 from sysperf.model.path import StrPath
 from sysperf.model.rule import Advice, Bind, Env, Override, Preload, Rule
 from sysperf.model.snapshot import Area, Snapshot
+from sysperf.startup import lazy
 
 RULES = "launch.toml"
-_AREA = re.compile(rf"\b({'|'.join(AREAS)})\.")
+_AREA = lazy(rf"\b({'|'.join(AREAS)})\.")
 MEMORY_POLICIES = {"memory-preferred": "preferred", "memory-strict": "strict", "memory-interleave": "interleave"}
 
 

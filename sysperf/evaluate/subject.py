@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os.path
-import re
 import shlex
 from typing import Any, NamedTuple
 
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 
 MAX_PROGRAM = 200
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
+_PYTHON = lazy(r"(python|pypy)[0-9.]*t?")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of the interpreter whose value is a word of its own."""
 

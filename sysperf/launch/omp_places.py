@@ -7,18 +7,18 @@ Seen with torch 2.13 and libgomp: OMP_PLACES comes before GOMP_CPU_AFFINITY, `fa
 and what cannot be read is ignored. The main thread gets the first place.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 from sysperf.launch.machine import Machine
 from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.startup import lazy
 
 VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 NOT_BOUND = CpuSet()
-_ABSTRACT = re.compile(r"(threads|cores|ll_caches|sockets|numa_domains)(?:\([0-9]{1,5}\))?")
-_PLACE = re.compile(r"\{([0-9:, ]{1,2000})\}(?=$|[,:])")
-_INTERVAL = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
-_FIRST = re.compile(r"[ ,]*([0-9]{1,6})")
+_ABSTRACT = lazy(r"(threads|cores|ll_caches|sockets|numa_domains)(?:\([0-9]{1,5}\))?")
+_PLACE = lazy(r"\{([0-9:, ]{1,2000})\}(?=$|[,:])")
+_INTERVAL = lazy(r"([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
+_FIRST = lazy(r"[ ,]*([0-9]{1,6})")
 _POLICIES = frozenset(("true", "close", "spread"))
 
 

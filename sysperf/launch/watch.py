@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
+from sysperf.startup import lazy
 
 LOOK_EVERY_S = 0.5
 LOOKS = 10
@@ -20,8 +21,8 @@ LOOKS = 10
 MAX_PROCESSES = 256
 MAX_THREADS = 4096
 MAX_BYTES = 32 << 20
-_PAGES = re.compile(r" N(\d{1,4})=(\d{1,15})")
-_ALLOWED = re.compile(r"^Cpus_allowed_list:\t(.{1,2000})$", re.MULTILINE)
+_PAGES = lazy(r" N(\d{1,4})=(\d{1,15})")
+_ALLOWED = lazy(r"^Cpus_allowed_list:\t(.{1,2000})$", re.MULTILINE)
 
 
 class Seen(NamedTuple):
