@@ -52,8 +52,8 @@ _BOUND_FROM = (
     ("/containerd/", "containerd"),
 )
 _KNOWN = frozenset(("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "oci", "rkt", "wsl", "proot", "pouch"))
-_GPU_NODE = lazy(r"nvidia\d{1,4}")
-_CUDA = lazy(r"cuda>=(\d{1,3}\.\d{1,3})")
+_GPU_NODE = lazy(r"nvidia[0-9]{1,4}")
+_CUDA = lazy(r"cuda>=([0-9]{1,3}\.[0-9]{1,3})")
 
 
 class Container(Record):

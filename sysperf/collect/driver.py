@@ -40,10 +40,10 @@ LIBRARY_FOLDERS = (
     "/usr/local/nvidia/lib64",  # GKE and other container platforms
     "/run/opengl-driver/lib",  # NixOS
 )
-_VERSION = lazy(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?")
-_SONAME = lazy(r"\.so\.(\d{2,4}\.\d{1,4}(?:\.\d{1,4})?)$")
-_CUDA = lazy(r"\d{1,3}\.\d{1,3}(?:\.\d{1,4}){0,2}")
-_CUDNN = lazy(r"libcudnn\.so\.[\d.]{1,20}$")
+_VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
+_SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
+_CUDA = lazy(r"[0-9]{1,3}\.[0-9]{1,3}(?:\.[0-9]{1,4}){0,2}")
+_CUDNN = lazy(r"libcudnn\.so\.[0-9.]{1,20}$")
 _MAX_TOOLKITS = 32
 _MAX_NODES = 512
 

@@ -30,10 +30,10 @@ PID_MAX = "/proc/sys/kernel/pid_max"
 UNLIMITED = (1 << 63) - 1
 """What an unlimited resource is, so that limits can be compared."""
 
-_ROW = lazy(r"(Max [a-z ]+?) {2,}(unlimited|\d{1,20}) +(unlimited|\d{1,20})\b")
-_FILE_NR = lazy(r"(\d+)\s+\d+\s+(\d+)")
-_TASKS = lazy(r" \d+/(\d+) ")
-_COUNT = lazy(r"\d{1,9}")
+_ROW = lazy(r"(Max [a-z ]+?) {2,}(unlimited|[0-9]{1,20}) +(unlimited|[0-9]{1,20})\b")
+_FILE_NR = lazy(r"([0-9]+)\s+[0-9]+\s+([0-9]+)")
+_TASKS = lazy(r" [0-9]+/([0-9]+) ")
+_COUNT = lazy(r"[0-9]{1,9}")
 
 
 class Limits(Record):

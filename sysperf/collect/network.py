@@ -17,6 +17,7 @@ from sysperf.collect.storage import home_of
 from sysperf.host import Host, redact
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
+from sysperf.procfs.numbers import whole
 from sysperf.procfs.pci import address_in
 from sysperf.startup import lazy
 
@@ -35,8 +36,8 @@ MAX_PORTS = 16
 MAX_CONF_BYTES = 65_536
 
 _NAME = lazy(r"[^/\s]{1,64}")
-_RATE = lazy(r"(\d{1,5}(?:\.\d{1,2})?) Gb/sec")
-_STATE = lazy(r"\d: ([A-Z_]{1,24})")
+_RATE = lazy(r"([0-9]{1,5}(?:\.[0-9]{1,2})?) Gb/sec")
+_STATE = lazy(r"[0-9]: ([A-Z_]{1,24})")
 _SETTING = lazy(r"\s*(NCCL_[A-Z0-9_]{1,80})\s*=(.*)")
 _ETHERNET, _INFINIBAND = 1, 32
 _NO_ADDRESS = "0" * 32
@@ -172,9 +173,9 @@ def _default_interface(host: Host) -> str | None:
 def _route(line: str) -> tuple[int, str] | None:
     """``eth0 00000000 010200C0 0003 0 0 100 00000000 0 0 0``: interface, destination, …, metric, mask."""
     words = line.split()
-    if len(words) < 8 or words[1] != "00000000" or words[7] != "00000000" or not words[6].isdigit():
+    if len(words) < 8 or words[1] != "00000000" or words[7] != "00000000" or (metric := whole(words[6])) is None:
         return None
-    return int(words[6][:10]), neutral(words[0], 64)
+    return metric, neutral(words[0], 64)
 
 
 def _route6(line: str) -> tuple[int, str] | None:

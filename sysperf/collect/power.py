@@ -36,7 +36,7 @@ SUPPLIES = "/sys/class/power_supply"
 
 MAX_VALUES = 64
 
-_POLICY = lazy(r"policy\d{1,5}")
+_POLICY = lazy(r"policy[0-9]{1,5}")
 
 
 class Count(Record):

@@ -32,8 +32,8 @@ CONDA_HOMES = ("miniforge3", "miniconda3", "mambaforge", "anaconda3", "micromamb
 ENVIRONMENT_FOLDERS = (".pyenv/versions", ".virtualenvs", ".cache/pypoetry/virtualenvs")
 PROJECT_FOLDERS = (".venv", "venv")
 
-_LIB = lazy(r"python(\d{1,2}\.\d{1,3})(t?)")
-_FULL_VERSION = lazy(r"(\d{1,2}\.\d{1,3}\.\d{1,3})")
+_LIB = lazy(r"python([0-9]{1,2}\.[0-9]{1,3})(t?)")
+_FULL_VERSION = lazy(r"([0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3})")
 _INSIDE = lazy(r"(/.{0,3000}?)/lib(?:64)?/python[^/]{0,20}/(?:site|dist)-packages(?:/.*)?", re.DOTALL)
 
 

@@ -57,10 +57,10 @@ _OPTIONS = lazy(
     r"r[ow]|(?:a|dir)?sync|noac|noatime|relatime|strictatime|hard|soft|fsc|dax|discard|nobarrier|lookupcache=\w{1,9}"
     r"|(?:rsize|wsize|nconnect|max_connect|actimeo|acregmax|vers|minorversion|proto|cache|max_read|data|compress|bsize|msize)=[\w.:+-]{1,24}"
 )
-_DEVICE = lazy(r"\d{1,7}:\d{1,7}")
+_DEVICE = lazy(r"[0-9]{1,7}:[0-9]{1,7}")
 _DISK_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._!-]{0,63}")
-_PHYSICAL_NAME = lazy(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme\d+n\d+|mmcblk\d+|pmem\d+")
-_PARTITION = lazy(r"(?<=\d)p\d+$|(?<=[a-z])\d+$")
+_PHYSICAL_NAME = lazy(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme[0-9]+n[0-9]+|mmcblk[0-9]+|pmem[0-9]+")
+_PARTITION = lazy(r"(?<=[0-9])p[0-9]+$|(?<=[a-z])[0-9]+$")
 _SCHEDULER = lazy(r"\[([\w-]{1,24})\]|^([\w-]{1,24})$")
 _TRANSPORTS = (
     ("virtio", "virtio"),
@@ -406,11 +406,11 @@ def _transport(name: str, target: str) -> str | None:
 
 def _nvme_address(host: Host, name: str, target: str) -> str:
     """The controller of a drive with multipath, which the kernel places under virtual devices; "" when it has several."""
-    subsystem = re.search(r"/(nvme-subsys\d{1,6})/", target)
+    subsystem = re.search(r"/(nvme-subsys[0-9]{1,6})/", target)
     if not subsystem:
         return ""
     names = host.names(f"/sys/class/nvme-subsystem/{subsystem[1]}") or ()
-    controllers = [other for other in names if re.fullmatch(r"nvme\d{1,6}", other)]
+    controllers = [other for other in names if re.fullmatch(r"nvme[0-9]{1,6}", other)]
     if len(controllers) != 1:
         host.refuse(f"{BLOCK}/{name}/device/address", f"{len(controllers)} controllers lead to this drive")
         return ""

@@ -114,13 +114,36 @@ def _memory(snapshot: Snapshot) -> str:
 def _gpus(snapshot: Snapshot) -> str:
     devices = look(facts(snapshot, "gpu"), "devices")
     driver = facts(snapshot, "driver")
-    seen = look(facts(snapshot, "pcie"), "nvidia_gpus")
     if devices:
         versions = (("driver", look(driver, "nvidia_version")), ("CUDA", look(driver, "cuda_driver_version")))
         return _joined(_models(devices), *(f"{name} {_text(version, 30)}" for name, version in versions if version))
-    if isinstance(seen, int) and seen:
-        return f"{count(seen, 'NVIDIA GPU')} on the bus, no driver answers"
-    return "none" if devices is not None or seen == 0 else _unknown(snapshot, "gpu")
+    none = devices is not None or look(facts(snapshot, "pcie"), "nvidia_gpus") == 0
+    return _on_the_bus(snapshot) or ("none" if none else _unknown(snapshot, "gpu"))
+
+
+_MAKERS = {"10de": "NVIDIA GPU", "1002": "AMD GPU", "8086": "Intel GPU", None: "GPU of an unknown maker"}
+"""Other makers' display controllers are the console of a server or of a virtual machine."""
+
+
+def _on_the_bus(snapshot: Snapshot) -> str:
+    """GPUs of which nothing but their place is known, and why; empty when there is none."""
+    gpus = [
+        gpu for gpu in look(facts(snapshot, "pcie"), "devices") or () if look(gpu, "kind") == "gpu" and look(gpu, "vendor_id") in _MAKERS
+    ]
+    if not gpus:
+        nodes = sum(1 for node in look(facts(snapshot, "numa"), "nodes") or () if look(node, "gpu_memory"))
+        return f"{count(nodes, 'memory node')} of GPUs, which nothing else tells of" if nodes else ""
+    makers = [look(gpu, "vendor_id") for gpu in gpus]
+    named = (f"{makers.count(maker)} × {name}" for maker, name in _MAKERS.items() if maker in makers)
+    drivers = {look(gpu, "driver") for gpu in gpus}
+    why = (
+        "no driver is bound to them"
+        if drivers == {""}
+        else "no driver answers"
+        if snapshot.root == "/"
+        else "nothing else of them was captured"
+    )
+    return f"{some(named, 3)} on the bus: {why}"
 
 
 def _models(devices: Any) -> str:

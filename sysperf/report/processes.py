@@ -148,7 +148,8 @@ def _foot(page: Page, found: Any, processes: Sequence[Any], outcomes: Sequence[O
     page.line()
     scanned, unreadable = look(found, "scanned"), look(found, "unreadable")
     among = f" among {scanned} processes" if scanned else ""
-    page.paragraph(f"{words.count(len(processes), 'PyTorch program') if processes else 'No PyTorch program is running'}{among}.")
+    running = words.count(len(processes), "PyTorch program") if processes else "No PyTorch program is running"
+    page.paragraph(f"{running}{among}{' that /proc shows: it hides those of other users (hidepid)' if look(found, 'hidden') else ''}.")
     if unreadable:
         told = f"{words.count(unreadable, 'large program')} of other users could not be examined"
         page.paragraph(f"{told} → run it as root: `sudo sysperf ps`", "unknown")

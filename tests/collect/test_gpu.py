@@ -351,6 +351,13 @@ def test_a_capture_that_says_nothing_of_gpus_leaves_them_unknown() -> None:
     assert facts.xids is None or facts.xids == ()
 
 
+def test_a_display_controller_whose_vendor_was_not_captured_may_be_nvidias() -> None:
+    """Six V100 whose class alone is in the capture: not none, but unknown."""
+    facts = collect(captured("hwloc", "nvidiagpunumanodes"))
+
+    assert (facts.functions, facts.devices) == (None, None)
+
+
 def test_names_used_are_names_of_pynvml() -> None:
     """Every call that the collectors make exists in nvidia-ml-py, with as many arguments as we give it."""
     pynvml = pytest.importorskip("pynvml")

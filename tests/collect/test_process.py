@@ -103,6 +103,44 @@ def test_hidden_processes_are_counted(machine: MakeMachine) -> None:
     assert collect(machine(files(process(10, pages=SMALL), hidden))).unreadable == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "70 (python",
+        "70 (python) R 1 2",
+        "9 (python) S" + " 1" * 50,
+        "70 (python) S" + f" {'9' * 400}" * 50,
+        "70 (python) S" + " ٣" * 50,
+    ],
+)
+def test_one_damaged_stat_hides_one_process(machine: MakeMachine, damage: str) -> None:
+    """It counts as one that could not be examined; the others are described as ever."""
+    found = collect(machine(files(process(70), {**process(71), "/proc/70/stat": damage})))
+
+    assert [one.pid for one in found.processes] == [71]
+    assert found.unreadable == 1
+
+
+def test_folders_that_only_look_like_process_numbers_are_no_processes(machine: MakeMachine) -> None:
+    """str.isdigit() takes superscripts, which int() refuses."""
+    found = collect(machine(files(process(70), {"/proc/²/statm": "9 9", "/proc/٣/statm": "9 9"})))
+
+    assert ([one.pid for one in found.processes], found.scanned) == ([70], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "pids", "hidden"),
+    [("hidepid=2", (70,), True), ("hidepid=invisible", (70,), True), ("hidepid=2", (1, 70), False), ("rw", (70,), False)],
+)
+def test_hidden_processes_are_not_called_absent(machine: MakeMachine, options: str, pids: tuple[int, ...], hidden: bool) -> None:
+    """With hidepid=2 /proc shows a user his own processes only; root sees all, process 1 among them."""
+    mount = {"/proc/self/mountinfo": f"22 1 0:21 / /proc rw - proc proc rw,{options}\n"}
+    found = collect(machine(files(*(process(pid, pages=SMALL) for pid in pids), mount)))
+
+    assert (found.processes, found.hidden) == ((), hidden)
+
+
 @pytest.mark.parametrize("lost", ["statm", "stat", "maps", "status", "environ"])
 def test_a_process_that_ends_meanwhile_leaves_no_trace(machine: MakeMachine, lost: str) -> None:
     """Between any two reads a process can vanish: it is dropped, it is not unreadable, and no failure is noted."""

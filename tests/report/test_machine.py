@@ -35,12 +35,22 @@ def test_records_and_plain_data_read_the_same() -> None:
     assert line("CPU", cpu=record, numa={}) == line("CPU", cpu=plain, numa={}) == "Xeon, 4 cores, 8 CPUs, 4 allowed here"
 
 
+NVIDIA = {"kind": "gpu", "vendor_id": "10de", "driver": "nvidia"}
+
+
 @pytest.mark.parametrize(
     ("gpu", "pcie", "shown"),
     [
         ({"devices": []}, {"nvidia_gpus": 0}, "none"),
         ("no driver", {"nvidia_gpus": 0}, "none"),
-        ("no driver", {"nvidia_gpus": 2}, "2 NVIDIA GPUs on the bus, no driver answers"),
+        ("no driver", {"devices": [NVIDIA, NVIDIA]}, "2 × NVIDIA GPU on the bus: no driver answers"),
+        ({"devices": []}, {"devices": [{**NVIDIA, "vendor_id": None}] * 6}, "6 × GPU of an unknown maker on the bus: no driver answers"),
+        (
+            {"devices": []},
+            {"devices": [{**NVIDIA, "vendor_id": "1002", "driver": ""}]},
+            "1 × AMD GPU on the bus: no driver is bound to them",
+        ),
+        ({"devices": []}, {"devices": [{**NVIDIA, "vendor_id": "1a03"}]}, "none"),
         ("no driver", "no /sys/bus/pci", "unknown: no driver"),
         ({"devices": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}, {}, "2 \u00d7 A and B, driver 580.65.06, CUDA 13.0"),
     ],

@@ -37,7 +37,7 @@ PACKAGES = (f"{EACH}/topology/physical_package_id", *(f"{EACH}/topology/{name}" 
 CACHES = f"{EACH}/cache"
 __all__ = ["Cpu", "collect", "online_cpus"]
 
-_TICKS = lazy(r"cpu((?: +\d{1,20}){8})\b")
+_TICKS = lazy(r"cpu((?: +[0-9]{1,20}){8})\b")
 KINDS = ("/sys/devices/cpu_*/cpus", CPUINFO, f"{EACH}/cpu_capacity", f"{EACH}/cpufreq/base_frequency")
 
 

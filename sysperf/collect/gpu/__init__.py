@@ -26,8 +26,8 @@ MAX_XIDS = 256
 
 P2P_STATES = {0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled", 5: "not-supported"}
 
-_NODE = lazy(r"nvidia\d{1,4}")
-_XID = lazy(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): (\d{1,4})\b")
+_NODE = lazy(r"nvidia[0-9]{1,4}")
+_XID = lazy(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b")
 
 
 class Xid(Record):
@@ -152,8 +152,10 @@ def _functions(host: Host) -> tuple[Function, ...] | None:
     names = host.names(PCI, 8192)
     if names is None:
         return () if host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") else None
-    near = [name for name in names if places is None or name[-7:] in places]
-    return tuple(Function(name, _bound_driver(host, name)) for name in near if _is_gpu(host, name))
+    near = {name: _is_gpu(host, name) for name in names if places is None or name[-7:] in places}
+    if None in near.values():
+        return None
+    return tuple(Function(name, _bound_driver(host, name)) for name, is_gpu in near.items() if is_gpu)
 
 
 def _place(line: str) -> str:
@@ -165,8 +167,14 @@ def _place(line: str) -> str:
     return f"{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}"
 
 
-def _is_gpu(host: Host, name: str) -> bool:
-    return host.word(f"{PCI}/{name}/vendor") == "0x10de" and (host.word(f"{PCI}/{name}/class") or "").startswith("0x03")
+def _is_gpu(host: Host, name: str) -> bool | None:
+    """Whether a function is a GPU of NVIDIA's; None for a display or 3D controller whose vendor is not known."""
+    vendor = host.word(f"{PCI}/{name}/vendor")
+    if vendor not in (None, "0x10de"):
+        return False
+    class_id = host.word(f"{PCI}/{name}/class")
+    is_display = None if class_id is None else class_id.startswith("0x03")
+    return None if vendor is None and is_display else is_display
 
 
 def _bound_driver(host: Host, name: str) -> str | None:

@@ -55,7 +55,7 @@ FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "com
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
 
-_MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX\d{3}\b")
+_MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX[0-9]{3}\b")
 _SLOWEST = 15  # performance states; 32 says that it is unknown
 
 

@@ -49,7 +49,7 @@ SERVICES = (
 )  # fmt: skip
 """Services that change the settings which rules look at."""
 
-_UPTIME = lazy(r"(\d{1,12}\.\d{1,6}) ")
+_UPTIME = lazy(r"([0-9]{1,12}\.[0-9]{1,6}) ")
 
 
 class Kernel(Record):

@@ -34,7 +34,7 @@ CONTROLLERS = "/sys/devices/system/edac/mc/mc[0-9]*"
 MOST_FILES = 2_000
 
 _CHOSEN = lazy(r"\[([a-z_+]{1,20})\]")
-_OURS = lazy(r"torch_(\d{1,10})_|psm_[0-9a-f]|nccl-")
+_OURS = lazy(r"torch_([0-9]{1,10})_|psm_[0-9a-f]|nccl-")
 
 
 class Memory(Record):

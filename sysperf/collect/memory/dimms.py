@@ -12,9 +12,9 @@ from sysperf.startup import lazy
 DMIDECODE = "run:dmidecode-memory"
 MOST_SLOTS = 1_024
 
-_CHANNEL = lazy(r"(?i)channel[ _-]?([A-P0-9]{1,2})(?![A-Z0-9])|^(?:[PC]\w{0,3}[ _-])?DIMM[ _-]?([A-P])(?:[ _-]?\d{1,2})?$")
-_CPU = lazy(r"(?i)(?:^|[ _-])(?:P|CPU|PROC|SOCKET|NODE)[ _-]?(\d{1,2})")
-_RATE = lazy(r"(\d{1,6})\s*M(?:T/s|Hz)")
+_CHANNEL = lazy(r"(?i)channel[ _-]?([A-P0-9]{1,2})(?![A-Z0-9])|^(?:[PC]\w{0,3}[ _-])?DIMM[ _-]?([A-P])(?:[ _-]?[0-9]{1,2})?$")
+_CPU = lazy(r"(?i)(?:^|[ _-])(?:P|CPU|PROC|SOCKET|NODE)[ _-]?([0-9]{1,2})")
+_RATE = lazy(r"([0-9]{1,6})\s*M(?:T/s|Hz)")
 
 
 class Dimm(Record):

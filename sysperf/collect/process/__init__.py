@@ -56,6 +56,7 @@ FAULT_S = 2e-6
 """CPU time of a minor fault: 1.7 to 2.3 µs, measured with glibc's malloc against one that keeps its pages."""
 
 _OPEN_FILES = lazy(r"^Max open files\s+([0-9]{1,18}|unlimited)", re.MULTILINE)
+_HIDING = frozenset(("hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"))
 _BINDING = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
@@ -193,6 +194,9 @@ class Processes(Record, kw_only=True):
     processes: Annotated[tuple[Process, ...], fact("running PyTorch programs, oldest first", MAPS)]
     scanned: Annotated[int, fact("processes whose size was read", "/proc/[0-9]*/statm")] = 0
     unreadable: Annotated[int, fact("large processes of other users that could not be examined: PyTorch or not, nobody knows", MAPS)] = 0
+    hidden: Annotated[
+        bool | None, fact("/proc hides processes of other users from us (mounted with hidepid=2)", "/proc/self/mountinfo")
+    ] = None
     orphan_workers: Annotated[int, fact("DataLoader workers whose program is gone", STAT)] = 0
     numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None
 
@@ -206,9 +210,18 @@ def collect(host: Host) -> Processes:
         processes=_with_leaders(described),
         scanned=found.scanned,
         unreadable=len(found.unreadable),
+        hidden=_hides(host),
         orphan_workers=len(found.orphans),
         numactl=host.exists("/usr/bin/numactl"),
     )
+
+
+def _hides(host: Host) -> bool | None:
+    """Whether /proc shows no other user's process, process 1 among them; hidepid=1 shows them without their contents."""
+    proc = mount_of(host, "/proc")
+    if proc is None:
+        return None
+    return not _HIDING.isdisjoint(proc.options) and "1" not in (host.names("/proc") or ())
 
 
 def _with_leaders(processes: list[Process]) -> tuple[Process, ...]:

@@ -10,7 +10,7 @@ from sysperf.procfs import torch_version
 from sysperf.procfs.maps import Mapped
 from sysperf.startup import lazy
 
-_PREFIX = lazy(r"(/.{0,2000}?)/(?:local/)?lib(?:64)?/python3(?:\.\d{1,3}t?)?/(?:site|dist)-packages/")
+_PREFIX = lazy(r"(/.{0,2000}?)/(?:local/)?lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/(?:site|dist)-packages/")
 _SITE = lazy(r"(/.{0,2000})/torch(?:\.libs|/lib)/[^/]+")
 _OWN = {
     # library -> folders of the wheels that bring it, below site-packages

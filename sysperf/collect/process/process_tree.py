@@ -70,9 +70,12 @@ def find(host: Host) -> Found:
     if not pids:
         raise Missing("/proc lists no process: not captured, or /proc is not mounted")
     for pid in _large(host, pids, found):
+        mark = len(host.sources)
         stat = read_stat(host, pid)
         if stat is not None:
             stats[int(pid)] = stat
+        elif any(source.error for source in host.sources[mark:]):
+            found.unreadable.append(int(pid))
     helpers: list[Stat] = []
     for stat in in_time(host, sorted(stats.values(), key=lambda stat: (stat.start_ticks, stat.pid))):
         if stat.comm == WORKER:

@@ -47,14 +47,14 @@ PINNED = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 VENV_NAMES = ("/.venv", "/venv", "/env", "/.env")
 PROJECT_FILES = ("pyproject.toml", "requirements.txt", "pixi.toml")
 
-_OFFICIAL = lazy(r"cpu|cu\d{2,3}|rocm[\d.]{1,12}|xpu")
+_OFFICIAL = lazy(r"cpu|cu[0-9]{2,3}|rocm[0-9.]{1,12}|xpu")
 _FROM_CHANNEL = lazy(r"^\+(\S{1,300})/[a-z0-9-]{1,30}::(\S{1,300})$", re.MULTILINE)
-_PYTORCH_CHANNEL_BUILD = lazy(r"py3\.\d{1,2}_(?:cpu|cuda[\d.]{1,12}_cudnn[\d.]{1,12})_\d{1,4}")
-_CUDA_MAJOR = lazy(r"-cu(\d{2})$")
-_BUILT_FOR = lazy(r"torch(\d\.\d{1,2})|(?:^|\.)pt(\d)(\d{1,2})cu")
+_PYTORCH_CHANNEL_BUILD = lazy(r"py3\.[0-9]{1,2}_(?:cpu|cuda[0-9.]{1,12}_cudnn[0-9.]{1,12})_[0-9]{1,4}")
+_CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
+_BUILT_FOR = lazy(r"torch([0-9]\.[0-9]{1,2})|(?:^|\.)pt([0-9])([0-9]{1,2})cu")
 _EDITABLE = lazy(r"__editable__\.torch-[^/]{1,200}\.pth|__editable___torch_[^/]{1,200}_finder\.py|torch\.egg-link")
 _EDITABLE_SOURCE = lazy(r"['\"]torch['\"]: ?['\"](/[^'\"]{1,1000})['\"]")
-_PINNED_TORCH = lazy(r"^torch[ \t]*(?:\[[^\]\n]{0,40}\])?[ \t]*===?[ \t]*\d", re.MULTILINE)
+_PINNED_TORCH = lazy(r"^torch[ \t]*(?:\[[^\]\n]{0,40}\])?[ \t]*===?[ \t]*[0-9]", re.MULTILINE)
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
 
@@ -223,9 +223,8 @@ def _py_debug(host: Host, environment: Environment, machine: str) -> bool | None
     if not base or not library or not machine:
         return None
     flags = "t" if environment.free_threaded else ""
-    path = f"{base}/lib/{library}/_sysconfigdata_{{}}_linux_{machine}-linux-gnu.py"
-    release = host.exists(path.format(flags))
-    return False if release else host.exists(path.format(f"{flags}d"))
+    release, debug = (f"{base}/lib/{library}/_sysconfigdata_{flags}{kind}_linux_{machine}-linux-gnu.py" for kind in ("", "d"))
+    return False if host.exists(release) else host.exists(debug)
 
 
 def _compiler(shell: Shell, site: Site) -> bool | None:

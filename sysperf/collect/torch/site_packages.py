@@ -15,11 +15,11 @@ from sysperf.startup import lazy
 MAX_REQUIREMENTS = 500
 OPENMP = ("libgomp", "libiomp5", "libomp")
 
-_DIST = lazy(r"([A-Za-z0-9][A-Za-z0-9._]{0,120})-([0-9][A-Za-z0-9.+!_]{0,120}?)(?:-py[\d.]{1,8})?\.(?:dist-info|egg-info)")
+_DIST = lazy(r"([A-Za-z0-9][A-Za-z0-9._]{0,120})-([0-9][A-Za-z0-9.+!_]{0,120}?)(?:-py[0-9.]{1,8})?\.(?:dist-info|egg-info)")
 _REQUIRES = lazy(r"^Requires-Dist:[ \t]*(\S[^\r\n]{0,1000})", re.MULTILINE)
 _EXTRA = lazy(r"\bextra\s*==\s*[\"']([^\"']{1,100})[\"']")
 _CONDA = lazy(r"([a-z0-9_][a-z0-9_.-]{0,120})-([0-9][^-]{0,60})-([^-]{1,120})\.json")
-_OPENMP = lazy(rf"({'|'.join(OPENMP)})(?:-[0-9a-f]{{4,16}})?\.so(?:\.[\d.]{{1,12}})?")
+_OPENMP = lazy(rf"({'|'.join(OPENMP)})(?:-[0-9a-f]{{4,16}})?\.so(?:\.[0-9.]{{1,12}})?")
 
 
 class Site:
