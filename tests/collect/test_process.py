@@ -135,7 +135,7 @@ def test_folders_that_only_look_like_process_numbers_are_no_processes(machine: M
 )
 def test_hidden_processes_are_not_called_absent(machine: MakeMachine, options: str, pids: tuple[int, ...], hidden: bool) -> None:
     """With hidepid=2 /proc shows a user his own processes only; root sees all, process 1 among them."""
-    mount = {"/proc/self/mountinfo": f"22 1 0:21 / /proc rw - proc proc rw,{options}\n"}
+    mount: Files = {"/proc/self/mountinfo": f"22 1 0:21 / /proc rw - proc proc rw,{options}\n"}
     found = collect(machine(files(*(process(pid, pages=SMALL) for pid in pids), mount)))
 
     assert (found.processes, found.hidden) == ((), hidden)
