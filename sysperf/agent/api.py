@@ -9,21 +9,20 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sysperf import __version__
 from sysperf.agent import events, metrics
+from sysperf.agent.answers import AllSeries, AllWorkers, Changes, Event, Findings, History, Index, Meters, Programs, Series
 from sysperf.agent.async_store import Hanging
 from sysperf.agent.server import EVENT_STREAM, JSON, PROBLEM, Answer, Handler, Problem, Refused, Request
 from sysperf.agent.state import AgentState
 from sysperf.agent.status import Status
-from sysperf.agent.store import Event, Point
 from sysperf.collect.process import workers
 from sysperf.host import Host
-from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.system import describe
 from sysperf.live.worker import Worker
-from sysperf.model.record import Record, fact, json_schemas, to_json
+from sysperf.model.record import json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.machine import look
 from sysperf.report.words import encodable
@@ -38,65 +37,6 @@ WORKERS_WAIT_S = 2.0
 _KINDS = "sample, finding, gone, flapping, process, change, agent, lost"
 
 T = TypeVar("T")
-
-
-class Index(Record):
-    """What there is to ask."""
-
-    sysperf: str
-    routes: Annotated[dict[str, str], fact("path to what it answers")]
-
-
-class Findings(Record):
-    """What rules found, most costly first."""
-
-    findings: tuple[TrackedFinding, ...]
-
-
-class Programs(Record):
-    """The running PyTorch programs."""
-
-    processes: tuple[Any, ...]
-
-
-class AllWorkers(Record):
-    """The DataLoader workers of programs. Two answers give what each worker did in between."""
-
-    programs: tuple[workers.Workers, ...]
-
-
-class Meters(Record):
-    """The latest value of each series."""
-
-    at: Annotated[float, fact("Unix time of this answer")]
-    meters: dict[str, float]
-
-
-class Series(Record):
-    """A series of which there is a history."""
-
-    name: str
-    doc: Annotated[str, fact("what it says; empty for one that nobody documented")] = ""
-
-
-class AllSeries(Record):
-    """The answer without `series`."""
-
-    series: tuple[Series, ...]
-
-
-class History(Record):
-    """Points of series between two times, oldest first: ``[at, mean, low, high]``."""
-
-    since: float
-    until: float
-    history: dict[str, tuple[Point, ...]]
-
-
-class Changes(Record):
-    """What was changed on this machine, newest first."""
-
-    changes: tuple[Any, ...]
 
 
 class Parameter(NamedTuple):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from sysperf.agent.answers import read
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import from_json
 from sysperf.model.text import neutral
+
+T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 QUIET_S = 40.0
@@ -28,6 +31,15 @@ class Client:
     def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
         self.path = path
         self._timeout_s = timeout_s
+
+    def ask(self, path: str, as_type: type[T], **query: str | float) -> T:
+        """The answer to GET as a record. Raises SysperfError when it is of another shape."""
+        found = read(self.get(path, **query), as_type)
+        if found is None:
+            raise SysperfError(
+                f"{self.path}: the answer to {path} is of a shape that this version does not know", "is one of both much newer?"
+            )
+        return found
 
     def get(self, path: str, **query: str | float) -> Any:
         """The answer to GET as plain data."""

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sysperf.model.record import Record
+from sysperf.agent.answers import Point
 
 MINUTE_S = 60
 PROCESS = "process."
@@ -54,15 +54,6 @@ class Keep(NamedTuple):
 
 ON_DISK = Keep()
 IN_MEMORY = Keep(30 * 7, 10 * 7, 24 * 60, 2 * 60)
-
-
-class Point(Record, array_like=True):
-    """Some samples of one series: ``[at, mean, low, high]``."""
-
-    at: float
-    mean: float
-    low: float
-    high: float
 
 
 class Piece(NamedTuple):

@@ -12,11 +12,12 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from sysperf.agent import database
-from sysperf.agent.history import IN_MEMORY, ON_DISK, Archive, Point, Recent, Row, points
-from sysperf.model.record import Record, fact, from_json, to_json
+from sysperf.agent.answers import Event, Point
+from sysperf.agent.history import IN_MEMORY, ON_DISK, Archive, Recent, Row, points
+from sysperf.model.record import from_json, to_json
 from sysperf.model.text import neutral
 
 __all__ = ["Event", "Point", "Store"]
@@ -39,17 +40,6 @@ _BROKEN = (sqlite3.Error, OSError, struct.error, MemoryError, ValueError, Lookup
 """What a full disk, a lost mount and damaged rows raise."""
 
 T = TypeVar("T")
-
-
-class Event(Record):
-    """Something that happened: a finding came or went, a change was made, the agent started."""
-
-    id: Annotated[int, fact("grows with every event; ask for what came since")]
-    at: Annotated[float, fact("Unix time")]
-    kind: str
-    subject: str
-    text: str
-    data: Any = None
 
 
 class Store:

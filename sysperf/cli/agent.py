@@ -37,8 +37,11 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
 if TYPE_CHECKING:
+    from sysperf.agent.answers import Status
     from sysperf.agent.apply_policy import ChangeService
+    from sysperf.agent.client import Client
     from sysperf.agent.loop import Options, Setup
+    from sysperf.live.hysteresis import TrackedFinding
     from sysperf.model.change import Setting, Transaction
     from sysperf.model.outcome import Outcome
 
@@ -180,42 +183,42 @@ def _setup(args: argparse.Namespace) -> Setup:
 # ---------------------------------------------------------------------- status and events
 
 
-def _status(client: Any, args: argparse.Namespace) -> int:
-    status = client.get("/v1/status")
-    findings = [one for one in client.get("/v1/findings")["findings"] if one["state"] == "active"]
+def _status(client: Client, args: argparse.Namespace) -> int:
+    from sysperf.agent import answers  # noqa: PLC0415 - with the client
+
+    status = client.ask("/v1/status", answers.Status)
+    findings = [held for held in client.ask("/v1/findings", answers.Findings).findings if held.state == "active"]
     if args.json:
         from sysperf.report import as_json  # noqa: PLC0415 - not for text
 
         sys.stdout.write(as_json.dump({"status": status, "findings": findings}) + "\n")
         return Exit.CLEAN
-    lines = _about(status, client.get("/v1/meters")["meters"])
+    lines = _about(status, client.ask("/v1/meters", answers.Meters).meters)
     lines += ["", "findings:" if findings else "no findings"]
-    lines += [_finding(one) for one in findings[:SHOWN]]
+    lines += [_finding(held) for held in findings[:SHOWN]]
     sys.stdout.write("\n".join(lines) + "\n")
     return Exit.CLEAN
 
 
-def _about(status: dict[str, Any], meters: dict[str, float]) -> list[str]:
-    cost = status["cost"]
+def _about(status: Status, meters: dict[str, float]) -> list[str]:
     used = f"{100 * meters['agent.cpu']:.2g} % of a CPU, " if "agent.cpu" in meters else ""
-    rss = f"{size(cost['rss_bytes'])} of memory" if cost.get("rss_bytes") else "memory unknown"
+    rss = f"{size(status.cost.rss_bytes)} of memory" if status.cost.rss_bytes else "memory unknown"
     lines = [
-        f"sysperf {neutral(str(status['version']))}, mode {status['mode']}, since {_when(status['started_at'])}",
-        f"samples: {status['samples']}, cost: {used}{rss}",
+        f"sysperf {neutral(status.version)}, mode {neutral(status.mode)}, since {_when(status.started_at)}",
+        f"samples: {status.samples}, cost: {used}{rss}",
     ]
-    problems = [status["store_problem"], *status["problems"]]
-    return lines + [f"problem: {neutral(str(one))}" for one in problems if one]
+    return lines + [f"problem: {neutral(problem)}" for problem in (status.store_problem, *status.problems) if problem]
 
 
-def _finding(held: dict[str, Any]) -> str:
-    outcome = held["outcome"]
-    where = f" [{neutral(outcome['subject'])}]" if outcome.get("subject") else ""
-    return f"  {outcome['severity']:<8} {outcome['rule']}{where}: {neutral(outcome.get('message', ''))} (since {_when(held['first_seen'])})"
+def _finding(held: TrackedFinding) -> str:
+    outcome = held.outcome
+    where = f" [{neutral(outcome.subject)}]" if outcome.subject else ""
+    return f"  {outcome.severity:<8} {neutral(outcome.rule)}{where}: {neutral(outcome.message)} (since {_when(held.first_seen)})"
 
 
-def _events(client: Any, args: argparse.Namespace) -> int:
+def _events(client: Client, args: argparse.Namespace) -> int:
     """What is kept, then what happens. Samples are no events: they are on /v1/events for programs."""
-    wanted = {"kinds": ",".join(KINDS), "since": 0}
+    wanted: dict[str, str | float] = {"kinds": ",".join(KINDS), "since": 0}
     if args.follow:
         for kind, event in client.events(**wanted):
             _print(kind, event, args)
@@ -227,7 +230,8 @@ def _events(client: Any, args: argparse.Namespace) -> int:
 
 
 def _print(kind: str, event: Any, args: argparse.Namespace) -> None:
-    sys.stdout.write((_line(event) if args.json else _event(kind, event)) + "\n")
+    text = _line(event) if args.json else _event(kind, event)
+    sys.stdout.write(f"{text}\n" if text else "")
     sys.stdout.flush()
 
 
@@ -237,10 +241,19 @@ def _line(event: Any) -> str:
     return to_json(event).decode()
 
 
-def _event(kind: str, event: dict[str, Any]) -> str:
-    subject = f" [{neutral(str(event['subject']))}]" if event.get("subject") else ""
-    return f"{_when(event['at'])} {neutral(kind)}{subject} {neutral(str(event['text']))}"
+def _event(kind: str, raw: Any) -> str:
+    """A line of an event; empty for one that this version cannot show."""
+    from sysperf.agent import answers  # noqa: PLC0415 - with the client
+
+    event = answers.read(raw, answers.Event)
+    if event is None:
+        return ""
+    subject = f" [{neutral(event.subject)}]" if event.subject else ""
+    return f"{_when(event.at)} {neutral(kind)}{subject} {neutral(event.text)}"
 
 
 def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, OSError, ValueError):
+        return "?"

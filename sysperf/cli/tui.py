@@ -171,11 +171,12 @@ def _answering() -> str:
     path = paths.find_socket()
     if not os.path.exists(path):
         return ""
+    from sysperf.agent.answers import Status  # noqa: PLC0415
     from sysperf.agent.client import Client  # noqa: PLC0415
     from sysperf.model.errors import SysperfError  # noqa: PLC0415
 
     try:
-        Client(path, timeout_s=2).get("/v1/status")
+        Client(path, timeout_s=2).ask("/v1/status", Status)
     except SysperfError as error:
         sys.stderr.write(f"sysperf: {error}; sampling here\n")
         return ""

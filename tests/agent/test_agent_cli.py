@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -170,3 +174,50 @@ def test_the_agent_loads_no_ssl() -> None:
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert done.stdout.split() == ["False", "True", "False"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"7", b'{"findings": 3, "meters": {"a": "b"}}', b'{"version": "\\u001b[31m", "mode": 3}'])
+@pytest.mark.parametrize("command", [("agent", "status"), ("agent", "events"), ("top", "--once")])
+def test_answers_of_another_shape_are_an_error(tmp_path: Path, body: bytes, command: tuple[str, ...]) -> None:
+    """Whoever answers at the socket: a sentence and an exit code, never a traceback."""
+    path = str(tmp_path / "agent.sock")
+    with impostor(path, body):
+        where = ("--connect", path) if command[0] == "top" else ("--socket", path)
+        done = subprocess.run(
+            (sys.executable, "-m", "sysperf", *command, *where), capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+        )
+
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    if command != ("agent", "events"):
+        assert done.returncode == 2
+        assert "shape" in done.stderr
+
+
+@contextlib.contextmanager
+def impostor(path: str, body: bytes) -> Iterator[None]:
+    """A server that gives the same answer to everything."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(path)
+        server.listen(16)
+        server.settimeout(0.1)
+        done = threading.Event()
+
+        def serve() -> None:
+            while not done.is_set():
+                with contextlib.suppress(TimeoutError):
+                    client, _ = server.accept()
+                    with client, contextlib.suppress(OSError):
+                        client.settimeout(5)
+                        client.recv(65_536)
+                        client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()

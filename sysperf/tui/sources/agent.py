@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from sysperf.agent import answers
 from sysperf.agent.client import Client, NoAgent
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
@@ -63,17 +63,17 @@ class Agent:
             self._load_of_cpus.watch(self._publish, on=on)
 
     def workers(self, pid: int) -> Workers | None:
-        found = self._client.get("/v1/workers", pid=pid).get("programs") or [None]
-        return decode.workers(found[0])
+        return next(iter(self._client.ask("/v1/workers", answers.AllWorkers, pid=pid).programs), None)
 
     def series(self) -> list[tuple[str, str]]:
-        listed = self._client.get("/v1/history")["series"]
-        return [(neutral(str(one["name"]), 200), neutral(str(one["doc"]), 200)) for one in listed]
+        listed = self._client.ask("/v1/history", answers.AllSeries).series
+        return [(neutral(series.name, 200), neutral(series.doc, 200)) for series in listed]
 
     def history(self, name: str, span_s: float, points: int) -> History:
-        raw = self._client.get("/v1/history", series=name, since=-span_s, points=points)
-        marks = [mark for mark in self._marks() if mark.at >= raw["since"]]
-        return History([tuple(map(float, point)) for point in raw["history"].get(name, ())], marks, raw["since"], raw["until"])  # type: ignore[misc]
+        past = self._client.ask("/v1/history", answers.History, series=name, since=-span_s, points=points)
+        marks = [mark for mark in self._marks() if mark.at >= past.since]
+        curve = [(point.at, point.mean, point.low, point.high) for point in past.history.get(name, ())]
+        return History(curve, marks, past.since, past.until)
 
     def _marks(self) -> Iterator[Mark]:
         for kind, event in self._client.events(since=0, follow=0, kinds=",".join(MARKED)):
@@ -122,16 +122,16 @@ class Agent:
         held = [one for one in self._client.get("/v1/findings")["findings"] if one["state"] == "active"]
         outcomes = [(one["first_seen"], outcome) for one in held if (outcome := decode.outcome(one["outcome"])) is not None]
         since = {outcome.key: float(first) for first, outcome in outcomes}
-        version = neutral(str(self._client.get("/v1/status").get("version", "")), 40)
+        version = neutral(self._client.ask("/v1/status", answers.Status).version, 40)
         report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
         publish(Facts(report, since, counted=False))
         publish(Changed(self._client.get("/v1/changes")["changes"]))
-        meters = self._client.get("/v1/meters")
-        publish(Meters(float(meters["at"]), {**meters_of(facts), **meters["meters"]}))
+        latest = self._client.ask("/v1/meters", answers.Meters)
+        publish(Meters(latest.at, {**meters_of(facts), **latest.meters}))
 
     def _curves(self, publish: Publish) -> None:
-        raw: dict[str, Any] = self._client.get("/v1/history", series=",".join(CURVES), since=-KEPT, points=KEPT)["history"]
-        publish(Past({name: [float(point[1]) for point in points] for name, points in raw.items() if points}))
+        past = self._client.ask("/v1/history", answers.History, series=",".join(CURVES), since=-KEPT, points=KEPT)
+        publish(Past({name: [point.mean for point in points] for name, points in past.history.items() if points}))
 
 
 def _problem(error: SysperfError) -> Problem:
