@@ -44,6 +44,15 @@ _OPTIONS_WITH_VALUE = {
         "--preferred-many", "--weighted-interleave",
     ),
     "conda": ("-n", "--name", "-p", "--prefix", "--cwd"),
+    "pixi": ("-e", "--environment", "--manifest-path"),
+    "uv": (
+        "-p", "--python", "--project", "--directory", "--with", "--with-editable", "--with-requirements", "--extra", "--group", "--package",
+        "--env-file", "--index", "--cache-dir",
+    ),
+    "poetry": ("-C", "--directory", "-P", "--project"),
+    "pdm": ("-p", "--project", "--venv"),
+    "hatch": ("-e", "--env"),
+    "pipenv": ("--python",),
     "torchrun": (
         "--nnodes", "--nproc-per-node", "--nproc_per_node", "--rdzv-backend", "--rdzv_backend", "--rdzv-endpoint", "--rdzv_endpoint",
         "--rdzv-id", "--rdzv_id", "--rdzv-conf", "--rdzv_conf", "--max-restarts", "--max_restarts", "--monitor-interval", "--start-method",
@@ -52,6 +61,8 @@ _OPTIONS_WITH_VALUE = {
         "--local-ranks-filter",
     ),
 }  # fmt: skip
+_NAMES_OF_ENVIRONMENT = {"conda": ("-p", "--prefix", "-n", "--name"), "pixi": ("-e", "--environment"), "hatch": ("-e", "--env")}
+"""Options that name the environment itself."""
 _POSITIONALS = {"timeout": 1, "chrt": 1}
 _TRANSPARENT = frozenset(("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chrt"))
 _TORCHRUN_RANKS = lazy(r"--nproc[-_]per[-_]node")
@@ -259,7 +270,8 @@ def _environment(name: str, words: _Words, found: dict[str, Any]) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
     words.rest.pop(0)
     options = dict(words.options(name if name in _OPTIONS_WITH_VALUE else "conda"))
-    where = next((options[option] for option in ("-p", "--prefix", "-n", "--name") if options.get(option)), "")
+    named = _NAMES_OF_ENVIRONMENT.get(name, ()) if name in _OPTIONS_WITH_VALUE else _NAMES_OF_ENVIRONMENT["conda"]
+    where = next((options[option] for option in named if options.get(option)), "")
     inner = parse(words.rest)
     found["env"] = {**found["env"], **inner.env}
     for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):

@@ -9,7 +9,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 
 from sysperf.host import Host
+from sysperf.launch import shims
 from sysperf.launch.command import PYTHON, Command
+from sysperf.launch.environments import prefixes
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.procfs import torch_version
@@ -23,7 +25,7 @@ _AS_SHELL = lazy(
 """How pip, conda and uv write a script whose interpreter has a long path, one with spaces, or lies beside the script."""
 _LIBRARIES = lazy(r"python3(?:\.[0-9]{1,2}t?)?")
 _RUNTIMES = (("libiomp5", "libiomp5"), ("libgomp", "libgomp"), ("libomp", "libomp"))
-MOST_PLACES = 64
+MAX_PLACES = 64
 
 
 class Torch(Record):
@@ -56,12 +58,12 @@ def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Prog
     if command.environment[0]:
         return _in_environment(host, command, env, cwd)
     if command.kind == "python" or (command.kind == "launcher" and PYTHON.fullmatch(command.program.rpartition("/")[2])):
-        return _python(host, path, path, env)
+        return _python(host, path, shims.resolve(host, path, env, cwd), env)
     if command.kind == "shell":  # what a script starts is most likely the Python of the active environment
-        python = which(host, "python", env.get("PATH", DEFAULT_PATH), cwd)
+        python = shims.resolve(host, which(host, "python", env.get("PATH", DEFAULT_PATH), cwd), env, cwd)
         found = _python(host, path, python, env)
         return ProgramFile(path, False, python, found.torch, found.torch_known) if found.torch else ProgramFile(path)
-    interpreter = _shebang(host, path, env, cwd) if path else ""
+    interpreter = shims.resolve(host, _shebang(host, path, env, cwd), env, cwd) if path else ""
     return _python(host, path, interpreter, env) if interpreter else ProgramFile(path)
 
 
@@ -70,7 +72,7 @@ def which(host: Host, program: str, path: str, cwd: str) -> str:
     if "/" in program:
         found = os.path.normpath(os.path.join(cwd, program))
         return found if host.exists(found) is not False else ""
-    folders = (os.path.join(cwd, folder or ".") for folder in path.split(":")[:MOST_PLACES])
+    folders = (os.path.join(cwd, folder or ".") for folder in path.split(":")[:MAX_PLACES])
     return next((f"{folder.rstrip('/')}/{program}" for folder in folders if program and host.exists(f"{folder.rstrip('/')}/{program}")), "")
 
 
@@ -98,7 +100,7 @@ def _head(path: str) -> str:
 def _python(host: Host, path: str, interpreter: str, env: Mapping[str, str]) -> ProgramFile:
     if not interpreter:
         return ProgramFile(path, is_python=True)
-    folders = list(sites(host, interpreter, env))[:MOST_PLACES]
+    folders = list(sites(host, interpreter, env))[:MAX_PLACES]
     torch = next((torch for folder in folders if (torch := torch_in(host, folder))), None)
     return ProgramFile(path, True, interpreter, torch, torch_known=bool(folders))
 
@@ -153,27 +155,8 @@ def _openmp(libraries: Iterable[str]) -> str:
 
 def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
     runner, where = command.environment
-    for prefix in _prefixes(runner, where, env, cwd):
+    for prefix in prefixes(host, runner, where, env, cwd):
         python = f"{prefix}/bin/python"
         if host.exists(python):
             return _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
     return ProgramFile()
-
-
-def _prefixes(runner: str, where: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """Where the environment of `conda run -n NAME` or `uv run` may lie."""
-    if where.startswith("/"):
-        yield where
-        return
-    if runner not in ("conda", "mamba", "micromamba"):
-        yield from (env.get("VIRTUAL_ENV", "") or f"{cwd}/.venv", f"{cwd}/.venv")
-        return
-    active = env.get("CONDA_PREFIX", "")
-    if not where:
-        yield active
-        return
-    base = os.path.dirname(os.path.dirname(env.get("CONDA_EXE", ""))) or env.get("MAMBA_ROOT_PREFIX", "")
-    roots = [base, active, active.partition("/envs/")[0], f"{env.get('HOME', '')}/.conda"]
-    if where in ("base", "root"):
-        yield from (root for root in (base, active.partition("/envs/")[0]) if root)
-    yield from (f"{root}/envs/{where}" for root in roots if root)

@@ -199,4 +199,3 @@ def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bo
         else:
             events.append(event)
     return events, end, closed
-

@@ -11,9 +11,7 @@ import pytest
 
 from tests.fix.kernel import Machine, memory
 
-SAMPLE_OR_ALL = pytest.mark.parametrize(
-    "every", [pytest.param(False, id="sample"), pytest.param(True, id="all", marks=pytest.mark.slow)]
-)
+SAMPLE_OR_ALL = pytest.mark.parametrize("every", [pytest.param(False, id="sample"), pytest.param(True, id="all", marks=pytest.mark.slow)])
 """Whether every point is tried, which takes minutes (`make test-machines`), or a sample."""
 
 THREADS = """

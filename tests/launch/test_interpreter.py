@@ -108,3 +108,75 @@ def test_strange_version_files(machine: MakeMachine, text: str) -> None:
 
     assert found.torch is not None
     assert found.torch.version == ""
+
+
+def moved(prefix: str) -> Files:
+    """The environment somewhere else."""
+    return {f"{prefix}{path.removeprefix('/v')}": text for path, text in TORCH.items()}
+
+
+@pytest.mark.parametrize(
+    ("command", "prefix", "files", "env"),
+    [
+        ("uv run train.py", "/work/.venv", {}, {}),
+        ("uv run python train.py", "/work/.venv", {}, {"VIRTUAL_ENV": "/elsewhere"}),
+        ("uv run python train.py", "/opt/env", {}, {"UV_PROJECT_ENVIRONMENT": "/opt/env"}),
+        ("poetry run python train.py", "/work/.venv", {}, {}),
+        ("poetry run python train.py", "/home/u/.cache/pypoetry/virtualenvs/work-Ab3-_x9Z-py3.11", {}, {}),
+        ("pixi run python train.py", "/work/.pixi/envs/default", {}, {}),
+        ("pixi run -e cuda python train.py", "/work/.pixi/envs/cuda", {}, {}),
+        ("pdm run python train.py", "/opt/pdm", {"/work/.pdm-python": "/opt/pdm/bin/python\n"}, {}),
+        ("hatch run python train.py", "/home/u/.local/share/hatch/env/virtual/work/Q1w2e3/work", {}, {}),
+        ("pipenv run python train.py", "/home/u/.local/share/virtualenvs/work-Zx81kQpL", {}, {}),
+        ("pipenv run python train.py", "/envs/work-Zx81kQpL", {}, {"WORKON_HOME": "/envs"}),
+    ],
+)
+def test_environments_of_projects(machine: MakeMachine, command: str, prefix: str, files: Files, env: dict[str, str]) -> None:
+    """Each runner keeps them in places of its own."""
+    program = look({**moved(prefix), **files}, machine, command, HOME="/home/u", **env)
+
+    assert program.torch is not None
+    assert program.interpreter == f"{prefix}/bin/python"
+
+
+def test_two_environments_of_one_name_decide_nothing(machine: MakeMachine) -> None:
+    """Which of them it is depends on a hash of the project's path that only the runner makes."""
+    folder = "/home/u/.cache/pypoetry/virtualenvs"
+    both = {**moved(f"{folder}/work-a-py3.11"), **moved(f"{folder}/work-b-py3.12")}
+
+    assert look(both, machine, "poetry run python train.py", HOME="/home/u").torch is None
+
+
+def test_a_project_above(machine: MakeMachine) -> None:
+    """Started in a folder of the project."""
+    files: Files = {**moved("/.venv"), "/pyproject.toml": ""}
+
+    assert look(files, machine, "uv run python train.py").interpreter == "/.venv/bin/python"
+
+
+PYENV = "/home/u/.pyenv"
+SHIM: Files = {
+    **moved(f"{PYENV}/versions/3.12.10"),
+    f"{PYENV}/versions/3.12.9/bin/python": "",
+    f"{PYENV}/shims/python": "#!/usr/bin/env bash\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "env", "interpreter"),
+    [
+        ({f"{PYENV}/version": "3.12.10\n"}, {}, "versions/3.12.10/bin/python"),
+        ({f"{PYENV}/version": "3.12.9\n", "/work/.python-version": "3.12\n"}, {}, "versions/3.12.10/bin/python"),
+        ({f"{PYENV}/version": "3.12.10\n", "/.python-version": "3.12.9\n"}, {}, "versions/3.12.9/bin/python"),
+        ({"/work/.python-version": "3.12.9\n"}, {"PYENV_VERSION": "3.12.10"}, "versions/3.12.10/bin/python"),
+        ({f"{PYENV}/version": "system\n"}, {}, "shims/python"),
+        ({f"{PYENV}/version": "../../etc\n"}, {}, "shims/python"),
+        ({f"{PYENV}/version": "3.13.1\n"}, {}, "shims/python"),
+    ],
+)
+def test_the_interpreter_behind_a_shim(machine: MakeMachine, files: Files, env: dict[str, str], interpreter: str) -> None:
+    """By the shell's choice, the folder's or one above it, the user's; what is not installed stays a shim."""
+    program = look({**SHIM, **files}, machine, "python train.py", **{"PATH": f"{PYENV}/shims", **env})
+
+    assert program.interpreter == f"{PYENV}/{interpreter}"
+    assert (program.torch is not None) == ("3.12.10" in interpreter)
