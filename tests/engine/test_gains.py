@@ -67,7 +67,7 @@ def test_the_fingerprint_is_stable_and_tells_machines_apart() -> None:
     """This machine, read twice; and a captured one."""
     areas = tuple(gains.FINGERPRINTED)
     here = [gains.fingerprint(reading.snapshot(Host(), areas)) for _ in range(2)]
-    other = gains.fingerprint(reading.snapshot(captured("machines", "8em64t-4c2t"), areas))
+    other = gains.fingerprint(reading.snapshot(captured("hwloc", "8em64t-4c2t"), areas))
 
     assert here[0] == here[1]
     assert other != here[0]
