@@ -1,27 +1,28 @@
 """What makes a start cheap: one place for every trick, with what it saves.
 
-| what                      | where                 | saves                                                                |
-|---------------------------|-----------------------|----------------------------------------------------------------------|
-| `lazy`                    | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third    |
-| `import_msgspec`          | all commands          | 8 ms where typing_extensions is installed, as it is beside torch; 2 ms of platform |
-| `without_ssl`             | agent, tui            | 5 MB: asyncio and http import ssl where it is there                  |
-| `without_garbage`         | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching             |
-| `leave`                   | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
-| `share_one_heap`          | tui                   | 1 to 2 MB for each thread                                            |
+| what              | where                 | saves                                                                  |
+|-------------------|-----------------------|------------------------------------------------------------------------|
+| `lazy`            | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third      |
+| `import_msgspec`  | all commands          | 8 ms where typing_extensions is installed, as it is beside torch, and 2 ms of platform |
+| `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
+| `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
+| `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
+| `share_one_heap`  | tui                   | 1 to 2 MB for each thread                                              |
 
-Imported first of all: only modules that the interpreter has loaded already, or that every command needs.
+This module is imported first of all, also by `--version`: it imports nothing that bare Python has not loaded already.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import re
 import sys
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, AnyStr, NoReturn, cast
+
+TYPE_CHECKING = False  # as typing's, which costs 5 ms with what it imports
+if TYPE_CHECKING:
+    import re
+    from contextlib import AbstractContextManager
+    from typing import Any, AnyStr, NoReturn
 
 M_ARENA_MAX = -8
 """mallopt(3)."""
@@ -36,6 +37,8 @@ class LazyPattern:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        import re  # noqa: PLC0415 - 5 ms, which --version need not pay
+
         compiled = re.compile(*self._source)
         value = getattr(compiled, name)
         for method in ("match", "fullmatch", "search", "sub", "findall", "finditer", "split"):
@@ -45,37 +48,44 @@ class LazyPattern:
 
 def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """As `re.compile`, later. For module constants; a mistake in the pattern shows when it is first used."""
-    return cast("re.Pattern[AnyStr]", LazyPattern(pattern, flags))
+    return LazyPattern(pattern, flags)  # type: ignore[return-value]  # it behaves as one
 
 
 def import_msgspec() -> None:
     """Import msgspec without typing_extensions: typing has all that it needs. It imports uuid, which asks platform for one word."""
     if "msgspec" not in sys.modules:
-        with _absent("typing_extensions"), _instead("platform", SimpleNamespace(system=lambda: os.uname().sysname)):
-            import msgspec  # noqa: F401, PLC0415 - imported here so that it finds no typing_extensions
+        with _Instead("typing_extensions", None), _Instead("platform", _Platform()):
+            import msgspec  # noqa: F401, PLC0415 - imported here so that it finds these
 
 
-def without_ssl() -> contextlib.AbstractContextManager[None]:
+def without_ssl() -> AbstractContextManager[None]:
     """While asyncio and http are imported, ssl is not there."""
-    return _absent("ssl")
+    return _Instead("ssl", None)
 
 
-def _absent(module: str) -> contextlib.AbstractContextManager[None]:
-    """While this lasts, `import module` fails, unless it was imported before."""
-    return _instead(module, None)  # how importlib spells "not there"
+class _Platform:
+    """All that uuid asks of the module platform."""
+
+    @staticmethod
+    def system() -> str:
+        return os.uname().sysname
 
 
-@contextlib.contextmanager
-def _instead(module: str, stand_in: object) -> Iterator[None]:
-    """While this lasts, `import module` gives something else, unless it was imported before."""
-    replaced = module not in sys.modules
-    if replaced:
-        sys.modules[module] = stand_in  # type: ignore[assignment]  # what importlib takes
-    try:
-        yield
-    finally:
-        if replaced:
-            del sys.modules[module]
+class _Instead:
+    """While this lasts, `import module` gives something else, unless it was imported before. With None it fails."""
+
+    def __init__(self, module: str, stand_in: object) -> None:
+        self.module, self.stand_in = module, stand_in
+        self.replaced = False
+
+    def __enter__(self) -> None:
+        self.replaced = self.module not in sys.modules
+        if self.replaced:
+            sys.modules[self.module] = self.stand_in  # type: ignore[assignment]  # None is how importlib spells "not there"
+
+    def __exit__(self, *_: object) -> None:
+        if self.replaced:
+            del sys.modules[self.module]
 
 
 def without_garbage() -> None:
@@ -85,6 +95,7 @@ def without_garbage() -> None:
 
 def share_one_heap() -> None:
     """Let all threads allocate from one heap, where the C library is glibc."""
+    import contextlib  # noqa: PLC0415 - as ctypes
     import ctypes  # noqa: PLC0415 - 4 ms, which only the dashboard pays
 
     with contextlib.suppress(OSError, AttributeError):
@@ -93,6 +104,8 @@ def share_one_heap() -> None:
 
 def leave(code: int) -> NoReturn:
     """End the process at once, without tearing the interpreter down."""
-    with contextlib.suppress(OSError):  # the disk behind stderr is full
+    try:  # noqa: SIM105 - contextlib costs 1 ms
         sys.stderr.flush()
+    except OSError:  # the disk behind stderr is full
+        pass
     os._exit(code)
