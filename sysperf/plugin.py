@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 
 STACKS = Kind("stacks", "takes call stacks of a running program", ("dump", "sample"), "pyspy")
 TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"), "torch")
-TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"))
+TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"), "kineto")
 KINDS = (STACKS, TRACES, TRACE_READERS)
 
 

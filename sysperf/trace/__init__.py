@@ -9,19 +9,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sysperf.trace.facts import Rank
+    from sysperf.trace.timeline import Timeline
 
 __all__ = ["account", "read"]
 
 
-def __getattr__(name: str) -> Any:
-    """The readers and the accounting are imported when they are asked for: `sysperf stacks` needs neither."""
-    if name == "read":
-        from sysperf.trace.readers import read  # noqa: PLC0415 - see above
+def read(path: str) -> Timeline:
+    """Read a trace of any known form into columns. Raises TraceError."""
+    from sysperf.trace import readers  # noqa: PLC0415 - `sysperf stacks` uses this package and reads no traces
 
-        return read
-    if name == "account":
-        from sysperf.trace.accounting import account  # noqa: PLC0415 - see above
+    return readers.read(path)
 
-        return account
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def account(timeline: Timeline) -> Rank:
+    """All facts of one trace: figures, causes, predictions and a verdict."""
+    from sysperf.trace import accounting  # noqa: PLC0415 - as above
+
+    return accounting.account(timeline)

@@ -10,12 +10,10 @@ A piece that cannot be decoded whole is taken apart event by event (`repair`), a
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -33,6 +31,8 @@ _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CUT = re.compile(rb"\}\s*,\s*\Z")
 _FIRST_KEYS = (b'"ph"', b'"name"', b'"cat"', b'"pid"', b'"ts"', b'"args"', b'"dur"', b'"tid"', b'"id"')
 _GZIP = b"\x1f\x8b"
+_GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
+PACKED_BYTES = 1 << 14  # what is lost before a damaged byte
 
 Progress = Callable[[int], None]
 """Told how many bytes of the file were read."""
@@ -64,8 +64,8 @@ def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     timeline = Timeline(path, "kineto")
     packed = file.read(2) == _GZIP
     file.seek(0)
-    source: BinaryIO = gzip.GzipFile(fileobj=_Counted(file, progress)) if packed else io.BufferedReader(_Counted(file, progress))  # type: ignore[assignment]
-    pieces = _pieces(_blocks(source, timeline))
+    blocks = _unpacked(file, timeline, progress) if packed else _plain(file, progress)
+    pieces = _pieces(blocks)
     head = _head(pieces, path)
     adder = Adder(timeline)
     rest = _decode(pieces, head[1], adder, timeline)
@@ -76,33 +76,31 @@ def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     return timeline
 
 
-class _Counted(io.RawIOBase):
-    """A file that tells how far it was read."""
-
-    def __init__(self, file: BinaryIO, progress: Progress) -> None:
-        self._file, self._progress, self._count = file, progress, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
-        self._count += count
-        self._progress(self._count)
-        return int(count)
-
-
-def _blocks(source: BinaryIO, timeline: Timeline) -> Iterator[bytes]:
-    """The file's text in pieces. A compressed file that breaks off gives what came before."""
-    while True:
-        try:
-            block = source.read(PIECE_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            timeline.damage.truncated = f"its compression breaks off: {error}"
-            return
-        if not block:
-            return
+def _plain(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
+    """The file's text in pieces."""
+    while block := file.read(PIECE_BYTES):
+        progress(file.tell())
         yield block
+
+
+def _unpacked(file: BinaryIO, timeline: Timeline, progress: Progress) -> Iterator[bytes]:
+    """The text of a compressed file in pieces. One that breaks off gives all that came before."""
+    unpacker, waiting, complete = zlib.decompressobj(_GZIP_BITS), b"", False
+    while waiting or (waiting := file.read(PACKED_BYTES)):
+        progress(file.tell())
+        try:
+            block = unpacker.decompress(waiting, PIECE_BYTES)
+        except zlib.error as error:
+            timeline.damage.truncated = f"its compression is damaged: {error}"
+            return
+        waiting, complete = unpacker.unconsumed_tail, unpacker.eof
+        if unpacker.eof:  # another compressed file may follow: they are one text
+            waiting = unpacker.unused_data
+            unpacker = zlib.decompressobj(_GZIP_BITS)
+        if block:
+            yield block
+    if not complete:
+        timeline.damage.truncated = "its compression breaks off"
 
 
 class _pieces:  # noqa: N801 - an iterator

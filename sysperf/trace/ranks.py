@@ -7,13 +7,14 @@ rank that came last. No clocks of different machines need to agree for that.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
-from sysperf.trace.facts import Rank, Skew
+from sysperf.trace.facts import Figures, Rank, Skew
 from sysperf.trace.kernels import ByName
 
 MIN_MATCHED = 4
@@ -115,16 +116,16 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 
 def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
     """Of which time the late rank has more than the others' median."""
-    parts = {
-        "loader time": "dataloader_exposed_pct",
-        "host time": "host_starved_pct",
-        "synchronisation": "sync_exposed_pct",
-        "kernel time": "kernel_busy_pct",
-        "copying": "h2d_exposed_pct",
+    parts: dict[str, Callable[[Figures], float]] = {
+        "loader time": lambda one: one.dataloader_exposed_pct or 0.0,
+        "host time": lambda one: one.host_starved_pct or 0.0,
+        "synchronisation": lambda one: one.sync_exposed_pct or 0.0,
+        "kernel time": lambda one: (one.kernel_busy_pct or 0.0) - (one.nccl_exposed_pct or 0.0),
+        "copying": lambda one: one.h2d_exposed_pct or 0.0,
     }
     excess = {}
-    for name, field in parts.items():
-        values = [getattr(one.figures, field) or 0.0 for one in ranks]
+    for name, part in parts.items():
+        values = [part(one.figures) for one in ranks]
         others = [value for index, value in enumerate(values) if index != late]
         excess[name] = values[late] - (median(others) if others else 0.0)
     return max(excess, key=excess.__getitem__)

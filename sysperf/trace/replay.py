@@ -96,6 +96,8 @@ class _Run:
             return self._load(start, took)
         if edit.no_allocation and item.kind == nodes.ALLOCATION:
             return start
+        if item.kind == nodes.SYNC and item.kind in edit.no_waits:
+            return start  # the call itself is gone, too
         if item.waits_for >= 0 or item.kind in edit.no_waits:
             took = min(took, nodes.OWN_NS)
         return start + (int(took * self._short(item.region)) if item.kind == nodes.LAUNCH else took)

@@ -36,6 +36,8 @@ def _of_device(rank: Rank) -> Verdict:
     share, busy = causes[verdict], figures.gpu_busy_pct_mean or 0.0
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
+    if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
+        return _cannot(f"{figures.kernels or 0:.0f} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {busy:.0f} % of the time"
     return _cannot(f"the device is idle {100 - busy:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} %")

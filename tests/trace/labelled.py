@@ -1,8 +1,9 @@
-"""The labelled traces: those in the tree, and those beside the captured machines."""
+"""The labelled traces: those in the tree, and those in a folder `traces` where SYSPERF_FIXTURES says."""
 
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from sysperf.engine.analyze import Result, analyze
 from sysperf.engine.judging import load_rules
 from sysperf.evaluate.ruleset import Ruleset
-from tests.conftest import fixture_folder
 
 HERE = Path(__file__).parent.parent / "traces"
 COUNTS_AS = {"N3": "T4", "N4": "T5", "N10": "T17"}
@@ -18,7 +18,8 @@ COUNTS_AS = {"N3": "T4", "N4": "T5", "N10": "T17"}
 
 def traces() -> list[Path]:
     """All labelled traces, each once."""
-    found = {path.name: path for folder in (HERE, fixture_folder("traces")) if folder for path in sorted(folder.glob("*.truth.json"))}
+    beside = (os.environ.get("SYSPERF_FIXTURES") or str(HERE.parent.parent.parent / "shared/fixtures"), "traces")
+    found = {path.name: path for folder in (HERE, Path(*beside)) for path in sorted(folder.glob("*.truth.json"))}
     return [path.parent / path.name.removesuffix(".truth.json") for _, path in sorted(found.items())]
 
 

@@ -1,0 +1,113 @@
+"""Traces with known answers: a small machine with a host, a loader and streams, that writes what Kineto would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+MS = 1_000.0
+"""Kineto's unit is the microsecond."""
+
+
+class Machine:
+    """Runs a made-up program on one device, and keeps the events. Times are µs."""
+
+    def __init__(self, *, device: int = 0, capability: tuple[int, int] = (8, 0), start: float = 1e9) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.now = start
+        self.device = device
+        self.free: dict[int, float] = {}
+        self.capability = capability
+        self._correlation = 0
+
+    def event(self, cat: str, name: str, ts: float, dur: float, *, tid: int = 1, pid: int = 1, **args: Any) -> None:
+        """Add any event."""
+        self.events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": round(ts, 3), "dur": round(dur, 3), "args": args}
+        )
+
+    def think(self, us: float) -> None:
+        """The host does something that the trace does not show."""
+        self.now += us
+
+    def kernel(
+        self, us: float, name: str = "ampere_bf16_s16816gemm", *, stream: int = 7, cost: float = 5, latency: float = 5, **args: Any
+    ) -> float:
+        """Launch a kernel; returns when it ends."""
+        return self._operation("kernel", name, us, "cudaLaunchKernel", stream, cost, latency, args)
+
+    def copy(
+        self, us: float, name: str = "Memcpy HtoD (Pinned -> Device)", *, blocking: bool = False, stream: int = 7, **args: Any
+    ) -> float:
+        """Copy; a blocking one returns when it is done."""
+        start = self.now
+        end = self._operation("gpu_memcpy", name, us, "cudaMemcpyAsync", stream, 5, 5, args)
+        if blocking:
+            self.now = max(self.now, end + 3)
+            self.events[-2]["dur"] = round(self.now - start, 3)
+        return end
+
+    def _operation(
+        self, cat: str, name: str, us: float, call: str, stream: int, cost: float, latency: float, args: dict[str, Any]
+    ) -> float:
+        self._correlation += 1
+        begin = max(self.now + latency, self.free.get(stream, 0.0))
+        self.event("cuda_runtime", call, self.now, cost, correlation=self._correlation)
+        self.event(
+            cat, name, begin, us, tid=stream, pid=self.device, device=self.device, stream=stream, correlation=self._correlation, **args
+        )
+        self.now += cost
+        self.free[stream] = begin + us
+        return begin + us
+
+    def synchronize(self, call: str = "cudaDeviceSynchronize") -> float:
+        """Wait for all that was launched; returns when that was done."""
+        end = max(self.now + 2, *(free + 3 for free in self.free.values())) if self.free else self.now + 2
+        return self.call(call, end - self.now)
+
+    def call(self, name: str, us: float) -> float:
+        """Any other call of the host; returns when it ended."""
+        self._correlation += 1
+        self.event("cuda_runtime", name, self.now, us, correlation=self._correlation)
+        self.now += us
+        return self.now
+
+    def load(self, us: float, *, workers: bool = False) -> float:
+        """Ask the loader for a batch; returns when it is there."""
+        kind = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
+        self.event("user_annotation", f"enumerate(DataLoader)#{kind}.__next__", self.now, us)
+        self.now += us
+        return self.now
+
+    def range(self, name: str, start: float, cat: str = "user_annotation") -> None:
+        """Name the time from `start` until now."""
+        self.event(cat, name, start, self.now - start)
+
+    def trace(self, **more: Any) -> dict[str, Any]:
+        """The whole file."""
+        major, minor = self.capability
+        device = {
+            "id": self.device,
+            "name": "NVIDIA A100-SXM4-80GB",
+            "computeMajor": major,
+            "computeMinor": minor,
+            "totalGlobalMem": 85_000_000_000,
+        }
+        return {"schemaVersion": 1, "deviceProperties": [device], **more, "traceEvents": self.events}
+
+
+def steps(machine: Machine, count: int, body: Any) -> Machine:
+    """Run a body in so many marked steps."""
+    for number in range(count):
+        start = machine.now
+        body(machine)
+        machine.range(f"ProfilerStep#{number}", start)
+    return machine
+
+
+def written(folder: Path, trace: Any, name: str = "trace.json") -> str:
+    """The path of a file with this trace."""
+    path = folder / name
+    path.write_text(trace if isinstance(trace, str) else json.dumps(trace))
+    return str(path)

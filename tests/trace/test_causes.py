@@ -1,0 +1,304 @@
+"""Each cause of lost time in a trace of which the answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine.analyze import Result, analyze
+from sysperf.trace import read
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.replay import BY_NAME, Replayer
+
+from .labelled import detected, rules
+from .synthetic import MS, Machine, steps, written
+
+
+def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
+    return analyze([written(folder, machine.trace(**more))], rules())
+
+
+def gain(result: Result, fix: str) -> tuple[float, float]:
+    """The predicted interval of a fix."""
+    replay = result.analysis.trace.ranks[0].replay
+    assert replay.usable, replay.why
+    return next(((one.low, one.high) for one in replay.predictions if one.fix == fix), (0.0, 0.0))
+
+
+def busy_step(machine: Machine) -> float:
+    """The host is ahead of the device all the time; returns when the device is done."""
+    end = 0.0
+    for _ in range(40):
+        machine.think(5)
+        end = machine.kernel(100)
+    return end
+
+
+def test_a_busy_device_is_healthy(tmp_path: Path) -> None:
+    """Kernels back to back: nothing to advise but what is in the kernels."""
+    result = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (busy_step(machine), machine.synchronize())))
+
+    assert result.analysis.trace.verdict == "healthy"
+    assert "T29" in detected(result)
+    assert not detected(result) & {"T1", "T2", "T3", "T4", "T5", "T6", "T7", "T16", "T17"}
+
+
+def test_exposed_synchronisation_is_found(tmp_path: Path) -> None:
+    """T4: the device idles while the host waits; no other cause takes the blame for it."""
+    result = analyzed(
+        tmp_path,
+        steps(
+            Machine(),
+            6,
+            lambda machine: (machine.kernel(50), machine.call("cudaStreamSynchronize", 900), busy_step(machine), machine.synchronize()),
+        ),
+    )
+
+    assert "T4" in detected(result)
+    assert not detected(result) & {"T1", "T5", "T16", "T17", "T29"}
+
+
+@pytest.mark.parametrize(("host", "device"), [(30, 90), (90, 30), (60, 60)])
+def test_removing_a_synchronisation_gains_the_smaller_of_host_and_device(tmp_path: Path, host: int, device: int) -> None:
+    """T31: with a wait after each kernel a step takes host + device, without it the larger of both; the wait's length is no answer."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(50):
+            machine.think(host - 5)
+            machine.kernel(device, latency=0)
+            machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    expected = 100 * min(host, device) / (host + device + 3)
+    low, high = gain(result, "sync")
+    replayed = replayed_gain(tmp_path / "trace.json")
+
+    assert replayed == pytest.approx(expected, abs=4)
+    assert 0 <= low <= high <= expected + 4
+
+
+def replayed_gain(path: Path) -> float:
+    """The gain without any wait, before it is bounded by exposed time."""
+    found = Accounting(read(str(path)))
+    assert found.window is not None
+    fix = BY_NAME["sync"]
+    return Replayer(found.timeline, found.window, found.times, found.launches).gain([(fix.cautious, fix.full)])[1]
+
+
+def test_allocator_stalls_are_found(tmp_path: Path) -> None:
+    """T16: cudaFree and cudaMalloc in steady steps, while the device has nothing to do."""
+
+    def step(machine: Machine) -> None:
+        busy_step(machine)
+        machine.synchronize()
+        machine.call("cudaFree", 400)
+        machine.call("cudaMalloc", 300)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+
+    assert "T16" in detected(result)
+    low, high = gain(result, "allocation")
+    assert low <= 100 * 700 / (40 * 100 + 20 + 700) <= high + 1.5
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
+    """T1, and whether there are workers."""
+    result = analyzed(
+        tmp_path, steps(Machine(), 6, lambda machine: (machine.load(2 * MS, workers=workers), busy_step(machine), machine.synchronize()))
+    )
+
+    assert result.analysis.trace.verdict == "input-bound"
+    assert [one.id for one in result.analysis.findings if "T1" in one.detects] == [
+        "trace.input-bound-with-workers" if workers else "trace.input-bound"
+    ]
+    assert gain(result, "loader")[1] == pytest.approx(33, abs=2)
+
+
+def test_a_hidden_loader_is_not_reported(tmp_path: Path) -> None:
+    """The same 2 ms of loading cost nothing while kernels run."""
+    result = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (busy_step(machine), machine.load(2 * MS), machine.synchronize())))
+
+    assert "T1" not in detected(result)
+
+
+def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path) -> None:
+    """T2 and T3: 8 µs kernels, 20 µs of host time for each."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(200):
+            machine.think(15)
+            machine.kernel(8, "vectorized_elementwise_kernel")
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+
+    assert result.analysis.trace.verdict == "host-bound"
+    assert {"T2", "T3"} <= detected(result)
+    low, high = gain(result, "launch")
+    assert 40 <= low <= 60 <= high + 1
+
+
+def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
+    """N1, N2: 5 ms of the program's own, with the function that it was in."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.think(5 * MS)
+        machine.event("python_function", "train.py(31): read_pictures", start, 5 * MS)
+        machine.copy(100, "Memcpy HtoD (Pageable -> Device)", blocking=True)
+        busy_step(machine)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    (hole,) = [one for one in result.analysis.findings if one.id == "trace.host-hole"]
+
+    assert result.analysis.trace.verdict == "input-bound"
+    assert hole.where == ("train.py:31 (read_pictures)",)
+    assert hole.exposed_pct == pytest.approx(55, abs=2)
+
+
+def test_pageable_and_pinned_copies_are_told_apart(tmp_path: Path) -> None:
+    """T5 for one, T6 for the other."""
+    pageable = analyzed(
+        tmp_path,
+        steps(
+            Machine(),
+            6,
+            lambda machine: (
+                machine.copy(800, "Memcpy HtoD (Pageable -> Device)", blocking=True),
+                busy_step(machine),
+                machine.synchronize(),
+            ),
+        ),
+    )
+    pinned = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (machine.copy(800), busy_step(machine), machine.synchronize())))
+
+    assert "T5" in detected(pageable)
+    assert "T6" not in detected(pageable)
+    assert "T6" in detected(pinned)
+    assert "T5" not in detected(pinned)
+
+
+def test_exposed_communication_is_found_and_hidden_is_not(tmp_path: Path) -> None:
+    """T17: the same all-reduce after and beside the computation."""
+
+    def after(machine: Machine) -> None:
+        busy_step(machine)
+        machine.synchronize()
+        machine.kernel(900, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=20)
+        machine.synchronize()
+
+    def beside(machine: Machine) -> None:
+        machine.kernel(900, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=20)
+        busy_step(machine)
+        machine.synchronize()
+
+    assert "T17" in detected(analyzed(tmp_path, steps(Machine(), 6, after)))
+    assert "T17" not in detected(analyzed(tmp_path, steps(Machine(), 6, beside)))
+
+
+def test_a_step_that_takes_longer_is_named(tmp_path: Path) -> None:
+    """T21: the fourth of eight steps, with what it has more of."""
+    machine = Machine()
+    for number in range(8):
+        start = machine.now
+        machine.load(4 * MS if number == 4 else 100)
+        busy_step(machine)
+        machine.synchronize()
+        machine.range(f"ProfilerStep#{number}", start)
+    result = analyzed(tmp_path, machine)
+
+    assert "T21" in detected(result)
+    assert result.analysis.trace.ranks[0].steps.outlier_cause == "loader"
+
+
+def test_plain_products_on_a_device_with_tensor_cores(tmp_path: Path) -> None:
+    """T7 on a device that has them, not on one that has none, unknown where nobody knows which it is."""
+
+    def plain(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(100, "ampere_sgemm_128x64_tn")
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, plain))
+    assert "T7" in detected(result)
+    assert "T7" not in detected(analyzed(tmp_path, steps(Machine(capability=(6, 1)), 6, plain)))
+    unknown = analyzed(tmp_path, steps(Machine(), 6, plain), deviceProperties=[])
+    assert "trace.tensor-cores-unused" in unknown.analysis.unknown
+    low, high = gain(result, "tensor-cores")
+    assert low == pytest.approx(33, abs=2)
+    assert high == pytest.approx(75, abs=2)
+
+
+def test_data_parallel_and_recompiles(tmp_path: Path) -> None:
+    """T20 and T24, by the ranges that PyTorch writes."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        busy_step(machine)
+        machine.range("DataParallel.forward", start)
+        start = machine.now
+        machine.think(800)
+        machine.range("_compile.compile_inner (dynamo_timed)", start)
+        machine.synchronize()
+
+    assert {"T20", "T24"} <= detected(analyzed(tmp_path, steps(Machine(), 6, step)))
+
+
+def test_a_straggler_is_named_without_clocks_that_agree(tmp_path: Path) -> None:
+    """T19: rank 2 computes 2 ms longer; the others' collectives are longer by as much, whatever their clocks say."""
+    files = []
+    for rank in range(4):
+
+        def step(machine: Machine, late: bool = rank == 2) -> None:
+            for _ in range(20):
+                machine.kernel(200 if late else 100)
+            machine.synchronize()
+            machine.kernel(300 if late else 2_300, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+            machine.synchronize()
+
+        machine = steps(Machine(start=1e9 + 7e6 * rank), 6, step)
+        files.append(written(tmp_path, machine.trace(distributedInfo={"rank": rank, "world_size": 4}), f"rank{rank}.json"))
+    result = analyze(files, rules())
+    skew = result.analysis.trace.skew
+
+    assert "T19" in detected(result)
+    assert (skew.straggler, skew.straggler_share, skew.cause) == (2, 100.0, "kernel time")
+    assert skew.lost_pct == pytest.approx(46, abs=3)
+    assert "T33" in detected(result)
+    assert skew.slow_rank == 2
+
+
+def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) -> None:
+    """Loader and launches at once gain no more than the step has to give."""
+
+    def step(machine: Machine) -> None:
+        machine.load(3 * MS)
+        for _ in range(100):
+            machine.think(25)
+            machine.kernel(8, "vectorized_elementwise_kernel")
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    together = result.analysis.together
+
+    assert together is not None
+    assert max(gain(result, "loader")[1], gain(result, "launch")[1]) - 0.5 <= together.high <= 100
+
+
+def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
+    """Operations that start long after they could: the replay is off by more than 5 %, so no figure is given."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.kernel(100, latency=2 * MS)
+            machine.think(10)
+        machine.synchronize()
+        machine.think(10)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    replay = result.analysis.trace.ranks[0].replay
+
+    assert replay.usable is (replay.error_pct is not None and replay.error_pct <= 5)
+    assert replay.usable or not any(one.predicted_gain for one in result.analysis.findings)

@@ -1,0 +1,275 @@
+"""Files that are broken, strange or meant to harm: an answer or one clear error, in bounded memory, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.cli import main
+from sysperf.engine.analyze import analyze
+from sysperf.model.errors import TraceError
+from sysperf.trace import account, read
+
+from .labelled import HERE, rules
+from .synthetic import Machine, steps, written
+
+
+def good(count: int = 5) -> dict[str, Any]:
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.think(10)
+            machine.kernel(50)
+        machine.synchronize()
+
+    return steps(Machine(), count, step).trace()
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
+def test_a_cut_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
+    """What came before the cut is read; T0 says so."""
+    text = json.dumps(good())
+    rank = account(read(written(tmp_path, text[: int(len(text) * part)])))
+
+    assert rank.trust.truncated
+    result = analyze([str(tmp_path / "trace.json")], rules())
+    assert "trace.file-damaged" in [one.id for one in result.analysis.findings]
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7, 0.99])
+def test_a_cut_compressed_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
+    path = tmp_path / "trace.json.gz"
+    packed = gzip.compress(json.dumps(good()).encode())
+    path.write_bytes(packed[: int(len(packed) * part)])
+
+    assert account(read(str(path))).trust.truncated
+
+
+def test_broken_compression_is_no_traceback(tmp_path: Path) -> None:
+    """A byte in the middle is another one."""
+    path = tmp_path / "trace.json.gz"
+    packed = bytearray(gzip.compress(json.dumps(good(200)).encode()))
+    packed[len(packed) // 2] ^= 0xFF
+    path.write_bytes(packed)
+
+    assert account(read(str(path))).trust.truncated
+
+
+STRANGE = {
+    "NaN": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": NaN, "dur": 5}',
+    "infinite": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": Infinity}',
+    "beyond 64 bits": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 99999999999999999999999999, "dur": 5}',
+    "huge exponent": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1e400, "dur": 5}',
+    "no duration": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5}',
+    "negative": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": -50}',
+    "a week": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": 604800000000}',
+    "no object": '"ph"',
+    "nested deeply": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 5_000 + "]" * 5_000 + "}}",
+}
+
+
+@pytest.mark.parametrize("event", STRANGE.values(), ids=STRANGE.keys())
+def test_a_strange_event_is_left_out_and_counted(tmp_path: Path, event: str) -> None:
+    """The figures are those of the other events."""
+    trace = good()
+    text = json.dumps(trace)
+    usual = account(read(written(tmp_path, trace)))
+    found = account(read(written(tmp_path, text[:-2] + f", {event}]}}")))
+
+    assert found.figures.gpu_busy_pct_mean == pytest.approx(usual.figures.gpu_busy_pct_mean)
+    assert found.trust.damaged_events + found.trust.bad_durations == 1 or event == '"ph"' or "[[" in event
+
+
+def test_times_as_text_and_large_correlations_are_read(tmp_path: Path) -> None:
+    """Other writers: numbers as text, correlations beyond 64 bits, which are unknown."""
+    trace = good()
+    usual = account(read(written(tmp_path, trace)))
+    for event in trace["traceEvents"]:
+        event["ts"], event["dur"] = str(event["ts"]), str(event["dur"])
+    assert account(read(written(tmp_path, trace))).figures == usual.figures
+    for event in trace["traceEvents"]:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] = 10**30 + event["args"]["correlation"]
+    found = account(read(written(tmp_path, trace)))
+    assert found.figures.gpu_busy_pct_mean == usual.figures.gpu_busy_pct_mean
+    assert found.trust.uncorrelated_pct == 100
+
+
+def test_bad_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names with broken UTF-8, escapes and markup reach no terminal and no page."""
+    trace = good()
+    for event in trace["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["name"] = "\x1b[31m</script><script>alert(1)</script>\u202e gemm"
+    raw = json.dumps(trace, ensure_ascii=False).encode().replace(b"gemm", b"ge\xff\xfemm")
+    path = tmp_path / "a</title>\x1b[0m.json"
+    (tmp_path / "trace.json").write_bytes(raw)
+
+    for form in ("text", "html", "json", "markdown", "github", "sarif"):
+        assert main(["analyze", str(tmp_path / "trace.json"), "--format", form]) == 0
+        shown = capsys.readouterr().out
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert "<script>alert" not in shown
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"{", b"[", b"null", b"\x1f\x8b", b'{"traceEvents": []}', b'{"traceEvents": 5}', b"SQLite format 3\0", b"\0" * 100],
+)
+def test_no_trace_is_one_clear_error(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+
+    assert main(["analyze", str(path)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("sysperf: ")
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("wish", [["missing.json"], ["."], []])
+def test_what_is_no_file_is_one_clear_error(wish: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", *wish]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_one_event_is_enough_for_an_answer(tmp_path: Path) -> None:
+    """It is not enough for a verdict."""
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 5}
+    rank = account(read(written(tmp_path, {"traceEvents": [event]})))
+
+    assert (rank.verdict, rank.figures.gpu_busy_pct_mean) == ("cannot-tell", 100.0)
+
+
+def test_an_array_alone_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
+    """Chrome's format allows both."""
+    events = json.dumps(good()["traceEvents"])
+
+    assert account(read(written(tmp_path, events))).figures == account(read(written(tmp_path, events[:-1]))).figures
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_trace_or_one_error(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(b'{"traceEvents": [' + content)
+        file.flush()
+        with contextlib.suppress(TraceError):
+            account(read(file.name))
+
+
+EVENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["ph", "cat", "name", "ts", "dur", "pid", "tid", "args", "correlation", "stream", "device", "Input Dims", "Call stack"]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(EVENTS, max_size=5))
+def test_any_json_is_a_trace_or_one_error(events: list[Any]) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}, *events]}, file)
+        file.flush()
+        account(read(file.name))
+
+
+# ---------------------------------------------------------------------- SQLite
+
+MOCK = HERE / "nsysai_mock.sqlite"
+
+
+def changed(folder: Path, *statements: str) -> str:
+    """A copy of an export with other tables or columns."""
+    path = folder / "export.sqlite"
+    shutil.copyfile(MOCK, path)
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "StringIds",
+        "TARGET_INFO_GPU",
+        "PROFILER_OVERHEAD",
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+    ],
+)
+def test_an_absent_table_is_unknown(tmp_path: Path, table: str) -> None:
+    rank = account(read(changed(tmp_path, f"DROP TABLE {table}")))
+
+    assert rank.verdict == "cannot-tell"
+    if table == "CUPTI_ACTIVITY_KIND_RUNTIME":
+        assert rank.trust.uncorrelated_pct == 100
+
+
+@pytest.mark.parametrize("column", ["graphNodeId", "shortName", "gridX", "correlationId", "globalPid", "streamId"])
+def test_an_absent_column_is_unknown(tmp_path: Path, column: str) -> None:
+    """Older and newer schemas lack some."""
+    account(read(changed(tmp_path, f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN {column} TO somethingElse")))
+
+
+def test_texts_and_nulls_where_numbers_belong(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path,
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'x', streamId = 'y' WHERE rowid = 1",
+        "INSERT INTO StringIds VALUES (99999, x'fffe')",
+    )
+    assert account(read(path)).trust.damaged_events == 1
+
+
+def test_an_export_that_is_locked_is_read(tmp_path: Path) -> None:
+    """Its writer may still have it open."""
+    path = changed(tmp_path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        assert account(read(path)).trust.gpu_ops == 3
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.95])
+def test_a_cut_export_is_one_error_or_an_answer(tmp_path: Path, part: float) -> None:
+    raw = MOCK.read_bytes()
+    path = tmp_path / "cut.sqlite"
+    path.write_bytes(raw[: int(len(raw) * part)])
+    with contextlib.suppress(TraceError):
+        account(read(str(path)))
+
+
+def test_a_report_of_nsight_systems_names_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nsys is not installed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "run.nsys-rep"
+    path.write_bytes(b"\x00\x01 a report")
+
+    assert main(["analyze", str(path)]) == 2
+    assert "nsys export --type sqlite" in capsys.readouterr().err
