@@ -14,6 +14,7 @@ TICKS_PER_S = 100
 # Places of the fields behind the name, whose first is the state (field 3 of proc_pid_stat(5)).
 _MINOR_FAULTS, _MAJOR_FAULTS = 7, 9
 _USER_TICKS, _SYSTEM_TICKS = 11, 12
+_ENDED_USER_TICKS, _ENDED_SYSTEM_TICKS = 13, 14
 _NICE, _THREADS, _START_TICKS, _RSS_PAGES = 16, 17, 19, 21
 _STACK, _LAST_CPU, _POLICY = 25, 36, 38
 _MIN_FIELDS = _RSS_PAGES + 1
@@ -26,6 +27,7 @@ class Stat:
     __slots__ = (
         "comm",
         "cpu_ticks",
+        "ended_children_ticks",
         "last_cpu",
         "major_faults",
         "minor_faults",
@@ -53,6 +55,8 @@ class Stat:
         self.ppid = int(fields[1])
         self.minor_faults, self.major_faults = int(fields[_MINOR_FAULTS]), int(fields[_MAJOR_FAULTS])
         self.cpu_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        self.ended_children_ticks = int(fields[_ENDED_USER_TICKS]) + int(fields[_ENDED_SYSTEM_TICKS])
+        """CPU time of its children that ended and were waited for."""
         self.nice, self.threads = int(fields[_NICE]), int(fields[_THREADS])
         self.start_ticks, self.rss_pages = int(fields[_START_TICKS]), int(fields[_RSS_PAGES])
         self.stack = int(fields[_STACK]) if len(fields) > _STACK else 0

@@ -52,7 +52,7 @@ def test_a_process_that_maps_libtorch_is_found_and_described(machine: MakeMachin
     one = only(collect(machine(files(process(70, env="PATH=/bin OMP_NUM_THREADS=4", ticks=500)))))
 
     assert (one.pid, one.ppid, one.name, one.user) == (70, 1, "python", 1000)
-    assert (one.command, one.age_s, one.cpu_s) == ("python train.py", 930.0, 5.0)
+    assert (one.command, one.age_s, one.cpu_s) == ("python train.py", 930.5, 5.0)
     assert (one.torch_version, one.torch_prefix) == ("2.13.0+cpu", "/venv")
     assert one.env == {"OMP_NUM_THREADS": "4"}
     assert (one.allowed, one.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
@@ -340,7 +340,7 @@ def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> 
     ("schedstat", "ticks", "demand"),
     [
         ("8000000000 2000000000 99", 1000, 0.011),  # a server: 10 of 930.5 s
-        ("460000000000 470000000000 99", 46_000, 1.0),  # ran for half of its life, and was ready for the other half
+        ("460000000000 470500000000 99", 46_000, 1.0),  # ran for half of its life, and was ready for the other half
         ("1000000000 0 99", 186_100, 0.5),  # other threads used half of its four CPUs
         ("", 1000, None),
     ],

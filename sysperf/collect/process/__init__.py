@@ -4,7 +4,7 @@ A process is PyTorch's when it maps libtorch or libc10. Its DataLoader workers, 
 told by name, command line and ancestry, and counted with it. Processes that may not be looked at are counted as
 `unreadable`: they are unknown, not absent.
 
-Reads   /proc/[pid]/{statm,stat,status,cmdline,maps,environ,schedstat,cgroup,limits,numa_maps}  /proc/[pid]/{fd,task}/*
+Reads   /proc/[pid]/{statm,stat,status,cmdline,maps,environ,schedstat,io,cgroup,limits,numa_maps}  /proc/[pid]/{fd,task}/*
         version.py beside the mapped libtorch; NVML's list of compute processes where a process uses CUDA
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from sysperf.collect.cgroup import Cgroup, Groups
-from sysperf.collect.process import loaded_torch, ranks, unknown_variables
+from sysperf.collect.process import demand, loaded_torch, ranks, unknown_variables
 from sysperf.collect.process.process_tree import Family, Found, find, forget_if_gone, in_time, read_argv
 from sysperf.collect.process.threads import all_allowed, allowed_in, cpus_of, read_threads
 from sysperf.collect.readers.mounts import mount_of
@@ -26,10 +26,10 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.model.version import Version
-from sysperf.procfs import environ, pci, schedstat
+from sysperf.procfs import cpulist, environ, pci, schedstat
 from sysperf.procfs.maps import MAPS, OPENMP, Library, holds_data
 from sysperf.procfs.numa_maps import NumaMaps
-from sysperf.procfs.numbers import whole
+from sysperf.procfs.numbers import decimal
 from sysperf.procfs.schedstat import SchedStat
 from sysperf.procfs.stat import TICKS_PER_S, Stat
 from sysperf.procfs.status import Status
@@ -40,6 +40,9 @@ STATUS = "/proc/[0-9]*/status"
 ENVIRON = "/proc/[0-9]*/environ"
 CMDLINE = "/proc/[0-9]*/cmdline"
 TASKS = "/proc/[0-9]*/task"
+SCHEDSTAT = "/proc/[0-9]*/schedstat"
+THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
+SYSCALL = "/proc/[0-9]*/task/*/syscall"
 NUMA_MAPS = "/proc/[0-9]*/numa_maps"
 NODES = "/sys/devices/system/node/node[0-9]*"
 GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
@@ -136,7 +139,13 @@ class Process(Record, kw_only=True):
     worker_busy_share: Annotated[
         float | None, fact("share of their lives that the workers computed, all together", STAT, "/proc/uptime")
     ] = None
+    worker_wanted_share: Annotated[
+        float | None,
+        fact("share of their lives that the workers ran or were ready to", SCHEDSTAT, "/proc/uptime"),
+    ] = None
+    worker_age_s: Annotated[float | None, fact("seconds since the oldest worker started; 0 without workers", STAT, "/proc/uptime")] = None
     worker_rss_bytes: Annotated[int | None, fact("resident memory of the workers, pages they share counted once a worker", STATUS)] = None
+    ended_children_cpu_s: Annotated[float, fact("CPU seconds of its children that ended", STAT)] = 0.0
     forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
     compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
 
@@ -145,6 +154,21 @@ class Process(Record, kw_only=True):
         int | None,
         fact("threads with the main thread's name that used at least 1/20 of the busiest one's CPU time: the OpenMP team in use", TASKS),
     ] = None
+    lock_sharing_threads: Annotated[
+        int | None,
+        fact("busy threads with the main thread's name that take turns: together they want one CPU; 0 when they are none", TASKS),
+    ] = None
+    lock_waiters: Annotated[
+        int | None,
+        fact("of those, how many waited for a lock with a time limit when looked at, as for Python's own", SYSCALL),
+    ] = None
+    wanted_cpus: Annotated[
+        float | None,
+        fact("CPUs that its threads wanted, running or ready, on average since each started", THREAD_SCHEDSTAT, "/proc/uptime"),
+    ] = None
+    used_cpus: Annotated[float | None, fact("CPUs that they received, on average since each started", THREAD_SCHEDSTAT, "/proc/uptime")] = (
+        None
+    )
     thread_names: Annotated[tuple[str, ...] | None, fact("names of the threads that PyTorch and CUDA named", TASKS)] = None
     pins_memory: Annotated[bool | None, fact("a DataLoader copies batches to pinned memory (torch 2.5 and later tell)", TASKS)] = None
     ran_backward: Annotated[bool | None, fact("autograd has threads for devices: it trains (torch 2.4 and later tell)", TASKS)] = None
@@ -155,6 +179,10 @@ class Process(Record, kw_only=True):
     allowed_at_start: Annotated[
         CpuSet | None,
         fact("CPUs before OpenMP bound threads: those of all its threads, and of its parent when variables ask for binding", STATUS),
+    ] = None
+    openmp_bound: Annotated[
+        bool | None,
+        fact("OpenMP bound its main thread: variables ask for it, or its CPUs are one core of those that its other threads have", STATUS),
     ] = None
     cpu_s: Annotated[float, fact("CPU seconds used", STAT)] = 0.0
     demand: Annotated[
@@ -170,6 +198,8 @@ class Process(Record, kw_only=True):
     refault_share: Annotated[
         float | None, fact("share of its CPU time spent on page faults beyond the first touch of its memory, at 2 µs a fault", STAT, STATUS)
     ] = None
+    read_calls: Annotated[int | None, fact("reads of the program and its workers since they started", "/proc/[0-9]*/io")] = None
+    read_call_bytes: Annotated[int | None, fact("bytes that these reads gave, page cache included", "/proc/[0-9]*/io")] = None
     rss_bytes: Annotated[int | None, fact("resident memory", STATUS)] = None
     peak_rss_bytes: Annotated[int | None, fact("most resident memory so far", STATUS)] = None
     swap_bytes: Annotated[int | None, fact("memory of it that is in swap", STATUS)] = None
@@ -241,7 +271,7 @@ class _Machine:
         self.families = found.families
         self.groups = Groups(host)
         self.software = loaded_torch.Software(host)
-        self.uptime_s = _seconds(host.word("/proc/uptime")) if found.families else None
+        self.uptime_s = decimal((host.text("/proc/uptime") or "").partition(" ")[0]) if found.families else None
         self.has_nodes = bool(found.families) and len(host.glob(NODES)) > 1
         on_gpus = {pid for pid, family in found.families.items() if family.mapped.cuda}
         self.gpus = _gpus_by_process(host, on_gpus) if on_gpus else {}
@@ -360,9 +390,23 @@ def _helpers(subject: _Subject) -> dict[str, Any]:
         "worker_cpus": CpuSet.union(masks) if masks or not workers else None,
         "worker_threads": max((stat.threads for stat in workers), default=0),
         "worker_busy_share": _busy_share(workers, subject.machine.uptime_s),
+        **_worker_demand(subject),
         "worker_rss_bytes": sum(sizes) if sizes or not workers else None,
+        "ended_children_cpu_s": subject.stat.ended_children_ticks / TICKS_PER_S,
         "forks": len(family.forks),
         "compile_workers": len(family.compilers) - len({stat.ppid for stat in family.compilers} & {stat.pid for stat in family.compilers}),
+    }
+
+
+def _worker_demand(subject: _Subject) -> dict[str, Any]:
+    workers, uptime_s = subject.workers, subject.machine.uptime_s
+    if not workers:
+        return {"worker_wanted_share": 0.0, "worker_age_s": 0.0}
+    wanted = demand.of_processes(subject.host, workers, uptime_s)
+    oldest_s = None if uptime_s is None else uptime_s - min(stat.start_ticks for stat in workers) / TICKS_PER_S
+    return {
+        "worker_wanted_share": None if wanted is None else round(wanted.cpus / min(len(workers), demand.MAX_WORKERS), 3),
+        "worker_age_s": None if oldest_s is None else round(max(0.0, oldest_s), 1),
     }
 
 
@@ -386,7 +430,7 @@ def _threads(subject: _Subject) -> dict[str, Any]:
     threads = subject.threads
     return {
         "threads": subject.stat.threads,
-        "compute_threads": None if threads is None else threads.compute,
+        **_thread_demand(subject),
         "thread_names": None if threads is None else tuple(neutral(name, 40) for name in threads.names),
         "pins_memory": subject.has_thread("pt_data_pin", since="2.5"),
         "ran_backward": subject.has_thread("pt_autograd", since="2.4"),
@@ -395,17 +439,58 @@ def _threads(subject: _Subject) -> dict[str, Any]:
     }
 
 
+def _thread_demand(subject: _Subject) -> dict[str, Any]:
+    threads, host, pid, uptime_s = subject.threads, subject.host, subject.pid, subject.machine.uptime_s
+    if threads is None:
+        return {}
+    wanted = demand.of_threads(host, pid, threads.stats, uptime_s)
+    shares = threads.compute > 2 and demand.share_a_lock(threads.compute, demand.of_threads(host, pid, threads.team, uptime_s))
+    return {
+        "compute_threads": 1 if shares else threads.compute,
+        "lock_sharing_threads": threads.compute if shares else 0,
+        "lock_waiters": demand.lock_waiters(host, pid, [stat.pid for stat in threads.team]) if shares else 0,
+        "wanted_cpus": None if wanted is None else round(wanted.cpus, 3),
+        "used_cpus": None if wanted is None else round(wanted.used, 3),
+    }
+
+
 def _cpus(subject: _Subject) -> dict[str, Any]:
-    return {"allowed": subject.allowed, "allowed_at_start": _allowed_at_start(subject, subject.allowed)}
+    now = subject.allowed
+    asked = None if subject.env is None else any(subject.env.get(name) for name in _BINDING)
+    if now is None:
+        return {"allowed": None, "allowed_at_start": None, "openmp_bound": asked or None}
+    before = _before_binding(subject, now) if asked or _may_be_bound(subject, now) else now
+    found_bound = len(before) > len(now) and _is_one_core(subject.host, now)
+    return {"allowed": now, "allowed_at_start": before, "openmp_bound": bool(asked) or found_bound}
 
 
-def _allowed_at_start(subject: _Subject, now: CpuSet | None) -> CpuSet | None:
-    """The CPUs before OpenMP bound the main thread; read closer only where a variable asks for that."""
-    if now is None or not subject.env or not any(subject.env.get(name) for name in _BINDING):
-        return now
-    parent = allowed_in(subject.host, f"/proc/{subject.stat.ppid}/status") or CpuSet()
-    workers = [allowed_in(subject.host, f"/proc/{stat.pid}/status") or CpuSet() for stat in subject.workers]
-    return CpuSet.union((now, parent, all_allowed(subject.host, subject.pid, subject.threads), *workers))
+def _may_be_bound(subject: _Subject, now: CpuSet) -> bool:
+    """Whether its script may have asked OpenMP for a binding: the runtime is there, and its main thread has one core only."""
+    return bool(subject.mapped.named(*OPENMP)) and _is_one_core(subject.host, now)
+
+
+def _is_one_core(host: Host, cpus: CpuSet) -> bool:
+    """Whether these are one CPU, or the threads of one core: the places that OpenMP binds to."""
+    first = next(iter(cpus), None)
+    return first is not None and (len(cpus) == 1 or set(cpus) == set(_threads_of_core(host, first) or (first,)))
+
+
+def _threads_of_core(host: Host, cpu: int) -> CpuSet | None:
+    return cpulist.parse(host.word(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
+
+
+def _before_binding(subject: _Subject, now: CpuSet) -> CpuSet:
+    """The CPUs of all its threads, its workers and its parent: taskset leaves a parent more, but no other thread of the program."""
+    host = subject.host
+    threads = all_allowed(host, subject.pid, subject.threads)
+    workers = [allowed_in(host, f"/proc/{stat.pid}/status") or CpuSet() for stat in subject.workers]
+    asked = subject.env is not None and any(subject.env.get(name) for name in _BINDING)
+    if not asked and threads.issubset(now) and not subject.workers:
+        return now  # one core for all its threads, and nobody inherits it: taskset or a cpuset, as far as anybody can tell
+    parent = allowed_in(host, f"/proc/{subject.stat.ppid}/status") or CpuSet()
+    group = subject.machine.groups.of(subject.pid)
+    cpuset = group.cpuset if group else None
+    return CpuSet.union((now, threads, *workers, parent if cpuset is None else parent & cpuset))
 
 
 def _usage(subject: _Subject) -> dict[str, Any]:
@@ -419,10 +504,16 @@ def _usage(subject: _Subject) -> dict[str, Any]:
         "refault_share": _refault_share(stat, subject.status.size_bytes("VmHWM")),
         "nice": stat.nice,
         "policy": _POLICIES.get(stat.policy, ""),
+        **_reads(subject),
         "main_run_s": None if main is None else round(main.run_s, 3),
         "main_wait_s": None if main is None else round(main.wait_s, 3),
         "cgroup": subject.machine.groups.of(subject.pid),
     }
+
+
+def _reads(subject: _Subject) -> dict[str, Any]:
+    found = demand.reads(subject.host, (subject.pid, *(stat.pid for stat in subject.workers[: demand.MAX_WORKERS])))
+    return {"read_calls": None, "read_call_bytes": None} if found is None else {"read_calls": found.calls, "read_call_bytes": found.bytes}
 
 
 def _demand(subject: _Subject, main: SchedStat | None) -> float | None:
@@ -531,11 +622,6 @@ def _start_method(host: Host, family: Family, workers: list[Stat]) -> str:
         return "fork"
     command = " ".join(argv[:8])
     return "forkserver" if "multiprocessing.forkserver" in command else "spawn" if "multiprocessing.spawn" in command else "fork"
-
-
-def _seconds(text: str | None) -> float | None:
-    seconds = whole((text or "").partition(".")[0])
-    return None if seconds is None else float(seconds)
 
 
 def _gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | None:

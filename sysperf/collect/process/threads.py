@@ -21,14 +21,18 @@ BUSY_SHARE = 0.05
 class Threads:
     """The threads of one process, by name."""
 
-    __slots__ = ("compute", "names", "tids")
+    __slots__ = ("compute", "names", "stats", "team", "tids")
 
     def __init__(self, stats: list[Stat]) -> None:
+        self.stats = stats
         self.tids = [stat.pid for stat in stats]
         self.names = sorted({stat.comm for stat in stats if stat.comm.startswith(("pt_", "cuda-", "gloo_"))})
         main = stats[0].comm if stats else ""
-        busy = [stat.cpu_ticks for stat in stats if stat.comm == main]
-        self.compute = max(1, sum(1 for ticks in busy if ticks >= max(1, BUSY_SHARE * max(busy))))
+        named_alike = [stat for stat in stats if stat.comm == main]
+        least_ticks = max(1, BUSY_SHARE * max((stat.cpu_ticks for stat in named_alike), default=0))
+        self.team = [stat for stat in named_alike if stat.cpu_ticks >= least_ticks]
+        """The busy threads with the main thread's name: an OpenMP team, or a program's own threads."""
+        self.compute = max(1, len(self.team))
 
     def any(self, *prefixes: str) -> bool:
         """Whether a thread's name begins so."""
