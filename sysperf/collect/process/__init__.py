@@ -444,11 +444,13 @@ def _thread_demand(subject: _Subject) -> dict[str, Any]:
     if threads is None:
         return {}
     wanted = demand.of_threads(host, pid, threads.stats, uptime_s)
-    shares = threads.compute > 2 and demand.share_a_lock(threads.compute, demand.of_threads(host, pid, threads.team, uptime_s))
+    team = demand.of_threads(host, pid, threads.team, uptime_s) if threads.compute > 2 else None
+    waiters = demand.lock_waiters(host, pid, [stat.pid for stat in threads.team]) if team else 0
+    shares = demand.share_a_lock(threads.compute, team, waiters)
     return {
         "compute_threads": 1 if shares else threads.compute,
         "lock_sharing_threads": threads.compute if shares else 0,
-        "lock_waiters": demand.lock_waiters(host, pid, [stat.pid for stat in threads.team]) if shares else 0,
+        "lock_waiters": waiters if shares else 0,
         "wanted_cpus": None if wanted is None else round(wanted.cpus, 3),
         "used_cpus": None if wanted is None else round(wanted.used, 3),
     }

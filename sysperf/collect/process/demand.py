@@ -73,9 +73,16 @@ def lock_waiters(host: Host, pid: int, tids: Iterable[int]) -> int | None:
     return sum(1 for words in calls if len(words) > 4 and words[0] in FUTEX_CALLS and words[4] != "0x0") if calls else None
 
 
-def share_a_lock(threads: int, wanted: Wanted | None) -> bool:
-    """Whether so many busy threads take turns: together they want about one CPU."""
-    return threads > 2 and wanted is not None and wanted.used >= MIN_SHARED_LOCK_CPUS and wanted.cpus <= SHARED_LOCK_CPUS
+def share_a_lock(threads: int, team: Wanted | None, waiters: int | None) -> bool:
+    """Whether so many busy threads take turns: they received about one CPU together, and many of them wait with a time limit.
+
+    Who may not look at what they wait for goes by what they wanted; on a busy machine that is more, as each wakes up to ask for its turn.
+    """
+    if threads <= 2 or team is None or team.used > SHARED_LOCK_CPUS:
+        return False
+    if waiters is not None:
+        return waiters >= max(2, threads / 3)
+    return team.used >= MIN_SHARED_LOCK_CPUS and team.cpus <= SHARED_LOCK_CPUS
 
 
 class Reads(NamedTuple):

@@ -105,7 +105,7 @@ def one_thread() -> None:
 
 def unequal_ranks() -> None:
     """Two ranks of which one has five times the work, against equal ones."""
-    import torch.distributed as dist  # noqa: PLC0415 - only ranks need it
+    import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

@@ -1,0 +1,81 @@
+"""Start a program of the clinic and ask sysperf about it: ``python watch.py ILLNESS STATE FOLDER RULE``; prints JSON.
+
+Runs in a PID namespace of its own where that is allowed, so that PyTorch programs of others are no part of what is judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CLINIC = Path(__file__).parent / "clinic.py"
+LIMIT_S = 30.0
+"""From the start of a sick program until its illness is named."""
+FIRST_S = 9.0
+HEALTHY_S = 20.0
+"""A healthy program is looked at when it is older than any rule's least age."""
+
+
+@contextlib.contextmanager
+def running(python: str, illness: str, state: str, folder: str) -> Iterator[None]:
+    """The program, or three of it where the illness is one of several; all ended at the end."""
+    command = [str(CLINIC), illness, state, folder]
+    if illness == "unequal_ranks":
+        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "KMP_", "GOMP_"))}
+    count = 3 if (illness, state) == ("oversubscribed", "sick") else 1
+    programs = [
+        subprocess.Popen((python, *command), start_new_session=True, stderr=subprocess.DEVNULL, env=environment) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for program in programs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+
+
+def sysperf(*args: str) -> str:
+    return subprocess.run((sys.executable, "-m", "sysperf", *args), capture_output=True, text=True, check=False, timeout=60).stdout
+
+
+def said_of(folder: str) -> list[str]:
+    """The findings about the programs that have this folder in their command line."""
+    report: dict[str, Any] = json.loads(sysperf("audit", "--format", "json"))
+    programs = report["snapshot"]["areas"]["process"]["facts"]["processes"]
+    ours = {program["pid"] for program in programs if folder in (program["command"] or "")}
+    findings = [outcome for outcome in report["outcomes"] if outcome["state"] == "finding" and outcome["scope"] == "process"]
+    return sorted({outcome["rule"] for outcome in findings if _pid(outcome["subject"]) in ours})
+
+
+def _pid(subject: str) -> int:
+    found = re.search(r"pid (\d+)", subject)
+    return int(found[1]) if found else 0
+
+
+def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict[str, Any]:
+    """What is said of a sick program until its illness is named, or of a healthy one when it is old enough, and by `ps`."""
+    start, said, listed = time.monotonic(), list[str](), ""
+    with running(python, illness, state, folder):
+        time.sleep(FIRST_S if state == "sick" else HEALTHY_S)
+        while True:
+            said, after_s = said_of(folder), time.monotonic() - start
+            if state == "healthy" or rule in said or after_s > LIMIT_S:
+                break
+            time.sleep(1)
+        listed = sysperf("ps", "--format", "json") if rule in said else ""
+    return {"rules": said, "after_s": after_s, "in_ps": rule in listed}
+
+
+if __name__ == "__main__":
+    json.dump(watch(*sys.argv[1:6]), sys.stdout)

@@ -1,0 +1,105 @@
+"""Real programs that are sick in one way each, and healthy twins that look alike: within 30 s the illness is named, and nothing else.
+
+Everyday two of them run; ``pytest -m slow tests/rules`` runs the others and prints the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+WATCH = Path(__file__).parent / "programs" / "watch.py"
+
+RULE = {
+    "oversubscribed": "openmp.oversubscribed",
+    "binding": "openmp.affinity-pins-workers",
+    "interpreter_lock": "process.threads-share-lock",
+    "page_faults": "allocator.page-fault-storm",
+    "starved": "dataloader.program-waits",
+    "workers_made_again": "dataloader.workers-made-again",
+    "too_many_workers": "dataloader.total-over-cpus",
+    "one_thread": "process.one-busy-thread",
+    "unequal_ranks": "ddp.unequal-ranks",
+    "small_reads": "storage.small-reads",
+    "crowded_main": "dataloader.workers-crowd-main",
+}
+EVERYDAY = ("page_faults", "binding")
+SAME_CAUSE = {"page_faults": {"cpu.mitigations"}}
+"""What another rule says of the same illness."""
+OTHERS_DOING = {"openmp.spin-under-contention", "process.nice-or-batch"}
+"""True of any program on a machine that others keep busy, and of one that was started niced: these tests may run on such."""
+NEEDS_IDLE_CPUS = {"one_thread"}
+"""Nothing is wrong with one thread where the other CPUs are taken."""
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
+]
+
+
+class Named(NamedTuple):
+    """What was said of a program, how old it was then, and whether `ps` says it too."""
+
+    rules: frozenset[str]
+    after_s: float
+    in_ps: bool
+
+
+def alone() -> list[str]:
+    """What starts a program in a PID namespace of its own, so that PyTorch programs of other tests are not seen beside it."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    works = subprocess.run((*command, "true"), check=False, capture_output=True).returncode == 0 if shutil.which("unshare") else False
+    return command if works else []
+
+
+def watch(illness: str, state: str, folder: Path) -> Named:
+    """Run programs/watch.py."""
+    command = (*alone(), sys.executable, str(WATCH), PYTHON, illness, state, str(folder), RULE[illness])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=140)
+    found = json.loads(done.stdout)
+    return Named(frozenset(found["rules"]), found["after_s"], found["in_ps"])
+
+
+def check(illness: str, folder: Path) -> str:
+    """A line of the table, after both programs were looked at."""
+    sick, healthy = watch(illness, "sick", folder / "sick"), watch(illness, "healthy", folder / "healthy")
+    expected = {RULE[illness]} | SAME_CAUSE.get(illness, set())
+
+    assert RULE[illness] in sick.rules, f"{illness}: not named in {sick.after_s:.0f} s, but {sorted(sick.rules)}"
+    assert sick.in_ps
+    assert sick.rules - expected - OTHERS_DOING == set(), illness
+    assert healthy.rules - OTHERS_DOING == set(), illness
+    return f"{illness:<20} {RULE[illness]:<34} named after {sick.after_s:4.1f} s; healthy twin: nothing"
+
+
+@pytest.fixture(name="folders")
+def make_folders(tmp_path: Path) -> Path:
+    (tmp_path / "sick").mkdir()
+    (tmp_path / "healthy").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("illness", EVERYDAY)
+def test_an_illness_is_named_and_its_healthy_twin_is_not(illness: str, folders: Path) -> None:
+    """Half a minute after its start audit and ps name what is wrong, and say nothing of the program that looks like it."""
+    check(illness, folders)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("illness", [illness for illness in RULE if illness not in EVERYDAY])
+def test_every_illness_is_named(illness: str, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same of all others; a line of the table for each."""
+    if illness in NEEDS_IDLE_CPUS and os.getloadavg()[0] > len(os.sched_getaffinity(0)):
+        pytest.skip("the other CPUs are not idle, so one thread is right")
+    line = check(illness, folders)
+    with capsys.disabled():
+        print(f"\n{line}")
