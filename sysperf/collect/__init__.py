@@ -13,7 +13,7 @@ from sysperf.model.snapshot import Area
 
 AREAS = (
     "kernel", "cpu", "numa", "memory", "cgroup", "limits", "power", "container", "pcie", "driver", "gpu", "storage",
-    "network", "python", "torch", "allocator", "openmp", "process",
+    "network", "nic", "python", "torch", "allocator", "openmp", "process",
 )  # fmt: skip
 """In the order in which they are shown."""
 

@@ -1,0 +1,116 @@
+"""The health of network cards: ports, error counters, device nodes, links that flap."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from sysperf.collect.nic import SECOND_LOOK, Flap, Link, Nic, Port, collect
+from tests.conftest import Files, MakeMachine, captured
+
+IB = "/sys/class/infiniband"
+CARD = "0000:3b:00.0"
+
+
+def port(name: str = "mlx5_0", number: int = 1, **changed: str) -> Files:
+    """A healthy 400 Gbit/s port, as mlx5 shows it."""
+    said = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", **changed}
+    counters = {
+        f"counters/{name}": "0" for name in ("link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards")
+    }
+    counters |= {f"counters/{name}": "0" for name in ("local_link_integrity_errors", "excessive_buffer_overrun_errors")}
+    files = {f"{IB}/{name}/ports/{number}/{file}": f"{text}\n" for file, text in {**counters, **said}.items()}
+    return {**files, f"{IB}/{name}/fw_ver": "28.39.1002\n", "/proc/uptime": "36000.00 1.00\n", "/sys/class/x": ""}
+
+
+def only(facts: Nic) -> Port:
+    (one,) = facts.ports or ()
+    return one
+
+
+def test_a_healthy_port_is_described(machine: MakeMachine) -> None:
+    """State, rate, lanes, firmware, place, and counters with how long they run."""
+    device = f"/sys/devices/pci0000:3a/0000:3a:00.0/{CARD}/infiniband/mlx5_0"
+    links = {f"{IB}/mlx5_0": f"../..{device.removeprefix('/sys')}"}
+    there = {path.replace(f"{IB}/mlx5_0", device): content for path, content in port().items()}
+    nodes: Files = {"/sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0\n", "/dev/infiniband/uverbs0": ""}
+    facts = collect(machine({**there, **nodes, f"/sys/bus/pci/devices/{CARD}/numa_node": "1\n"}, links))
+    one = only(facts)
+
+    assert (one.name, one.port, one.state, one.physical_state, one.link_layer) == ("mlx5_0", 1, "ACTIVE", "LinkUp", "InfiniBand")
+    assert (one.rate_gbps, one.lanes, one.firmware, one.verbs_node) == (400.0, 4, "28.39.1002", True)
+    assert (one.pci_address, one.numa_node) == (CARD, 1)
+    assert (one.link_downed, one.symbol_errors, one.integrity_errors, facts.counted_hours) == (0, 0, 0, 10.0)
+    assert (one.slow_restarts, one.receive_errors_per_s) == (None, None)
+
+
+def test_a_port_that_is_down_and_one_lane_of_four(machine: MakeMachine) -> None:
+    """Polling: no partner answers. A rate without lanes in brackets is a rate all the same."""
+    facts = collect(machine({**port(state="1: DOWN", phys_state="2: Polling"), **port("efa_0", rate="100 Gb/sec")}))
+
+    assert [(one.name, one.state, one.physical_state, one.rate_gbps, one.lanes) for one in facts.ports or ()] == [
+        ("efa_0", "ACTIVE", "LinkUp", 100.0, None),
+        ("mlx5_0", "DOWN", "Polling", 400.0, 4),
+    ]
+
+
+@pytest.mark.parametrize("text", ["N/A (no PMA)", "-1", "٣", "9" * 40, ""])
+def test_a_counter_that_is_no_number_is_unknown(machine: MakeMachine, text: str) -> None:
+    """Never 0: a port without counters is not one without errors."""
+    one = only(collect(machine({**port(), f"{IB}/mlx5_0/ports/1/counters/symbol_error": text})))
+
+    assert one.symbol_errors is None
+
+
+def test_a_missing_device_node_is_seen_where_the_folder_can_be(machine: MakeMachine) -> None:
+    """A container shows /sys of the host, and its own /dev."""
+    verbs: Files = {"/sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0\n"}
+    denied = PermissionError(errno.EACCES, "Permission denied", "ibdev")
+
+    assert only(collect(machine({**port(), **verbs}))).verbs_node is False
+    assert only(collect(machine({**port(), **verbs, "/dev/infiniband/uverbs0": ""}))).verbs_node is True
+    assert only(collect(machine(port()))).verbs_node is None
+    assert only(collect(machine({**port(), "/sys/class/infiniband_verbs/uverbs0/ibdev": denied}))).verbs_node is not True
+
+
+def test_only_deep_counts_a_second_and_asks_the_log(machine: MakeMachine) -> None:
+    """The errors of one second are the machine's own answer, so that a capture has them."""
+    log = (
+        "2026-11-22T04:00:00,1+00:00 mlx5_core 0000:3b:00.0 ens1f0np0: Link down\n"
+        "2026-11-22T04:00:09,1+00:00 mlx5_core 0000:3b:00.0 ens1f0np0: Link up\n"
+        "2026-11-22T05:00:00,1+00:00 mlx5_core 0000:3b:00.0 ens1f0np0: Link down\n"
+        "2026-11-22T05:30:00,1+00:00 ixgbe 0000:01:00.0 eth0: NIC Link is Down\n"
+        "2026-11-22T05:31:00,1+00:00 systemd: user asked whether the link is broken\n"
+    )
+    calls: dict[str, object] = {SECOND_LOOK: {"mlx5_0/1 receive_errors": 0.0, "mlx5_0/1 send_discards": 900.5}, "run:dmesg": log}
+    deep, shallow = collect(machine(port(), calls=calls, deep=True)), collect(machine(port(), calls=calls))
+
+    assert (only(deep).send_discards_per_s, only(deep).receive_errors_per_s, only(deep).slow_restarts_per_s) == (900.5, 0.0, None)
+    assert deep.flaps == (Flap("ens1f0np0", 2, "2026-11-22T05:00:00,1+00:00"), Flap("eth0", 1, "2026-11-22T05:30:00,1+00:00"))
+    assert (only(shallow).send_discards_per_s, shallow.flaps) == (None, None)
+
+
+def test_no_adapter_is_known_and_an_unread_one_is_not_absent(machine: MakeMachine) -> None:
+    """No folder: none. A folder whose ports cannot be listed: unknown."""
+    assert collect(machine({"/sys/class/net/lo/mtu": "65536"})).ports == ()
+    assert collect(captured("hwloc", "8em64t-4c2t")).ports is None
+
+
+def test_only_links_of_cards_count(machine: MakeMachine) -> None:
+    """Interfaces of containers go up and down all day."""
+    folders = {"eth0": f"/sys/devices/pci0000:00/{CARD}/net/eth0", "veth1": "/sys/devices/virtual/net/veth1"}
+    files: Files = {
+        f"{folder}/{file}": text for folder in folders.values() for file, text in (("carrier_changes", "3\n"), ("operstate", "up\n"))
+    }
+    links = {f"/sys/class/net/{name}": f"../..{folder.removeprefix('/sys')}" for name, folder in folders.items()}
+
+    assert collect(machine(files, links)).links == (Link("eth0", True, 3),)
+
+
+def test_a_captured_infiniband_port() -> None:
+    """A QLogic adapter of 2012: active, 40 Gbit/s on four lanes, without an error."""
+    one = only(collect(captured("hwloc", "40intel64-2g2n4c+pcilocality")))
+
+    assert (one.name, one.state, one.rate_gbps, one.lanes) == ("qib0", "ACTIVE", 40.0, 4)
+    assert (one.link_downed, one.symbol_errors, one.integrity_errors, one.numa_node) == (0, 0, 0, 2)
