@@ -3,7 +3,13 @@
 A condition is parsed once, checked node by node and turned into closures. Evaluating it gives a value or `Unknown`,
 which names the facts that nobody knows; every fact that was touched is kept as evidence.
 
-Logic   Kleene's strong three-valued logic: False and Unknown is False, True or Unknown is True.
+Logic       Kleene's strong three-valued logic: False and Unknown is False, True or Unknown is True; `any` and `all` alike.
+Unknown     An operator or function with an unknown operand is unknown, but for `known`, `default`, and comparisons of lists that
+            differ in length or in a known element. A function that fails on its arguments, or a comparison of two values that
+            have no order, is unknown too, with the reason.
+Lists       Literals, comprehensions and facts are the same kind of value: equal when their elements are.
+Budget      Each turn of a loop is a step, and so are sixteen elements that a function or `in` goes through. A condition that takes
+            more than MAX_STEPS is given up, and its rule is unknown.
 """
 
 from __future__ import annotations
@@ -42,12 +48,21 @@ class Scope:
     def __init__(self, names: dict[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.names = names
         self.tables = tables or {}
-        self.touched: dict[str, Touched] = {}
+        self.touched: dict[str, Touched] | None = {}
+        """The facts that were looked at, by their path; None while nobody keeps a record."""
         self.steps = 0
 
-    def spend(self) -> None:
-        """Count one step of a loop. Raises RuleError past the budget."""
-        self.steps += 1
+    def restart(self) -> None:
+        """Begin with another subject: a new budget, and no record of what is touched."""
+        self.touched, self.steps = None, 0
+
+    def record(self) -> None:
+        """Begin anew, and keep what is touched."""
+        self.touched, self.steps = {}, 0
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps of a loop. Raises RuleError past the budget."""
+        self.steps += steps
         if self.steps > MAX_STEPS:
             raise RuleError(f"the condition takes more than {MAX_STEPS} steps")
 
@@ -115,6 +130,7 @@ class _Compiler:
         value = node.value
         if not isinstance(value, bool | int | float | str):
             raise RuleError(f"`{value!r}` is no number, text or truth value")
+        _small(value)
         return lambda _: value, type(value)
 
     def _name(self, node: ast.Name, depth: int) -> tuple[Node, Any]:
@@ -147,13 +163,14 @@ class _Compiler:
         if name not in self._params:
             raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(name, self._params, 'p')}")
         value = self._params[name]
+        _small(value)
         if isinstance(value, list):
             value = tuple(value)
         return lambda _: value, type(value)
 
     def _list(self, node: ast.List, depth: int) -> tuple[Node, Any]:
         parts = [self.visit(item, depth)[0] for item in node.elts]
-        return lambda scope: [part(scope) for part in parts], Any
+        return lambda scope: tuple([part(scope) for part in parts]), Any
 
     def _tuple(self, node: ast.Tuple, depth: int) -> tuple[Node, Any]:
         return self._list(ast.List(node.elts), depth)
@@ -230,6 +247,8 @@ class _Compiler:
                 raise RuleError(f"`{ast.unparse(node)[:60]}`: use == and != instead of `is`")
             _comparable(node, op, operands[index][1], operands[index + 1][1])
         runs = [run for run, _ in operands]
+        if len(tests) == 1:
+            return _comparison(runs[0], runs[1], tests[0]), bool
 
         def run(scope: Scope) -> Any:
             doubt: Unknown | None = None
@@ -238,7 +257,7 @@ class _Compiler:
                 right = runs[index](scope)
                 answer = unknown_of(left, right)
                 if answer is None:
-                    answer = test(left, right)  # type: ignore[misc]  # refused above when None
+                    answer = test(scope, left, right)  # type: ignore[misc]  # refused above when None
                 if isinstance(answer, Unknown):
                     doubt = answer if doubt is None else doubt + answer
                 elif not answer:
@@ -295,8 +314,26 @@ class _Compiler:
         return lambda scope: function(scope, *[argument(scope) for argument in arguments]), compiled[0][1] if result is None else result
 
 
+def _comparison(left: Node, right: Node, test: Any) -> Node:
+    """One comparison, as most are."""
+
+    def run(scope: Scope) -> Any:
+        one, two = left(scope), right(scope)
+        if one.__class__ is Unknown or two.__class__ is Unknown:
+            return unknown_of(one, two)
+        return test(scope, one, two)
+
+    return run
+
+
+def _small(value: Any) -> None:
+    """Refuse a number that no fact can have: Python would take long to write it, or refuse to."""
+    if isinstance(value, int) and abs(value) >> 64:
+        raise RuleError("a whole number has more than 64 bits")
+
+
 def _listed(values: Any) -> Any:
-    return values if isinstance(values, Unknown) else list(values)
+    return values if isinstance(values, Unknown) else tuple(values)
 
 
 def _exhausted(run: Node) -> Node:
@@ -337,6 +374,9 @@ def _plain_name(name: str) -> None:
 
 @functools.cache  # the same facts are named by many rules, and a long-lived agent keeps them all
 def _getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
+    if evident and not absent_is_empty and len(steps) == 1 and isinstance(steps[0], str):
+        return _field_getter(root, steps[0], path, reads)
+
     def run(scope: Scope) -> Any:
         value = scope.names.get(root)
         for step in steps:
@@ -350,7 +390,23 @@ def _getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str
                 value = getattr(value, step, None)
         if value is None:
             return Unknown({path: ""}, {path: reads})
-        if evident:
+        if evident and scope.touched is not None:
+            scope.touched[path] = Touched(value, reads)
+        return value
+
+    return run
+
+
+def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
+    """The same for a field of an area or item, which most facts are, without a loop."""
+    unknown = Unknown({path: ""}, {path: reads})
+
+    def run(scope: Scope) -> Any:
+        found = scope.names.get(root)
+        value = found.get(field) if isinstance(found, dict) else getattr(found, field, None)
+        if value is None:
+            return unknown
+        if scope.touched is not None:
             scope.touched[path] = Touched(value, reads)
         return value
 

@@ -13,6 +13,10 @@ from typing import Any
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.version import Version
 
+MAX_BITS = 128
+"""Of a whole number that is calculated: larger ones are an unknown, since Python cannot write them quickly."""
+ITEMS_PER_STEP = 16
+"""So many elements of a list cost as much as one turn of a loop."""
 MAX_TEXT = 1_024
 """Only this much of a text is searched by `matches`; with two repetitions at most, that bounds its time."""
 
@@ -52,9 +56,12 @@ def _arithmetic(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[A
         if not isinstance(left, int | float) or not isinstance(right, int | float):
             return because(f"{symbol} on {left!r:.40} and {right!r:.40}", "only numbers can be calculated with")
         try:
-            return function(left, right)
+            value = function(left, right)
         except (ZeroDivisionError, OverflowError) as error:
             return because(f"{left!r:.40} {symbol} {right!r:.40}", str(error))
+        if isinstance(value, int) and abs(value) >> MAX_BITS:
+            return because(f"{symbol} on large numbers", f"the result has more than {MAX_BITS} bits")
+        return value
 
     return run
 
@@ -69,8 +76,8 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def run(left: Any, right: Any) -> Any:
+def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    def run(_scope: Any, left: Any, right: Any) -> Any:
         try:
             return bool(function(left, right))
         except TypeError:
@@ -79,8 +86,28 @@ def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any,
     return run
 
 
-def _contains(left: Any, right: Any) -> Any:
-    if isinstance(right, list | tuple):
+def _equal(scope: Any, left: Any, right: Any) -> Any:
+    """Lists are compared element by element: one known difference decides, else an unknown element leaves it open."""
+    if left.__class__ is not tuple or right.__class__ is not tuple:
+        return left == right
+    scope.spend(len(left) // ITEMS_PER_STEP)
+    if len(left) != len(right):
+        return False
+    doubt = unknown_of(*left, *right)
+    if doubt is None:
+        return left == right
+    pairs = ((one, two) for one, two in zip(left, right, strict=True) if not isinstance(one, Unknown) and not isinstance(two, Unknown))
+    return doubt if all(one == two for one, two in pairs) else False
+
+
+def _unequal(scope: Any, left: Any, right: Any) -> Any:
+    answer = _equal(scope, left, right)
+    return answer if isinstance(answer, Unknown) else not answer
+
+
+def _contains(scope: Any, left: Any, right: Any) -> Any:
+    scope.spend(_length(right) // ITEMS_PER_STEP)
+    if isinstance(right, tuple):
         doubt = unknown_of(*right)
         if doubt is not None:
             return True if any(not isinstance(item, Unknown) and item == left for item in right) else doubt
@@ -90,14 +117,14 @@ def _contains(left: Any, right: Any) -> Any:
         return because(f"{left!r:.40} in {right!r:.40}", "nothing can be in that")
 
 
-def _not_contains(left: Any, right: Any) -> Any:
-    answer = _contains(left, right)
+def _not_contains(scope: Any, left: Any, right: Any) -> Any:
+    answer = _contains(scope, left, right)
     return answer if isinstance(answer, Unknown) else not answer
 
 
-COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any, Any], Any]] = {
+    ast.Eq: _equal,
+    ast.NotEq: _unequal,
     ast.Lt: _ordered("<", operator.lt),
     ast.LtE: _ordered("<=", operator.le),
     ast.Gt: _ordered(">", operator.gt),
@@ -137,15 +164,21 @@ def _kept(scope: Any, keep: list[Any]) -> Any:
     return doubt if doubt is not None else True
 
 
-def _items(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple | CpuSet | dict) else [value]
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | CpuSet | dict) else (value,)
+
+
+def _length(value: Any) -> int:
+    """How many elements a function goes through; a text counts as nothing, its length is bounded where it is read."""
+    return len(value) if isinstance(value, tuple | dict) else 0
 
 
 def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is unknown as soon as an argument, or an element of one, is; that fails as an unknown too."""
 
-    def run(_scope: Any, *args: Any) -> Any:
-        doubt = unknown_of(*args, *(item for arg in args if isinstance(arg, list) for item in arg))
+    def run(scope: Any, *args: Any) -> Any:
+        scope.spend(sum(map(_length, args)) // ITEMS_PER_STEP)
+        doubt = unknown_of(*args, *(item for arg in args if arg.__class__ is tuple for item in arg))
         if doubt is not None:
             return doubt
         try:
@@ -193,7 +226,8 @@ def _table(scope: Any, name: Any, key: Any, *otherwise: Any) -> Any:
         return doubt
     rows = scope.tables.get(name, {})
     if str(key) in rows:
-        return rows[str(key)]
+        row = rows[str(key)]
+        return tuple(row) if isinstance(row, list) else row
     return otherwise[0] if otherwise else because(f"table {name}", f"has no entry {str(key)[:40]!r}")
 
 
@@ -222,8 +256,8 @@ def _version(value: Any) -> Version:
     return value if isinstance(value, Version) else Version(value)
 
 
-def _unique(values: Any) -> list[Any]:
-    return list(dict.fromkeys(_items(values)))
+def _unique(values: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(_items(values)))
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int, Any]] = {

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.remedy import remedies
 from sysperf.evaluate.ruleset import Compiled, Ruleset
-from sysperf.evaluate.sieve import SIEVE_FROM
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally
-from sysperf.model.rule import ITEMS, SEVERITIES
+from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
 from sysperf.model.snapshot import Snapshot
 
-CONFIDENCES = ("high", "medium", "low")
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 JUDGED = ("host", "gpu", "python", "process")
 """Scopes that an audit judges; launches, traces and scripts have judges of their own."""
 
@@ -66,58 +67,72 @@ class Judge:
     def rule(self, rule: Compiled) -> None:
         """One rule on all its subjects."""
         self.rules += 1
-        if not rule.loop:
-            self.subject(rule, Subject())
-            return
         scope = Scope(dict(self._names), self._tables)
+        if not rule.loop:
+            self._decide(rule, scope, Subject())
+            return
         items = rule.items(scope)
         if isinstance(items, Unknown):
-            self._undecided(rule, scope, items, Subject())
+            scope.record()
+            self._undecided(rule, scope, rule.items(scope), Subject())
             return
-        for index, item in self._suspects(rule, items):
-            self.subject(rule, Subject(rule.loop, item, index))
-
-    def _suspects(self, rule: Compiled, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """The items that are not plainly fine: on long lists, compiled code passes the others quickly."""
         if not items:
             self.not_applicable += 1
-        if len(items) < SIEVE_FROM:
-            return iter(enumerate(items))
-        suspects, skipped = rule.sieve(items, self._names, self._tables)
-        self.not_applicable += skipped
-        self.passed += len(items) - len(suspects) - skipped
-        return iter([(index, items[index]) for index in suspects])
+        for place, item in enumerate(items):
+            scope.names[rule.loop] = item
+            self._decide(rule, scope, Subject(rule.loop, item, place))
 
     def subject(self, rule: Compiled, subject: Subject) -> None:
-        """One rule on one subject. A condition that runs out of its budget is an unknown, not the end of the audit."""
+        """One rule on one subject."""
         names = {**self._names, rule.loop: subject.item} if rule.loop else dict(self._names)
-        scope = Scope(names, self._tables)
+        self._decide(rule, Scope(names, self._tables), subject)
+
+    def _decide(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+        """A condition that runs out of its budget is an unknown, not the end of the audit.
+
+        Most subjects are fine: only what a person will see is evaluated again, with a record of the facts that it touched.
+        """
         try:
-            self._decide(rule, scope, subject)
+            scope.restart()
+            if rule.applies is not None and rule.applies(scope) is False:
+                self.not_applicable += 1
+            elif rule.when(scope) is False:
+                self.passed += 1
+            else:
+                scope.record()
+                self._answer(rule, scope, subject)
         except RuleError as error:
             self._undecided(rule, scope, because(rule.rule.id, str(error)), subject)
 
-    def _decide(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+    def _answer(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+        """What a person will see. An exemption that is unknown does not hide what is plainly there: the finding names it."""
         applies = rule.applies(scope) if rule.applies else True
-        if applies is False:
-            self.not_applicable += 1
-            return
         fires = rule.when(scope)
-        if fires is False:
-            self.passed += 1
-            return
-        guard = _guard(rule, scope) if not isinstance(fires, Unknown) else ""
-        doubt = unknown_of(applies, fires, guard)
-        if isinstance(guard, str) and guard:
-            self.outcomes.append(self._outcome(rule, "suppressed", scope, subject, guard))
+        guard = _guard(rule, scope) if not isinstance(fires, Unknown) else _Guard()
+        doubt = unknown_of(applies, fires)
+        if rule.rule.scope == "launch":  # what a launch rule says is done at once: an exemption that is unknown holds it back
+            doubt = unknown_of(applies, fires, guard.doubt)
+        if guard.holds:
+            self.outcomes.append(self._outcome(rule, "suppressed", scope, subject, guard.because))
         elif doubt is not None:
             self._undecided(rule, scope, doubt, subject)
         elif not applies:
             self.not_applicable += 1
         elif fires:
-            self.outcomes.append(self._outcome(rule, "finding", scope, subject))
+            finding = self._outcome(rule, "finding", scope, subject)
+            self.outcomes.append(finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, subject))
         else:
             self.passed += 1
+
+    def _uncertain(self, finding: Outcome, because_of: str, doubt: Unknown, subject: Subject) -> Outcome:
+        """A finding that an exemption may concern: less sure, and nothing is done about it unasked."""
+        return msgspec.structs.replace(
+            finding,
+            because=f"unless {because_of}: {', '.join(doubt.facts)} is unknown",
+            confidence=CONFIDENCES[min(CONFIDENCES.index(finding.confidence) + 1, len(CONFIDENCES) - 1)],
+            unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
+            fixes=tuple(msgspec.structs.replace(fix, safety="caution") if fix.safety == "safe" else fix for fix in finding.fixes),
+        )
 
     def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, subject: Subject) -> None:
         self.outcomes.append(
@@ -129,14 +144,14 @@ class Judge:
                 rule.rule.title,
                 subject.name,
                 confidence=rule.rule.confidence,
-                evidence=self._ledger.evidence(scope.touched, subject.item),
+                evidence=self._ledger.evidence(scope.touched or {}, subject.item),
                 unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
                 **_identities(rule, subject),
             )
         )
 
     def _outcome(self, rule: Compiled, state: State, scope: Scope, subject: Subject, guard: str = "") -> Outcome:
-        evidence = self._ledger.evidence(scope.touched, subject.item)  # before the message touches more
+        evidence = self._ledger.evidence(scope.touched or {}, subject.item)  # before the message touches more
         return Outcome(
             rule.rule.id,
             state,
@@ -166,16 +181,24 @@ def _identities(rule: Compiled, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _guard(rule: Compiled, scope: Scope) -> str | Unknown:
-    """Why it is not reported; empty when nothing speaks against it; an unknown when that cannot be told."""
+class _Guard(NamedTuple):
+    """The first exemption that holds, or those that may: `because` has the reason of the first."""
+
+    holds: bool = False
+    because: str = ""
     doubt: Unknown | None = None
+
+
+def _guard(rule: Compiled, scope: Scope) -> _Guard:
+    """Why it is not reported, or what may be a reason and cannot be told."""
+    maybe = _Guard()
     for condition, reason in rule.guards():
         answer = condition(scope)
         if isinstance(answer, Unknown):
-            doubt = unknown_of(answer, doubt)
+            maybe = _Guard(False, maybe.because or reason, answer if maybe.doubt is None else maybe.doubt + answer)
         elif answer:
-            return reason
-    return "" if doubt is None else doubt
+            return _Guard(True, reason)
+    return maybe
 
 
 def scope_names(snapshot: Snapshot) -> dict[str, Any]:

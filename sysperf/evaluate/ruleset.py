@@ -16,7 +16,6 @@ from sysperf.evaluate.acts import Acts, check_acts, settled
 from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.expression import Expression, Scope, compile_expression
 from sysperf.evaluate.schema import Schema, element, fields, suggest
-from sysperf.evaluate.sieve import Sieve, compile_sieve
 from sysperf.evaluate.template import FOR_READERS, Template, compile_template
 from sysperf.host.files import write_whole
 from sysperf.model.errors import RuleError
@@ -100,11 +99,6 @@ class Compiled:
     @cached_property
     def _guards(self) -> list[tuple[Expression, str]]:
         return [(self.expression(guard.when, f"unless[{index}].when"), guard.because) for index, guard in enumerate(self.rule.unless)]
-
-    @cached_property
-    def sieve(self) -> Sieve:
-        """Compiled code that passes plainly fine items of a long list."""
-        return compile_sieve(self._schema, self.loop, self.applies, self.when, self._params)
 
     @cached_property
     def fixes(self) -> tuple[AnyFix, ...]:
@@ -354,9 +348,10 @@ def read_file(path: StrPath) -> RuleFile:
         raise RuleError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB", "split it, or move data out of it")
     try:
         data = tomli.loads(raw.decode())
-        file_record: RuleFile = convert(data, RuleFile)
-    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, and numbers of more than 4,300 digits
         raise RuleError(f"{path}: not TOML: {error}") from None
+    try:
+        file_record: RuleFile = convert(data, RuleFile)
     except (msgspec.ValidationError, ValueError) as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
     return _named(file_record, path)

@@ -60,7 +60,7 @@ class Outcome(Record):
     subject: str = ""
     message: str = ""
     why: str = ""
-    because: Annotated[str, fact("why it is suppressed: the guard or the waiver that says so")] = ""
+    because: Annotated[str, fact("why it is suppressed, or what would exempt it and is unknown: the guard or the waiver that says so")] = ""
     confidence: Confidence = "medium"
     evidence: tuple[Evidence, ...] = ()
     unknown: tuple[Gap, ...] = ()

@@ -134,8 +134,9 @@ def machine_of(report: Report) -> str:
 
 
 def message(outcome: Outcome) -> str:
-    """What was observed, in one line; the title when the rule said nothing more."""
-    return neutral(outcome.message or outcome.title)
+    """What was observed, in one line, with what may exempt it or an expired waiver; the title when the rule said nothing more."""
+    doubt = f" ({outcome.because})" if outcome.because and outcome.state == "finding" else ""
+    return neutral((outcome.message or outcome.title) + doubt)
 
 
 def paragraphs(text: str) -> list[str]:

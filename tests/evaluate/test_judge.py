@@ -9,7 +9,6 @@ import pytest
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.sieve import SIEVE_FROM
 from sysperf.model.record import convert
 from sysperf.model.rule import Rule, RuleFile
 from sysperf.model.snapshot import Area, Snapshot, Source
@@ -77,7 +76,8 @@ def test_an_area_that_broke_is_the_reason() -> None:
         ({"applies": "box.busy"}, Box(swappiness=5), "passed"),
         ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60, busy=True), "suppressed"),
         ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60, busy=False), "finding"),
-        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60), "unknown"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=60), "finding"),
+        ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(), "unknown"),
         ({"unless": [{"when": "box.busy", "because": "it is busy"}]}, Box(swappiness=5), "passed"),
     ],
 )
@@ -103,7 +103,43 @@ def test_a_guard_gives_its_reason() -> None:
     assert outcome.because == "it is busy"
 
 
-@pytest.mark.parametrize("count", [3, SIEVE_FROM * 4])
+def test_an_unknown_guard_does_not_hide_what_is_plainly_there() -> None:
+    """The finding stands, is less sure, names the exemption and the unknown fact, and nothing of it is applied unasked."""
+    fix = {"kind": "sysctl", "key": "vm.max_map_count", "value": 1_048_576, "safety": "safe"}
+    guards = [{"when": "box.busy", "because": "it is busy"}]
+
+    (sure,) = judged([rule(confidence="high", fix=[fix])], Box(swappiness=60)).outcomes
+    (outcome,) = judged([rule(confidence="high", fix=[fix], unless=guards)], Box(swappiness=60)).outcomes
+
+    assert (outcome.state, outcome.confidence) == ("finding", "medium")
+    assert outcome.because == "unless it is busy: box.busy is unknown"
+    assert [gap.fact for gap in outcome.unknown] == ["box.busy"]
+    assert ([fix.safety for fix in sure.fixes], [fix.safety for fix in outcome.fixes]) == (["safe"], ["caution"])
+
+
+def test_a_guard_that_holds_outweighs_one_that_is_unknown() -> None:
+    """And confidence has a lowest step."""
+    guards = [{"when": "box.mode == 'x'", "because": "of x"}, {"when": "box.busy", "because": "it is busy"}]
+
+    (held,) = judged([rule(unless=guards)], Box(swappiness=60, busy=True)).outcomes
+    (low,) = judged([rule(confidence="low", unless=guards)], Box(swappiness=60, busy=False)).outcomes
+
+    assert (held.state, held.because) == ("suppressed", "it is busy")
+    assert (low.state, low.confidence) == ("finding", "low")
+
+
+def test_a_launch_rule_waits_for_its_exemption() -> None:
+    """What it says is done at once: an unknown guard leaves it unknown."""
+    guarded = rule(scope="launch", unless=[{"when": "box.busy", "because": "it is busy"}])
+    ruleset = Ruleset([RuleFile(rule=(guarded,))], SCHEMA)
+    judge = Judge({"box": Box(swappiness=60)}, {}, Ledger(Snapshot(taken_at="", areas={})))
+
+    judge.rule(ruleset.compiled(guarded.id))
+
+    assert [outcome.state for outcome in judge.outcomes] == ["unknown"]
+
+
+@pytest.mark.parametrize("count", [3, 100])
 def test_each_item_is_judged(count: int) -> None:
     """`for_each` gives one answer an element, with its own evidence; long lists give the same answers as short ones."""
     disks = tuple(Disk(f"sd{number}", number % 3 == 0 if number else None, 64) for number in range(count))
