@@ -66,7 +66,7 @@ _NAMES_OF_ENVIRONMENT = {"conda": ("-p", "--prefix", "-n", "--name"), "pixi": ("
 _POSITIONALS = {"timeout": 1, "chrt": 1}
 _TRANSPARENT = frozenset(("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chrt"))
 _TORCHRUN_RANKS = lazy(r"--nproc[-_]per[-_]node")
-MOST_TOOLS = 16
+MAX_TOOLS = 16
 
 
 class Command(Record):
@@ -126,7 +126,7 @@ def parse(argv: Sequence[str]) -> Command:
     """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
     found: dict[str, Any] = {"env": {}, "unset": ()}
     words = _Words(argv)
-    for _ in range(MOST_TOOLS):
+    for _ in range(MAX_TOOLS):
         if not words.rest:
             break
         name = words.rest[0].rpartition("/")[2]

@@ -15,12 +15,12 @@ from sysperf.procfs import environ
 
 MARKER = "SYSPERF_WRAPPED"
 """What an outer `sysperf wrap` has done: ``MODE RANK NAME,…``: program or launcher, the rank it was, the variables it set."""
-NOBODY = "-"
+NO_RANK = "-"
 PLACES = frozenset((
     "PATH", "HOME", "PYTHONPATH", "PYTHONNOUSERSITE", "CONDA_PREFIX", "CONDA_EXE", "MAMBA_ROOT_PREFIX", "VIRTUAL_ENV", "MASTER_ADDR",
 ))  # fmt: skip
 """Variables by which we decide and that are nobody else's business."""
-MOST_SHOWN = 256
+MAX_SHOWN = 256
 
 
 def inherited() -> dict[str, str]:
@@ -68,7 +68,7 @@ def threads_variable(env: Mapping[str, str], injected: Iterable[str]) -> str:
 def shown(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that are facts: bounded, harmless to print, and without secrets."""
     kept = [name for name in env if (redact.keeps(name) or name in NAMES) and name not in PLACES]
-    return {name: neutral(redact.text(env[name][:4096]), 1_000) for name in kept[:MOST_SHOWN]}
+    return {name: neutral(redact.text(env[name][:4096]), 1_000) for name in kept[:MAX_SHOWN]}
 
 
 def of_instance(number: int, count: int) -> dict[str, str]:
@@ -78,11 +78,11 @@ def of_instance(number: int, count: int) -> dict[str, str]:
 
 def mark(*, launcher: bool, rank: str, names: Iterable[str]) -> str:
     """The marker's value. A rank started below a wrapped program is another one, and is placed again."""
-    return f"{'launcher' if launcher else 'program'} {rank or NOBODY} {','.join(names)}"
+    return f"{'launcher' if launcher else 'program'} {rank or NO_RANK} {','.join(names)}"
 
 
 def decided_before(env: Mapping[str, str], rank: str) -> tuple[bool, tuple[str, ...]]:
     """(whether an outer wrap has placed this very program, variables that it set and nobody chose)."""
     mode, _, rest = env.get(MARKER, "").partition(" ")
     theirs, _, names = rest.partition(" ")
-    return mode == "program" and theirs == (rank or NOBODY), tuple(name for name in names.split(",") if name)
+    return mode == "program" and theirs == (rank or NO_RANK), tuple(name for name in names.split(",") if name)

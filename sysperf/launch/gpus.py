@@ -18,7 +18,7 @@ NVIDIA = "10de"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 OTHER_VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """The same of AMD and Intel: divided among instances as they are written; which GPU is beside which node is not known for these."""
-MOST_GPUS = 64
+MAX_GPUS = 64
 MIXED = "GPUs of several models, which CUDA numbers by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID"
 _MINOR = lazy(r"\d{1,4}")
 
@@ -49,7 +49,7 @@ class VisibleGpus(Record):
 
 def read(host: Host, devices: Sequence[Any] | None, env: Mapping[str, str]) -> VisibleGpus:
     """The visible GPUs, out of the PCI devices (`pcie.devices`) and CUDA_VISIBLE_DEVICES."""
-    machine = tuple(_given(host, [_gpu(device) for device in devices or () if _is_gpu(device)]))[:MOST_GPUS]
+    machine = tuple(_given(host, [_gpu(device) for device in devices or () if _is_gpu(device)]))[:MAX_GPUS]
     wanted = env.get(VISIBLE)
     if not machine:
         return VisibleGpus()
@@ -117,7 +117,7 @@ def _by_index_of_job(host: Host, machine: tuple[PlacedGpu, ...], words: list[str
     if not isinstance(count, int):
         return _unknown(machine, "NVML does not answer, and only it knows which GPUs a Slurm job may open")
     known = {gpu.bus_id: gpu for gpu in machine}
-    infos = [host.nvml("DeviceGetPciInfo", index) for index in range(min(count, MOST_GPUS))]
+    infos = [host.nvml("DeviceGetPciInfo", index) for index in range(min(count, MAX_GPUS))]
     seen = [known.get(sysfs_address(str((info or {}).get("busId", "")))) for info in infos]
     if None in seen:
         return _unknown(machine, "NVML lists a GPU that /sys does not have")

@@ -78,8 +78,8 @@ def merge(
 ) -> LaunchPlan:
     """The plan. `env` is what reaches the program; variables in `free` were nobody's choice and may be replaced."""
     merger = _Merger(env, command, placement, frozenset(free), keeps_policy=keeps_policy)
-    for one in wanted:
-        merger.add(one)
+    for change in wanted:
+        merger.add(change)
     return LaunchPlan(
         argv=tuple(argv),
         env=merger.env,
@@ -107,13 +107,13 @@ class _Merger:
         self.changes: list[ProposedChange] = []
         self.kept: list[DeclinedChange] = []
 
-    def add(self, one: ProposedChange) -> None:
-        if UNKNOWN in one.value.split() or (one.value == UNKNOWN):
+    def add(self, change: ProposedChange) -> None:
+        if UNKNOWN in change.value.split() or (change.value == UNKNOWN):
             return
-        {"env": self._env, "unset": self._unset, "preload": self._preload, "cpus": self._cpus, "memory": self._memory}[one.kind](one)
+        {"env": self._env, "unset": self._unset, "preload": self._preload, "cpus": self._cpus, "memory": self._memory}[change.kind](change)
 
-    def _keep(self, one: ProposedChange, value: str, because: str) -> None:
-        self.kept.append(DeclinedChange(one.rule, one.name, value, because))
+    def _keep(self, change: ProposedChange, value: str, because: str) -> None:
+        self.kept.append(DeclinedChange(change.rule, change.name, value, because))
 
     def _decided(self, name: str) -> str:
         """Who decided on a variable already; "" when nobody did."""
@@ -121,52 +121,52 @@ class _Merger:
             return IN_COMMAND
         return "" if name not in self.given or name in self.free else "in the environment"
 
-    def _env(self, one: ProposedChange) -> None:
-        decided = self._decided(one.name)
-        if decided and (one.rule != ASKED or decided == IN_COMMAND):  # what `env` does there is done after us
-            if self.given.get(one.name) != one.value:
-                self._keep(one, self.given.get(one.name, ""), decided)
-        elif one.name not in self.env:  # the first rule, or the user's own option, decides
-            self.env[one.name] = one.value
-            self.changes.append(one)
+    def _env(self, change: ProposedChange) -> None:
+        decided = self._decided(change.name)
+        if decided and (change.rule != ASKED or decided == IN_COMMAND):  # what `env` does there is done after us
+            if self.given.get(change.name) != change.value:
+                self._keep(change, self.given.get(change.name, ""), decided)
+        elif change.name not in self.env:  # the first rule, or the user's own option, decides
+            self.env[change.name] = change.value
+            self.changes.append(change)
 
-    def _unset(self, one: ProposedChange) -> None:
-        decided = self._decided(one.name)
-        if decided and (one.rule != ASKED or decided == IN_COMMAND):
-            self._keep(one, self.given.get(one.name, ""), decided)
-        elif one.name in self.given:
-            self.unset.append(one.name)
-            self.changes.append(one)
+    def _unset(self, change: ProposedChange) -> None:
+        decided = self._decided(change.name)
+        if decided and (change.rule != ASKED or decided == IN_COMMAND):
+            self._keep(change, self.given.get(change.name, ""), decided)
+        elif change.name in self.given:
+            self.unset.append(change.name)
+            self.changes.append(change)
 
-    def _preload(self, one: ProposedChange) -> None:
+    def _preload(self, change: ProposedChange) -> None:
         """An entry in front of those that are there; a second allocator is never added."""
         before = self.env.get(PRELOAD, self.given.get(PRELOAD, ""))
         entries = before.replace(":", " ").split()
         allocator = next((entry for entry in entries if any(name in entry.rpartition("/")[2] for name in ALLOCATORS)), "")
         if allocator:
-            self._keep(one, allocator, "preloaded already")
+            self._keep(change, allocator, "preloaded already")
             return
         if self._decided(PRELOAD) == IN_COMMAND:
-            self._keep(one, before, IN_COMMAND)
+            self._keep(change, before, IN_COMMAND)
             return
-        self.env[PRELOAD] = ":".join((one.value, *entries))
-        self.changes.append(one)
+        self.env[PRELOAD] = ":".join((change.value, *entries))
+        self.changes.append(change)
 
-    def _cpus(self, one: ProposedChange) -> None:
+    def _cpus(self, change: ProposedChange) -> None:
         if self.command.cpu_tool:
-            self._keep(one, str(self.command.cpus or ""), f"{self.command.cpu_tool} in the command")
+            self._keep(change, str(self.command.cpus or ""), f"{self.command.cpu_tool} in the command")
         elif self.cpus is None and self.placement.cpus and self.placement.cpus != self.placement.allowed:
             self.cpus = self.placement.cpus
-            self.changes.append(one)
+            self.changes.append(change)
 
-    def _memory(self, one: ProposedChange) -> None:
+    def _memory(self, change: ProposedChange) -> None:
         if self.command.memory_tool:
-            self._keep(one, "", f"{self.command.memory_tool} in the command")
-        elif self.keeps_policy and one.rule != ASKED:
-            self._keep(one, "", "a memory policy that was set before")
-        elif not self.memory and one.value and one.name:
-            self.nodes, self.memory = CpuSet.parse(one.value), one.name
-            self.changes.append(one)
+            self._keep(change, "", f"{self.command.memory_tool} in the command")
+        elif self.keeps_policy and change.rule != ASKED:
+            self._keep(change, "", "a memory policy that was set before")
+        elif not self.memory and change.value and change.name:
+            self.nodes, self.memory = CpuSet.parse(change.value), change.name
+            self.changes.append(change)
 
 
 def environment(plan: LaunchPlan, given: Mapping[str, str], command: Command, rank: str = "") -> dict[str, str]:

@@ -24,8 +24,8 @@ _GLIBC_NAME = lazy(r"ld(?:64|-linux[\w-]*)?\.so\.\d")
 _MAX_LIBRARY_BYTES = 64 << 20
 _CLASS_64 = 2
 _INTERPRETER = 3
-_MOST_HEADERS = 64
-_MOST_SAID = 1 << 18
+_MAX_HEADERS = 64
+_MAX_OUTPUT_BYTES = 1 << 18
 _GLIBC_LOADER = lazy(r"(?:/usr)?/lib(?:64|32|x32)?/(?:[\w-]+/)?ld(?:64|-linux[\w-]*)\.so\.\d")
 """Only the system's own lists what it would load; another, whatever its name, would be started with the program."""
 
@@ -86,7 +86,7 @@ def _trial(library: str, program: str) -> str:
     finally:
         os.close(target)
     with open(source, "rb") as file:
-        said = file.read(_MOST_SAID).decode("utf-8", "replace")
+        said = file.read(_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
     os.waitpid(pid, 0)
     refused = next(
         (line.strip() for line in said.splitlines() if "cannot be preloaded" in line or (library in line and "not found" in line)), ""
@@ -119,7 +119,7 @@ def _loader(head: bytes, order: str) -> str:
     """What PT_INTERP names, among the program headers of a 64-bit file."""
     (offset,) = struct.unpack_from(f"{order}Q", head, 32)
     size, count = struct.unpack_from(f"{order}HH", head, 54)
-    for at in range(offset, offset + size * min(count, _MOST_HEADERS), size or 1):
+    for at in range(offset, offset + size * min(count, _MAX_HEADERS), size or 1):
         if at + 56 > len(head):
             break
         kind, _, start, _, _, length = struct.unpack_from(f"{order}IIQQQQ", head, at)

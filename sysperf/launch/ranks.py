@@ -90,9 +90,9 @@ def _binding(
 ) -> tuple[bool, int, int | None] | None:
     """(bound, ranks with this mask, our number among them) by what Slurm says: a mask for each task, or one for all."""
     kind, masks = env.get("SLURM_CPU_BIND_TYPE", ""), [mask for mask in env.get("SLURM_CPU_BIND_LIST", "").split(",")[:MAX_PARTS] if mask]
-    if not kind:
+    if not kind or size == 1:
         return None
-    if "none" in kind or len(masks) == 1 or size == 1:  # one mask is for all tasks
+    if "none" in kind or len(masks) == 1:  # one mask is for all tasks
         return False, 1, 0
     if size is None or len(masks) < size:
         inferred = _inferred_binding(size, allowed, above)

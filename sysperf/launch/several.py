@@ -19,10 +19,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
-GRACE_SECONDS = 10.0
+GRACE_S = 10.0
 """How long the others may take to end once one has failed or we were told to stop; then they are killed."""
 CHUNK = 1 << 16
-LONGEST_LINE = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 
 
 class Instance(Record):
@@ -53,7 +53,7 @@ class _Stream:
         data = os.read(self.source, CHUNK)
         lines = (self.kept + data).split(b"\n")
         self.kept = lines.pop()
-        if self.kept and (not data or len(self.kept) > LONGEST_LINE):
+        if self.kept and (not data or len(self.kept) > MAX_LINE_BYTES):
             lines.append(self.kept)
             self.kept = b""
         if lines:
@@ -128,7 +128,7 @@ class _Group:
         self._send(number)
         if number in ENDING:
             self.told = number
-            self.deadline = self.deadline or time.monotonic() + GRACE_SECONDS
+            self.deadline = self.deadline or time.monotonic() + GRACE_S
 
     def _send(self, number: int) -> None:
         for pid in list(self.pids):
@@ -199,7 +199,7 @@ class _Group:
         if code and self.failed is None and self.told is None:
             self.failed = code
             self._send(signal.SIGTERM)
-            self.deadline = time.monotonic() + GRACE_SECONDS
+            self.deadline = time.monotonic() + GRACE_S
         elif code and self.failed is None:
             self.failed = code
         if code:

@@ -11,7 +11,7 @@ from sysperf.launch.plan import LaunchPlan
 from sysperf.model.text import neutral
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-_TOLD_BY = 80
+_SCRIPT_CHECK_BYTES = 80
 """Bytes by which bash, too, tells a script from a binary."""
 
 
@@ -51,5 +51,5 @@ def _execute(path: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
 def _as_script(path: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
     """A text without a first line that names its interpreter is the shell's, as with env and nice (execvp(3))."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        if b"\0" not in file.read(_TOLD_BY):
+        if b"\0" not in file.read(_SCRIPT_CHECK_BYTES):
             os.execve("/bin/sh", ["/bin/sh", path, *argv[1:]], dict(env))  # noqa: S606 - as above

@@ -12,8 +12,8 @@ from sysperf.model.outcome import Evidence, Outcome
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 
-MOST_FACTS = 6
-LONGEST_COMMAND = 1 << 17
+MAX_FACTS = 6
+MAX_COMMAND = 1 << 17
 """Shown whole; what the terminal would act on is escaped. `--print` has the very bytes."""
 
 
@@ -32,7 +32,7 @@ def render(plan: LaunchPlan, launch: Launch, outcomes: Sequence[Outcome], *, col
     _section(page, "untouched", _left(plan, outcomes))
     _section(page, "unknown", [f"{one.rule}: {gap.fact}: {gap.reason}" for one in outcomes for gap in one.unknown])
     page.line()
-    page.verbatim("command", neutral(command_line(plan), LONGEST_COMMAND), "command")
+    page.verbatim("command", neutral(command_line(plan), MAX_COMMAND), "command")
     return str(page)
 
 
@@ -77,7 +77,7 @@ def _because(page: Page, rule: str, outcome: Outcome | None) -> None:
         return
     page.labelled("rule", outcome.rule)
     page.labelled("why", outcome.message)
-    for number, fact in enumerate(outcome.evidence[:MOST_FACTS]):
+    for number, fact in enumerate(outcome.evidence[:MAX_FACTS]):
         page.labelled("" if number else "facts", _fact(fact))
 
 

@@ -84,7 +84,7 @@ def msgspec_replace(machine: Machine, **other: Any) -> Machine:
     return Machine(**{**{name: getattr(machine, name) for name in Machine.__struct_fields__}, **other})
 
 
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [1, 4, 8])
 def test_few_threads_keep_all_cpus_for_workers(threads: int) -> None:
     """OMP_NUM_THREADS=1 says nothing about loader workers: the mask stays, and the node with most memory to spare is preferred."""
     found = put(two_nodes(), threads=threads)

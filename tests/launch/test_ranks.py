@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sysperf.host import redact
-from sysperf.launch.ranks import NAMES, read
+from sysperf.launch.ranks import NAMES, OURS, identity, read
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import MakeMachine
 
@@ -35,6 +35,9 @@ ALL, HALF = CpuSet(range(8)), CpuSet(range(4))
         ("LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=localhost", "torchrun", 1, 8),
         ("LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=10.0.0.7", "torchrun", 1, None),
         ("MV2_COMM_WORLD_LOCAL_RANK=1 MV2_COMM_WORLD_LOCAL_SIZE=2", "MVAPICH", 1, 2),
+        ("LOCAL_RANK=4 LOCAL_WORLD_SIZE=4", "torchrun", 4, None),
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=65536", "torchrun", 0, 65536),
+        ("LOCAL_RANK=0 LOCAL_WORLD_SIZE=65537", "torchrun", 0, None),
         ("LOCAL_RANK=one", "", 0, 1),
         ("", "", 0, 1),
     ],
@@ -148,3 +151,24 @@ def test_ranks_of_mpirun_that_share_a_socket(machine: MakeMachine, size: int, sh
 def test_captures_keep_what_says_the_rank() -> None:
     """`--root` shows the launch that the machine itself would make."""
     assert [name for name in sorted(NAMES) if not redact.keeps(name)] == []
+
+
+def test_masks_of_slurm_that_are_not_all_there(machine: MakeMachine) -> None:
+    """A list shorter than the tasks: how many share ours is told by how much of the launcher's it is."""
+    host = machine(above("A=1", "0-7"), calls={"getppid": 40})
+    found = read(host, slurm(2, "0x0F,0xF0"), HALF)
+
+    assert (found.own_cpus, found.sharing, found.place_among_sharing) == (True, 2, None)
+
+
+def test_a_single_task_that_slurm_bound(machine: MakeMachine) -> None:
+    """Its list has one mask, which says nothing: the launcher's own mask does."""
+    host = machine(above("A=1", "0-7"), calls={"getppid": 40})
+
+    assert read(host, slurm(0, "0x0F", 1), HALF).own_cpus
+    assert not read(host, slurm(0, "0xFF", 1), ALL).own_cpus
+
+
+def test_a_rank_in_one_word() -> None:
+    """As the mark of a wrap keeps it; a process of its own and our own instances have none."""
+    assert (identity("Open MPI", 3), identity("", 0), identity(OURS, 1)) == ("OpenMPI:3", "", "")
