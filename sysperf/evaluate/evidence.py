@@ -38,6 +38,7 @@ class Ledger:
         failed = (source for area in snapshot.areas.values() for source in area.failures)
         self._errors: dict[str, str | None] = {source.path: source.error for source in (*sources, *failed)}
         self._paths: list[str] | None = None
+        self._matches: dict[tuple[str, str], list[str]] = {}
 
     def evidence(self, touched: Mapping[str, Any], item: Any) -> tuple[Evidence, ...]:
         """The touched facts with their values and files."""
@@ -80,17 +81,41 @@ class Ledger:
         if pattern.startswith("nvml:"):
             index = getattr(item, "index", "")
             return [path for path in self._starting(f"{pattern}({index}") if path[len(pattern) + 1 + len(str(index)) :][:1] in (",", ")")]
-        wild = _WILD.search(pattern)
-        if not wild:
+        if not _WILD.search(pattern):
             return []
-        matches = _matcher(pattern)
         folder = getattr(item, "prefix", None)
-        if isinstance(folder, str) and (inside := [path for path in self._starting(f"{folder}/") if matches(path)]):
+        if isinstance(folder, str) and (inside := self._like(pattern, f"{folder}/")):
             return inside
-        found = [path for path in self._starting(pattern[: wild.start()]) if matches(path)]
-        keys = {str(getattr(item, key)) for key in _ITEM_KEYS if getattr(item, key, None) is not None}
-        mine = [path for path in found if not keys.isdisjoint(path.split("/"))]
-        return mine or found
+        keys = [str(value) for name in _ITEM_KEYS if (value := getattr(item, name, None)) is not None]
+        own = self._of_item(pattern, keys)
+        if own or (hasattr(item, "pid") and pattern.startswith("/proc/[")):
+            return own  # a file of another process is no evidence for this one
+        found = self._like(pattern)
+        return [path for path in found if not set(keys).isdisjoint(path.split("/"))] or found if keys else found
+
+    def _of_item(self, pattern: str, keys: list[str]) -> list[str]:
+        """What was read by this pattern with one of these names in it: looked up, for there may be 20,000 processes."""
+        parts = pattern.split("/")
+        for place, part in enumerate(parts):
+            for key in keys if _WILD.search(part) else ():
+                if not _matcher(part)(key) or "/" in key or _WILD.search(key):
+                    continue
+                before, after = parts[:place], parts[place + 1 :]
+                path = "/".join((*before, key, *after))
+                if path in self._errors:
+                    return [path]
+                if _WILD.search("/".join((*before, *after))) and (found := self._like(path)):
+                    return found
+        return []
+
+    def _like(self, pattern: str, start: str = "") -> list[str]:
+        """The paths that match a pattern; looked for once."""
+        known = self._matches.get((pattern, start))
+        if known is None:
+            wild, matches = _WILD.search(pattern), _matcher(pattern)
+            before = start or pattern[: wild.start() if wild else len(pattern)]
+            known = self._matches[pattern, start] = [path for path in self._starting(before) if matches(path)]
+        return known
 
     def _starting(self, prefix: str) -> list[str]:
         if self._paths is None:

@@ -9,7 +9,7 @@ import pytest
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.model.record import convert
+from sysperf.model.record import Record, convert
 from sysperf.model.rule import Rule, RuleFile
 from sysperf.model.snapshot import Area, Snapshot, Source
 
@@ -207,3 +207,25 @@ def test_fingerprints_are_stable_and_without_process_numbers() -> None:
 
     assert first == second
     assert len(first) == 16
+
+
+class Program(Record):
+    """A process, as `process` knows it."""
+
+    pid: int
+
+
+@pytest.mark.parametrize("pid", [1, 4_500, 19_999])
+def test_evidence_is_of_the_process_itself(pid: int) -> None:
+    """Among 20,000 processes each cites its own files, and what was not read of it is cited of nobody."""
+    denied = Source(f"/proc/{pid}/numa_maps", error="Permission denied")
+    files = [Source(f"/proc/{number}/{name}") for number in range(1, 20_001) for name in ("stat", "status", "fd/3", "task/7/stat")]
+    ledger = Ledger(Snapshot(taken_at="", areas={}), [*files, denied, Source("/proc/5/numa_maps"), Source("/proc/6/limits")])
+    program = Program(pid)
+
+    assert ledger.source(("/proc/[0-9]*/status",), program) == f"/proc/{pid}/status"
+    assert ledger.source(("/proc/[0-9]*/fd/*",), program) == f"/proc/{pid}/fd/3"
+    assert ledger.source(("/proc/[0-9]*/task/[0-9]*/stat",), program) == f"/proc/{pid}/task/7/stat"
+    assert ledger.source(("/proc/[0-9]*/limits",), program) == "/proc/[0-9]*/limits"
+    assert ledger.reason("proc.policy", ("/proc/[0-9]*/numa_maps",), program) == f"/proc/{pid}/numa_maps: Permission denied"
+    assert ledger.reason("proc.limit", ("/proc/[0-9]*/limits",), program) == "/proc/[0-9]*/limits: does not say"
