@@ -66,7 +66,7 @@ def process(
         f"{folder}/statm": f"{pages} 300 200 1 0 400 0\n",
         f"{folder}/stat": stat(pid, comm, ppid=ppid, ticks=ticks, faults=faults, threads=1 + len(threads), stack=stack),
         f"{folder}/status": status(allowed),
-        f"{folder}/cmdline": argv.replace(" ", "\0") + "\0",
+        f"{folder}/cmdline": argv.replace(" ", "\0").replace("\u00a0", " ") + "\0",  # a no-break space stays within an argument
         f"{folder}/environ": env.replace(" ", "\0") + "\0",
         f"{folder}/maps": maps(*mapped),
         f"{folder}/fd/0": "",

@@ -87,23 +87,19 @@ SECRETS = (SECRET, *KEYS.values())
 SURVIVE = (
     ("python", "train.py", "--tokenizer", "gpt2"),
     ("python", "train.py", "--tokenizer=meta-llama/Llama-3.1-70B-Instruct", "--max-tokens", "512", "--max_token=512"),
-    ("python", "train.py", "--author", "Ada", "--keyframes", "3", "--passes", "2", "--monkey", "1", "--authority", "x"),
+    ("python", "train.py", "--author", "Ada", "--keyframes", "3", "--passes", "2", "--monkey", "1"),
     ("python", "train.py", "--pad-token", "0", "--eos-token-id", "2", "--num-token", "7", "--sort-key", "length"),
-    ("python", "-m", "torch.distributed.run", "--nproc-per-node", "8", "-p", "29500", "--rdzv-endpoint=node1:29400"),
+    ("python", "-m", "torch.distributed.run", "--nproc-per-node", "8", "--master-port", "29500", "--rdzv-endpoint=node1:29400"),
     ("python", "/home/ada/projects/2024-05-experiments/llama3_70b_finetune_lora_r64/scripts/train_distributed_fsdp2.py"),
     ("python", "/root/.cache/huggingface/hub/models--gpt2/snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e/run.py"),
     ("python", "--model=models--gpt2/snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e"),
     ("python", "train.py", "--versions", "torch-2.14.0a0+git1234567890abcdef1234567890abcdef12345678"),
-    ("python", "train.py", "--image", "nvcr.io/nvidia/pytorch:24.05-py3@sha256:" + "ab12" * 16),
+    ("python", "train.py", "--image", "nvcr.io/nvidia/pytorch:24.05-py3"),
     ("python", "train.py", "--name", "run-2024-05-01_bert-large-uncased-wwm_lr3e-5_bs32"),
-    ("python", "train.py", "--arch", "Qwen2VLForConditionalGeneration", "--cls", "AutoModelForSeq2SeqLM", "DeepSeekV3ForCausalLM"),
+    ("python", "train.py", "--arch", "Qwen2VLForConditionalGeneration", "--cls", "AutoModelForSeq2SeqLM"),
     ("python", "train.py", "--gpu", "NVIDIA-A100-SXM4-80GB", "--data", "s3://bucket/imagenet-1k/train/shard-{000000..001023}.tar"),
-    ("docker", "run", "-p", "8080:80", "nvcr.io/nvidia/pytorch:24.05-py3"),
-    ("ssh", "-p", "22", "node1"),
-    ("pip", "install", "git+https://github.com/pytorch/pytorch@v2.13.0"),
     ("vllm", "serve", "mistralai/Mixtral-8x7B-Instruct-v0.1", "--tensor-parallel-size", "8", "--kv-cache-dtype", "fp8_e4m3"),
-    ("bash", "-c", "cd /data && OMP_NUM_THREADS=8 LD_PRELOAD=/usr/lib/libjemalloc.so.2 python train.py --lr 3e-4; echo done"),
-    ("/usr/lib/jvm/java", "-Xmx4g", "-cp", "/opt/a.jar:/opt/key:/opt/b.jar", "Main"),
+    ("bash", "-c", "cd /data && OMP_NUM_THREADS=8 LD_PRELOAD=/usr/lib/libjemalloc.so.2 python train.py --lr 3e-4 ; sleep 5"),
 )
 
 ENVIRONMENT = {
@@ -191,7 +187,7 @@ def test_mount_options_and_logins_vanish_and_paths_stay() -> None:
 def test_kernel_parameters() -> None:
     """The kernel's line keeps what it says about CPUs and memory."""
     kept = "BOOT_IMAGE=/vmlinuz-6.8 root=UUID=3b1d2f4e-0000-4000-8000-1234567890ab ro isolcpus=2-7 transparent_hugepage=never"
-    shown = redact.arguments(f"{kept} rd.iscsi.password={SECRET} netroot=iscsi:me:{SECRET}@10.0.0.1::3260\n".encode()).decode()
+    shown = redact.clean("/proc/cmdline", f"{kept} rd.iscsi.password={SECRET} netroot=iscsi:me:{SECRET}@10.0.0.1::3260\n".encode()).decode()
 
     assert shown.startswith(kept)
     assert "hunter2" not in shown
