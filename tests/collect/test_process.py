@@ -178,8 +178,15 @@ def test_what_was_recorded_replays_to_the_same_facts() -> None:
 def test_workers_are_folded_under_their_program(machine: MakeMachine) -> None:
     """Forked workers are children; workers of a forkserver are grandchildren."""
     forked = [process(pid, "pt_data_worker", ppid=70, allowed="2", threads=("pt_data_worker",)) for pid in (81, 82)]
-    server = process(91, ppid=71, argv="python -c from\u00a0multiprocessing.forkserver\u00a0import\u00a0main;\u00a0main(5,\u00a07,\u00a0[])", pages=SMALL)
-    served = process(92, "pt_data_worker", ppid=91, argv="python -c from\u00a0multiprocessing.forkserver\u00a0import\u00a0main;\u00a0main(5,\u00a07,\u00a0[])")
+    server = process(
+        91, ppid=71, argv="python -c from\u00a0multiprocessing.forkserver\u00a0import\u00a0main;\u00a0main(5,\u00a07,\u00a0[])", pages=SMALL
+    )
+    served = process(
+        92,
+        "pt_data_worker",
+        ppid=91,
+        argv="python -c from\u00a0multiprocessing.forkserver\u00a0import\u00a0main;\u00a0main(5,\u00a07,\u00a0[])",
+    )
 
     one, other = collect(machine(files(process(70), process(71), *forked, server, served))).processes
 

@@ -153,7 +153,7 @@ def test_no_planted_secret_leaks() -> None:
     lines = leaking_lines()
     leaks = [(secret, line) for secret, line in lines if any(secret in word for word in shown(line))]
 
-    print(f"\nleaks: {len(leaks)} of {len(lines)} lines = {len(leaks) / len(lines):.2%}")  # noqa: T201 - the rate is what the test tells
+    print(f"\nleaks: {len(leaks)} of {len(lines)} lines = {len(leaks) / len(lines):.2%}")
     assert not leaks[:10]
 
 
@@ -162,7 +162,7 @@ def test_training_options_are_shown() -> None:
     words = options()
     hidden = [option for option in words if HIDDEN in " ".join(shown(["python", "train.py", *option]))]
 
-    print(f"\nhidden: {len(hidden)} of {len(words)} options = {len(hidden) / len(words):.2%}: {hidden}")  # noqa: T201 - as above
+    print(f"\nhidden: {len(hidden)} of {len(words)} options = {len(hidden) / len(words):.2%}: {hidden}")
     assert len(hidden) < MAX_HIDDEN_SHARE * len(words)
 
 
@@ -170,7 +170,7 @@ def test_training_options_are_shown() -> None:
 def test_what_starts_a_program_is_shown(launcher: str) -> None:
     """Interpreters, launchers, wrappers, modules and scripts, alone and with all those options behind."""
     words = launcher.split(" ")
-    mixed = random.Random(7).sample(options(), 40)  # noqa: S311 - no key is made of it
+    mixed = random.Random(7).sample(options(), 40)
 
     assert shown(words) == words
     line = shown([*words, *itertools.chain(*mixed)])
