@@ -28,7 +28,7 @@ from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.host import Host
-from sysperf.live.auditor import Auditor, looks_at
+from sysperf.live.auditor import SCAN_S, Auditor, looks_at
 from sysperf.live.gpus import Gpus
 from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.scan import Scanner
@@ -84,9 +84,9 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
         killed = time.monotonic()
         program.wait()
         gone = f"process.{program.pid}.cpu"
-        until(lambda: gone not in running.get("/v1/meters")["meters"], 5)
-        until(lambda: all(one["process"]["pid"] != program.pid for one in running.get("/v1/processes")["processes"]), 5)
-        assert time.monotonic() - killed < 5
+        until(lambda: gone not in running.get("/v1/meters")["meters"], SCAN_S - 1)
+        until(lambda: all(one["process"]["pid"] != program.pid for one in running.get("/v1/processes")["processes"]), SCAN_S - 1)
+        assert time.monotonic() - killed < SCAN_S
 
 
 @pytest.mark.torch
