@@ -26,11 +26,11 @@ def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
 def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:
     """Read these areas. None of them can stop the others."""
     found = {area: collect_area(host, area) for area in areas}
-    _add_running_torch(host, found)
+    add_running_torch(host, found)
     return found
 
 
-def _add_running_torch(host: Host, found: dict[str, Area]) -> None:
+def add_running_torch(host: Host, found: dict[str, Area]) -> None:
     """Complete `torch` by `process`: what runs may be installed where nobody looks."""
     torch, process = found.get("torch"), found.get("process")
     if torch is None or process is None or torch.facts is None or process.facts is None or not process.facts.processes:

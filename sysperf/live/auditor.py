@@ -6,6 +6,7 @@ All of this runs in a thread of its own: a file system that hangs must not stop 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import time
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sysperf.collect import AREAS, collect
+from sysperf.collect import AREAS, add_running_torch, collect
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.gains import with_gains
@@ -25,6 +26,7 @@ from sysperf.evaluate.subject import process_identity
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
+from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, Report
@@ -41,6 +43,10 @@ SHARE = 0.0005
 LATEST = 10
 """… but at least once in so many periods."""
 SCAN_S, SCAN_IDLE_S = 15.0, 20.0
+SPREAD_S = 5.0
+"""Of many programs that start at once, some are read each so many seconds, …"""
+SPREAD_SHARE = 0.01
+"""… and less often where that would take more than this of a CPU."""
 ASLEEP = "the GPU sleeps to save power, and is not woken to be looked at"
 _NVIDIA = "/sys/bus/pci/drivers/nvidia"
 _WORD = re.compile(r"[a-z_]+")
@@ -72,6 +78,8 @@ class Auditor:
         self._clock = clock
         self._host = host
         self._areas: dict[str, Area] = {}
+        self._programs = ProcessFacts()
+        self._spread_due = math.inf
         self._sources: dict[str, dict[str, Source]] = {}
         self._due = dict.fromkeys(AREAS, clock())
         self._cost_s: dict[str, float] = {}
@@ -125,7 +133,6 @@ class Auditor:
     def ended(self, pid: int) -> None:
         """A process is gone. May be called from the other thread."""
         self._ended.append(pid)
-        self.invalidate("process")
 
     def invalidate(self, *areas: str) -> None:
         """Read these with the next look; all of them when none is named. May be called from the other thread."""
@@ -134,7 +141,7 @@ class Auditor:
     def due(self) -> bool:
         """Whether a look would do anything."""
         now = self._clock()
-        return bool(self._invalid) or self._scan_due <= now or min(self._due.values()) <= now
+        return bool(self._invalid or self._ended) or min(self._scan_due, self._spread_due, *self._due.values()) <= now
 
     def period_s(self, rule: Rule) -> float:
         """How often a rule is judged: as often as the quickest area that it looks at is read."""
@@ -149,6 +156,7 @@ class Auditor:
         if self._next_terms is not None:
             terms, self._next_terms = self._next_terms, None
             self.use(terms)
+        ended = bool(self._ended)
         while self._ended:
             self._scanner.forget(self._ended.pop())
         change = Change((), ())
@@ -157,10 +165,12 @@ class Auditor:
             change = self._scanner.scan()
             self._scan_due = start + (SCAN_IDLE_S if self.idle else SCAN_S)
         areas = {area for area, at in self._due.items() if at <= start} | (invalid & set(AREAS))
-        if change.started or change.ended:
-            areas.add("process")
-            self._due.update({area: min(self._due[area], start + period_s) for area, period_s in PERIODS.items()})
+        if change.started:
+            self._due.update({area: min(self._due[area], start + self._period(area)) for area in PERIODS})
         self._read([area for area in AREAS if area in areas])
+        if "process" not in areas and "torch" not in areas and (ended or change.started or change.ended or self._spread_due <= start):
+            self._read_new_programs()
+            areas.add("process")
         self._follow_gpus(areas)
         refreshed = frozenset(areas)
         snapshot = self._snapshot()
@@ -199,10 +209,11 @@ class Auditor:
         for area in areas:
             if area not in ("process", "torch"):
                 self._read_from(self._host("/", nvml=self._gpus), [area])
-        if "process" in areas or "torch" in areas:
-            narrow = self._host("/", tree=self._scanner.tree(), nvml=self._gpus)
-            self._read_from(narrow, ["torch", "process"] if "torch" in areas else ["process"])
-            self._complete_processes(narrow)
+        if "torch" in areas:
+            self._read_from(self._host("/", nvml=self._gpus), ["torch"])
+            self._torches = frozenset()  # what runs is to be added again
+        if "torch" in areas or "process" in areas:
+            self._read_all_programs()
 
     def _read_from(self, host: Host, areas: list[str]) -> None:
         if areas[0] in ("gpu", "driver") and _gpus_asleep():
@@ -216,23 +227,64 @@ class Auditor:
         for area in areas:
             self._areas[area] = found[area]
             self._sources[area] = {source.path: source for source in host.sources}
-            self._cost_s[area] = took_s
-            self._due[area] = self._clock() + self._period(area)
+            self._read_at(area, took_s)
 
-    def _complete_processes(self, host: Host) -> None:
-        """What the scanner knows and the narrow list does not; and a PyTorch that nobody knew yet."""
-        area = self._areas["process"]
-        if area.facts is None:
-            if self._scanner.torch or self._scanner.problem:
-                return
-            area = self._areas["process"] = _no_processes(area)
-        counted = msgspec.structs.replace(area.facts, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
-        self._areas["process"] = msgspec.structs.replace(area, facts=counted)
-        torches = frozenset((one.torch_prefix, one.torch_version) for one in counted.processes)
-        if torches - self._torches and "torch" in self._areas:
-            self._torches |= torches
-            self._read_from(host, ["torch", "process"])
-            self._complete_processes(host)
+    def _read_at(self, area: str, took_s: float) -> None:
+        self._cost_s[area] = took_s
+        self._due[area] = self._clock() + self._period(area)
+
+    def _read_all_programs(self) -> None:
+        """Read the programs again, some at a time: what was read of the others is not held meanwhile. Of new ones, only some."""
+        start = time.thread_time()
+        unread = self._programs.unread(self._scanner.torch)
+        pids = sorted(self._scanner.torch.difference(unread[PROGRAMS_AT_ONCE:]))
+        for first in range(0, max(1, len(pids)), PROGRAMS_AT_ONCE):
+            self._read_programs(pids[first : first + PROGRAMS_AT_ONCE])
+        self._complete_processes()
+        took_s = time.thread_time() - start
+        self._read_at("process", took_s)
+        self._spread(len(unread), took_s)
+
+    def _read_new_programs(self) -> None:
+        """Read some of the programs that are new, and forget those that ended. The rest of the new ones waits for a later pass."""
+        start = time.thread_time()
+        unread = self._programs.unread(self._scanner.torch)
+        if unread:
+            self._read_programs(unread[:PROGRAMS_AT_ONCE])
+        self._complete_processes()
+        self._spread(len(unread), time.thread_time() - start)
+
+    def _spread(self, unread: int, took_s: float) -> None:
+        """When those that were not read yet are read."""
+        self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if unread > PROGRAMS_AT_ONCE else math.inf
+
+    def _read_programs(self, pids: list[int]) -> None:
+        self.doing = "reading process"
+        host = self._host("/", tree=self._scanner.tree(pids), nvml=self._gpus)
+        self._programs.take(pids, collect(host, ["process"])["process"], host.sources)
+
+    def _complete_processes(self) -> None:
+        """What the scanner knows and the narrow lists do not; and a PyTorch that nobody knew yet."""
+        self._programs.keep(self._scanner.torch)
+        area = self._programs.area()
+        if not self._scanner.torch and not self._scanner.problem:
+            area = _no_processes(area)
+        self._sources["process"] = dict(self._programs.sources)
+        if area.facts is not None:
+            counted = msgspec.structs.replace(area.facts, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
+            area = msgspec.structs.replace(area, facts=counted)
+            self._find_running_torch(area)
+        self._areas["process"] = area
+
+    def _find_running_torch(self, processes: Area) -> None:
+        """An installation of PyTorch that runs may be where nobody looks."""
+        torches = frozenset((program.torch_prefix, program.torch_version) for program in processes.facts.processes)
+        if "torch" in self._areas and torches - self._torches:
+            host = self._host("/", nvml=self._gpus)
+            found = {"torch": self._areas["torch"], "process": processes}
+            add_running_torch(host, found)
+            self._areas["torch"] = found["torch"]
+            self._sources.setdefault("torch", {}).update((source.path, source) for source in host.sources)
         self._torches = torches
 
     def _snapshot(self) -> Snapshot:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
@@ -102,9 +102,9 @@ class Scanner:
         self.torch.discard(pid)
         self.unreadable.discard(pid)
 
-    def tree(self) -> Live:
-        """This machine for the collector of processes: only those that run PyTorch are listed."""
-        return _Narrow(sorted(self.torch))
+    def tree(self, pids: Iterable[int]) -> Live:
+        """This machine for the collector of processes: only these are listed."""
+        return _Narrow(sorted(pids))
 
     # ------------------------------------------------------------------ inside
 

@@ -413,7 +413,7 @@ def test_torch_is_found_and_its_end_too(tmp_path: Path) -> None:
         assert program.pid in scanner.torch
         clock.now += 100
         assert program.pid not in scanner.scan().started
-        assert scanner.tree().names("/proc", 100)[:-1] == [str(pid) for pid in sorted(scanner.torch)]
+        assert scanner.tree(scanner.torch).names("/proc", 100)[:-1] == [str(pid) for pid in sorted(scanner.torch)]
         program.kill()
         program.wait()
         assert scanner.scan().ended == (program.pid,)

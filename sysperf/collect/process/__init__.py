@@ -237,7 +237,7 @@ def collect(host: Host) -> Processes:
     machine = _Machine(host, found)
     described = [one for family in in_time(host, found.families.values()) if (one := _describe(machine, family)) is not None]
     return Processes(
-        processes=_with_leaders(described),
+        processes=with_leaders(described),
         scanned=found.scanned,
         unreadable=len(found.unreadable),
         hidden=_hides(host),
@@ -254,7 +254,7 @@ def _hides(host: Host) -> bool | None:
     return not _HIDING.isdisjoint(proc.options) and "1" not in (host.names("/proc") or ())
 
 
-def _with_leaders(processes: list[Process]) -> tuple[Process, ...]:
+def with_leaders(processes: list[Process]) -> tuple[Process, ...]:
     """The same with the first computing process of each job marked."""
     leaders: dict[int, int] = {}
     for one in processes:

@@ -1,0 +1,70 @@
+"""The facts of the programs that run PyTorch, read some at a time and put together.
+
+A neighbour that starts 150 programs at once must not make the agent read 150 programs at once, nor hold what it read of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sysperf.host import failures
+from sysperf.model.snapshot import Area, Source
+
+if TYPE_CHECKING:
+    from sysperf.collect.process import Process, Processes
+
+PROGRAMS_AT_ONCE = 16
+"""New programs that one pass describes, and programs that are described through one host."""
+
+
+class ProcessFacts:
+    """What is known of each program, by its number."""
+
+    def __init__(self) -> None:
+        self._programs: dict[int, Process] = {}
+        self._seen: set[int] = set()
+        self._sources: dict[str, Source] = {}
+        self._latest: Processes | None = None
+        self._problem: str | None = None
+        self._took_ms = 0.0
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """What was read of the programs that are known."""
+        return self._sources
+
+    def unread(self, pids: Iterable[int]) -> list[int]:
+        """Those of which nothing was read yet."""
+        return sorted(set(pids) - self._seen)
+
+    def keep(self, pids: Collection[int]) -> None:
+        """Forget all others: they have ended."""
+        gone = self._seen - set(pids)
+        if gone:
+            self._seen -= gone
+            self._programs = {pid: program for pid, program in self._programs.items() if pid not in gone}
+            ended = tuple(f"/proc/{pid}/" for pid in gone)
+            self._sources = {path: source for path, source in self._sources.items() if not path.startswith(ended)}
+
+    def take(self, pids: Collection[int], area: Area, sources: Iterable[Source]) -> None:
+        """Put what was read of these programs in the place of what was known of them."""
+        self.keep(self._seen - set(pids))
+        self._seen.update(pids)
+        self._sources.update((source.path, source) for source in sources)
+        self._problem, self._took_ms = area.problem, area.took_ms
+        if area.facts is not None:
+            self._latest = area.facts
+            self._programs |= {program.pid: program for program in area.facts.processes}
+
+    def area(self) -> Area:
+        """All programs, oldest first. Unknown where nothing could be read."""
+        if self._latest is None:
+            return Area(None, self._problem, failures(self._sources.values()), self._took_ms)
+        from sysperf.collect.process import with_leaders  # noqa: PLC0415 - with the collector
+
+        oldest_first = sorted(self._programs.values(), key=lambda program: (program.start_time or 0, program.pid))
+        facts = msgspec.structs.replace(self._latest, processes=with_leaders(oldest_first))
+        return Area(facts, None, failures(self._sources.values()), self._took_ms)
