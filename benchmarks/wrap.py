@@ -2,6 +2,7 @@
 
   python benchmarks/wrap.py start                     time added to a program that does nothing
   python benchmarks/wrap.py speed [--rounds 7]        five workloads, two conditions: plain, run_cpu, wrap
+  python benchmarks/wrap.py memory [--rounds 3]       peak memory and page faults of the five, with glibc's variables and without
 
 SYSPERF_TORCH_PYTHON names an interpreter with torch. Runs are interleaved in random order; a ratio is the median over rounds of
 plain time by that round's time (above 1 is faster than plain), with a bootstrap interval of 95 %. On a busy machine they mean little:
@@ -130,15 +131,37 @@ def _row(name: str, condition: str, rounds: int, run_seconds: float, busy: float
     )
 
 
+def memory(rounds: int, run_seconds: float, only: Sequence[str]) -> None:
+    """What glibc's variables cost and win in counters, which a busy machine does not change: peak memory, page faults, switches."""
+    variables = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 31)) | {"MALLOC_TOP_PAD_": str(64 << 20)}
+    print(f"{'workload':24}{'variables':>10}{'peak MiB':>10}{'faults':>10}{'waits':>8}{'preempted':>10}")
+    for name in only or WORKLOADS:
+        for kind, extra in (("none", {}), ("MALLOC_", variables)):
+            counters = [_counters((PYTHON, str(HERE / "workloads.py"), name, str(run_seconds)), extra) for _ in range(rounds)]
+            peak, *others = map(statistics.median, zip(*counters, strict=True))
+            print(f"{name:24}{kind:>10}{peak / 1024:10.0f}{others[0]:10.0f}{others[1]:8.0f}{others[2]:10.0f}", flush=True)
+
+
+def _counters(command: Sequence[str], extra: dict[str, str]) -> tuple[int, int, int, int]:
+    """(peak kB, minor faults, voluntary and involuntary switches) of one run."""
+    with open(os.devnull, "wb") as nowhere:
+        pid = os.posix_spawn(command[0], command, {**CLEAN, **extra}, file_actions=[(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)])
+    _, _, usage = os.wait4(pid, 0)
+    return usage.ru_maxrss, usage.ru_minflt, usage.ru_nvcsw, usage.ru_nivcsw
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("start", "speed"))
+    parser.add_argument("what", choices=("start", "speed", "memory"))
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", action="append", default=[], choices=WORKLOADS)
     parser.add_argument("--condition", action="append", default=[], choices=CONDITIONS)
     args = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}, {PYTHON}\n")
+    if args.what == "memory":
+        memory(args.rounds or 3, args.seconds, args.only)
+        return
     start(args.rounds or 15) if args.what == "start" else speed(args.rounds or 7, args.seconds, args.only, args.condition)
 
 

@@ -118,13 +118,17 @@ def _with_gpus(known: Known) -> Known:
     host, areas = known.host, known.areas
     near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
     if near and not (known.instance is not None or host.exists(gpus.GPUS)):
-        return known._replace(gpus=_other_gpus(host, known.program))
-    return known._replace(gpus=gpus.read(host, getattr(areas.facts("pcie"), "devices", None), known.deciding))
+        return known._replace(gpus=_other_gpus(known))
+    nvidia = gpus.read(host, getattr(areas.facts("pcie"), "devices", None), known.deciding)
+    return known._replace(gpus=nvidia if nvidia.machine else _other_gpus(known))
 
 
-def _other_gpus(host: Host, program: ProgramFile) -> VisibleGpus:
+def _other_gpus(known: Known) -> VisibleGpus:
     """Those of other makers: we know that they are there, not which is which."""
-    torch = program.torch
+    host, torch = known.host, known.program.torch
+    chosen = next((name for name in gpus.OTHER_VISIBLE if known.env.get(name)), "")
+    if chosen:
+        return VisibleGpus(None, problem=f"{chosen} is not read: GPUs that are not NVIDIA's are not told apart")
     if torch and torch.gpu and (host.exists("/dev/kfd") or host.exists("/dev/dri/renderD128")):
         return VisibleGpus(None, problem="GPUs that are not NVIDIA's are not told apart")
     return VisibleGpus()

@@ -119,3 +119,12 @@ def test_ranks_end_where_an_l2_cache_ends(machine: MakeMachine) -> None:
         content |= {f"{index}/level": "2\n", f"{index}/type": "Unified\n", f"{index}/shared_cpu_list": f"{mates}\n"}
 
     assert [str(share.cpus) for share in placed(machine, content, 2)] == ["0-3", "4-6"]
+
+
+@pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"])
+def test_gpus_of_other_makers_are_said_not_to_be_read(machine: MakeMachine, name: str) -> None:
+    """Where it is beside one of several nodes, the note says what is not known."""
+    (found,) = placed(machine, ROUND_ROBIN, 1, **{name: "1"})
+
+    assert found.target == ""
+    assert f"{name} is not read" in found.notes[0]
