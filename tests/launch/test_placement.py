@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.launch.cores import CoreMap
 from sysperf.launch.gpus import PlacedGpu, VisibleGpus
 from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.placement import Placement, Refused, RequestedPlacement, place
@@ -343,6 +344,29 @@ def test_ranks_on_six_fast_and_eight_slow_cores(ranks: int, weakest: float, stro
 def test_slow_cores_compute_where_all_together_gain(capacity: int | None, threads: int) -> None:
     """All are as fast as the slowest: 14 cores at 0.72 are worth 10 of the fast ones, at 0.39 less than the six; below 1.2 times nothing changes."""
     assert put(hybrid(capacity=capacity)).threads == threads
+
+
+@pytest.mark.parametrize(("capacity", "part"), [(512, 0.5), (1024, 1.0), (None, 0.6)])
+def test_what_a_slow_core_counts(capacity: int | None, part: float) -> None:
+    """As the kernel says; 0.6 where it does not; all alike without kinds."""
+    machine = hybrid(capacity=capacity)
+
+    assert CoreMap(machine, machine.online)._slow_capacity() == part
+
+
+def test_instances_and_a_quota() -> None:
+    """One instance of one gets all; the quota of a process of its own is not divided."""
+    alone = Ranks("sysperf wrap --nproc", 0, None, divides_gpus=True)
+
+    assert put(one_node(), alone, cpus=cpus("0-3")).cpus == cpus("0-3")
+    assert put(one_node(quota=4.0), rank(0, None), cpus=cpus("0-7")).budget == 4
+
+
+def test_a_kept_mask_of_several_nodes_prefers_none() -> None:
+    """The launcher's choice is on both: each page lies where it is first used."""
+    found = put(two_nodes(), Ranks("Slurm", 1, 4, own_cpus=True))
+
+    assert (found.memory_nodes, found.threads) == (CpuSet(), 16)
 
 
 def snc(order: str = "round robin", **other: Any) -> Machine:
