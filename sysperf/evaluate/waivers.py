@@ -22,6 +22,45 @@ class Waiver(Record):
     reason: Annotated[str, msgspec.Meta(min_length=3)]
     expires: datetime.date | None = None
     subject: Annotated[str, fact("pattern of the finding's subject")] = "*"
+    program: Annotated[str, fact("pattern of what a process runs: python */serve.py")] = "*"
+    user: Annotated[str, fact("owner of a process: a name, or a number")] = "*"
+
+    def covers(self, outcome: Outcome) -> bool:
+        """Whether the subject of a finding is one that it speaks of."""
+        return (
+            fnmatchcase(outcome.subject, self.subject)
+            and (self.program == "*" or (bool(outcome.program) and fnmatchcase(outcome.program, self.program)))
+            and (self.user == "*" or (outcome.user is not None and self.user in (str(outcome.user), user_name(outcome.user))))
+        )
+
+    def reach(self) -> str:
+        """Whom it concerns, in words: ``every subject``, ``program python serve.py of user 1000``."""
+        given = (("subject", self.subject), ("program", self.program), ("user", self.user))
+        named = [f"{what} {pattern}" for what, pattern in given if pattern != "*"]
+        return " of ".join(named) or "every subject"
+
+
+def waiver_for(outcome: Outcome, reason: str, expires: datetime.date | None = None) -> Waiver:
+    """A waiver of this rule for this subject only: a process by program and owner, since its number does not come again."""
+    if not outcome.program:
+        return Waiver(outcome.rule, reason, expires, subject=literal(outcome.subject) or "*")
+    owner = "*" if outcome.user is None else str(outcome.user)
+    return Waiver(outcome.rule, reason, expires, program=literal(outcome.program), user=owner)
+
+
+def literal(text: str) -> str:
+    """A pattern that matches this text only."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in text)
+
+
+def user_name(user: int) -> str:
+    """What this machine calls a user; empty when it has no name for it."""
+    import pwd  # noqa: PLC0415 - only for a waiver that names a user
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except (KeyError, OverflowError):
+        return ""
 
 
 class Accepted(Record):
@@ -30,12 +69,18 @@ class Accepted(Record):
     rule: str
     subject: str
     fingerprint: str
+    program: str = ""
+    user: int | None = None
+
+    def text(self) -> str:
+        """``process.niced python: python train.py``."""
+        return f"{self.rule} {self.subject}{f': {self.program}' if self.program else ''}".strip()
 
 
 class Baseline(Record):
     """The findings that were there when the baseline was written."""
 
-    schema: int = 1
+    schema: Annotated[int, fact("1 knows a program by its name only, 2 by program and owner, too")] = 1
     written_at: str = ""
     accepted: tuple[Accepted, ...] = ()
 
@@ -65,20 +110,28 @@ def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Outcome]) -> fro
 def _of_today(baseline: Baseline, ruleset: Ruleset) -> Baseline:
     """The baseline with the ids that its rules have today; a fingerprint is made from the id."""
     entries = ((entry, ruleset.earlier_ids.today(entry.rule)) for entry in baseline.accepted)
-    accepted = (entry if entry.rule == rule else Accepted(rule, entry.subject, fingerprint(rule, entry.subject)) for entry, rule in entries)
+    accepted = (entry if entry.rule == rule else _renamed(entry, rule) for entry, rule in entries)
     return msgspec.structs.replace(baseline, accepted=tuple(accepted))
+
+
+def _renamed(entry: Accepted, rule: str) -> Accepted:
+    name = _without_pid(entry.subject)
+    if entry.program or entry.user is not None:
+        name = f"{name}\0{entry.program}\0{entry.user}"
+    return msgspec.structs.replace(entry, rule=rule, fingerprint=fingerprint(rule, name))
 
 
 def _waived(outcome: Outcome, waivers: Sequence[tuple[Waiver, frozenset[str]]], today: datetime.date, used: set[int]) -> Outcome:
     if outcome.state != "finding":
         return outcome
     for index, (waiver, rules) in enumerate(waivers):
-        if not (outcome.rule in rules and fnmatchcase(outcome.subject, waiver.subject)):
+        if not (outcome.rule in rules and waiver.covers(outcome)):
             continue
         used.add(index)
         if waiver.expires is None or today <= waiver.expires:
             until = f" (until {waiver.expires})" if waiver.expires else ""
-            return msgspec.structs.replace(outcome, state="suppressed", because=f"waived: {waiver.reason}{until}")
+            whom = f" for {waiver.reach()}" if outcome.program else ""
+            return msgspec.structs.replace(outcome, state="suppressed", because=f"waived{whom}: {waiver.reason}{until}")
         return msgspec.structs.replace(outcome, because=f"its waiver expired on {waiver.expires}: {waiver.reason}")
     return outcome
 
@@ -93,17 +146,12 @@ def _stale(waiver: Waiver) -> Outcome:
 
 
 def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) -> list[Outcome]:
-    accepted = {one.fingerprint for one in baseline.accepted}
-    found = {outcome.fingerprint for outcome in outcomes if outcome.state in ("finding", "unknown", "suppressed")}
-    kept = [
-        msgspec.structs.replace(outcome, state="suppressed", because="in the baseline")
-        if outcome.state == "finding" and outcome.fingerprint in accepted
-        else outcome
-        for outcome in outcomes
-    ]
-    gone = [one for one in baseline.accepted if one.fingerprint not in found and one.rule in in_force]
+    accepted = {entry.fingerprint for entry in baseline.accepted}
+    present = {name for outcome in outcomes for name in _names(outcome, baseline)}
+    kept = [_accepted(outcome, accepted, baseline) for outcome in outcomes]
+    gone = [entry for entry in baseline.accepted if entry.fingerprint not in present and entry.rule in in_force]
     if gone:
-        names = ", ".join(f"{one.rule} {one.subject}".strip() for one in gone[:5])
+        names = ", ".join(entry.text() for entry in gone[:5])
         kept.append(
             _about(
                 "baseline.stale",
@@ -113,6 +161,25 @@ def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) ->
             )
         )
     return kept
+
+
+def _accepted(outcome: Outcome, accepted: set[str], baseline: Baseline) -> Outcome:
+    names = _names(outcome, baseline)
+    if outcome.state != "finding" or accepted.isdisjoint(names):
+        return outcome
+    old = " (of an earlier version, which knows programs by name only: `sysperf baseline` renews it)"
+    return msgspec.structs.replace(outcome, state="suppressed", because=f"in the baseline{'' if outcome.fingerprint in accepted else old}")
+
+
+def _names(outcome: Outcome, baseline: Baseline) -> set[str]:
+    """The fingerprints under which a baseline may have this finding."""
+    if baseline.schema > 1 or outcome.scope != "process":
+        return {outcome.fingerprint}
+    return {outcome.fingerprint, fingerprint(outcome.rule, _without_pid(outcome.subject))}
+
+
+def _without_pid(subject: str) -> str:
+    return subject.partition(" (pid ")[0]
 
 
 _TITLES = {"waiver.stale": "A waiver suppresses nothing", "baseline.stale": "The baseline lists findings that are gone"}
@@ -137,13 +204,20 @@ def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
 
 def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str, ruleset: Ruleset) -> tuple[Baseline, list[Outcome]]:
     """The baseline without what is gone, and the findings that are not in it. The first baseline takes everything."""
-    findings = [outcome for outcome in outcomes if outcome.state == "finding" and not outcome.rule.startswith(("waiver.", "baseline."))]
+    seen = [outcome for outcome in outcomes if not outcome.rule.startswith(("waiver.", "baseline."))]
+    findings = [outcome for outcome in seen if outcome.state == "finding"]
     if baseline is None:
-        entries = {one.fingerprint: Accepted(one.rule, one.subject, one.fingerprint) for one in findings}
-        return Baseline(written_at=now, accepted=tuple(entries.values())), []
-    baseline = _of_today(baseline, ruleset)
+        return _written(findings, now), []
+    old = _of_today(baseline, ruleset)
+    accepted = {entry.fingerprint for entry in old.accepted}
     # What is unknown today may still be there: only what was seen to be gone is dropped.
-    present = {one.fingerprint for one in outcomes if not one.rule.startswith(("waiver.", "baseline."))}
-    kept = tuple(one for one in baseline.accepted if one.fingerprint in present)
-    known = {one.fingerprint for one in baseline.accepted}
-    return Baseline(written_at=now, accepted=kept), [one for one in findings if one.fingerprint not in known]
+    kept = [outcome for outcome in seen if not accepted.isdisjoint(_names(outcome, old))]
+    return _written(kept, now), [outcome for outcome in findings if accepted.isdisjoint(_names(outcome, old))]
+
+
+def _written(outcomes: Sequence[Outcome], now: str) -> Baseline:
+    entries = {
+        outcome.fingerprint: Accepted(outcome.rule, _without_pid(outcome.subject), outcome.fingerprint, outcome.program, outcome.user)
+        for outcome in outcomes
+    }
+    return Baseline(schema=2, written_at=now, accepted=tuple(entries.values()))

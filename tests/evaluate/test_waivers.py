@@ -9,7 +9,7 @@ import pytest
 
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint
-from sysperf.evaluate.waivers import Accepted, Baseline, Waiver, apply_waivers, shrink
+from sysperf.evaluate.waivers import Accepted, Baseline, Waiver, apply_waivers, shrink, waiver_for
 from sysperf.model.outcome import Outcome
 from sysperf.model.rule import RuleFile
 
@@ -113,3 +113,75 @@ def test_a_baseline_with_an_earlier_id_still_accepts_and_is_written_with_the_id_
     assert outcome.state == "suppressed"
     assert fresh == []
     assert written.accepted == (Accepted("box.swaps", "sda", finding.fingerprint),)
+
+
+TRAIN = Outcome(
+    "box.swaps", "finding", "warning", "process", "It swaps", "python (pid 7)", key="box.swaps@process:7:70", fingerprint="train",
+    program="python train.py", user=1000,
+)  # fmt: skip
+SERVE = msgspec.structs.replace(TRAIN, subject="python (pid 8)", fingerprint="serve", program="python serve.py", user=1001)
+
+
+def test_a_baseline_of_one_program_does_not_accept_another() -> None:
+    """The same fault of another team's program of the same name is new."""
+    baseline, _ = shrink(None, [TRAIN], "now", RULES)
+
+    assert [(entry.subject, entry.program, entry.user) for entry in baseline.accepted] == [("python", "python train.py", 1000)]
+    assert [outcome.state for outcome in apply_waivers([TRAIN, SERVE], [], baseline, RULES)] == ["suppressed", "finding"]
+
+
+def test_an_old_baseline_is_read_and_renewed() -> None:
+    """It knows programs by name: it goes on to accept them, says so, and the next `sysperf baseline` writes what is there by program."""
+    old = Baseline(accepted=(Accepted("box.swaps", "python (pid 3)", fingerprint("box.swaps", "python")),))
+
+    (outcome,) = apply_waivers([TRAIN], [], old, RULES)
+    renewed, fresh = shrink(old, [TRAIN], "later", RULES)
+
+    assert (outcome.state, "renews it" in outcome.because) == ("suppressed", True)
+    assert (renewed.schema, [entry.fingerprint for entry in renewed.accepted], fresh) == (2, ["train"], [])
+    assert [one.state for one in apply_waivers([TRAIN, SERVE], [], renewed, RULES)] == ["suppressed", "finding"]
+
+
+def test_a_new_baseline_does_not_go_by_name() -> None:
+    """An entry of a host's finding with the fingerprint of a name says nothing about programs."""
+    new = Baseline(schema=2, accepted=(Accepted("box.swaps", "python", fingerprint("box.swaps", "python")),))
+
+    assert apply_waivers([TRAIN], [], new, RULES)[0].state == "finding"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reach", "covered"),
+    [
+        ({}, "every subject", [True, True]),
+        ({"program": "python train.py"}, "program python train.py", [True, False]),
+        ({"program": "* serve.py", "user": "1001"}, "program * serve.py of user 1001", [False, True]),
+        ({"user": "1000"}, "user 1000", [True, False]),
+        ({"user": "root"}, "user root", [False, False]),
+        ({"subject": "python (pid 8)"}, "subject python (pid 8)", [False, True]),
+    ],
+)
+def test_a_waiver_reaches_whom_it_names(fields: dict[str, str], reach: str, covered: list[bool]) -> None:
+    """By program and owner; what it reaches is said with its reason."""
+    waiver = Waiver("box.swaps", "agreed", **fields)  # type: ignore[arg-type]  # no `expires` among them
+
+    assert waiver.reach() == reach
+    assert [waiver.covers(outcome) for outcome in (TRAIN, SERVE)] == covered
+    assert [outcome.state == "suppressed" for outcome in apply_waivers([TRAIN, SERVE], [waiver], None, RULES)[:2]] == covered
+
+
+def test_a_waiver_names_a_user_by_name() -> None:
+    root = msgspec.structs.replace(TRAIN, user=0)
+    assert Waiver("box.swaps", "agreed", user="root").covers(root)
+    assert not Waiver("box.swaps", "agreed", user="root").covers(msgspec.structs.replace(TRAIN, user=None))
+    assert not Waiver("box.swaps", "agreed", program="*train*").covers(FINDING)
+
+
+def test_a_waiver_made_for_a_finding_reaches_that_program_only() -> None:
+    """Neither its number, which does not come again, nor every program."""
+    waiver = waiver_for(TRAIN, "agreed", datetime.date(2999, 1, 1))
+    disk = waiver_for(msgspec.structs.replace(FINDING, subject="sd[a]"), "agreed")
+
+    assert (waiver.subject, waiver.program, waiver.user) == ("*", "python train.py", "1000")
+    assert [waiver.covers(outcome) for outcome in (TRAIN, SERVE)] == [True, False]
+    assert disk.covers(msgspec.structs.replace(FINDING, subject="sd[a]"))
+    assert not disk.covers(FINDING)
