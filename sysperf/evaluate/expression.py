@@ -73,10 +73,12 @@ Node = Callable[[Scope], Any]
 class Expression:
     """A checked expression: call it with a scope."""
 
-    __slots__ = ("run", "text", "type")
+    __slots__ = ("names", "run", "text", "type")
 
-    def __init__(self, text: str, run: Node, annotation: Any) -> None:
+    def __init__(self, text: str, run: Node, annotation: Any, names: frozenset[str]) -> None:
         self.text = text
+        self.names = names
+        """The areas, lists and items that it looks at, without those that a comprehension binds."""
         self.run = run
         self.type = annotation
 
@@ -103,8 +105,9 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | No
 
     `params` are the values of ``p.NAME``; they are constants.
     """
-    run, annotation = _Compiler(schema, params or {}).visit(parse(text), 0)
-    return Expression(text, run, annotation)
+    compiler = _Compiler(schema, params or {})
+    run, annotation = compiler.visit(parse(text), 0)
+    return Expression(text, run, annotation, frozenset(compiler.names))
 
 
 class _Compiler:
@@ -114,6 +117,9 @@ class _Compiler:
         self._schema = schema
         self._params = params
         self._loops = 0
+        self._bound: tuple[str, ...] = ()
+        self.names: set[str] = set()
+        """The names of the schema that were met."""
 
     def visit(self, node: ast.expr, depth: int) -> tuple[Node, Any]:
         if depth > MAX_DEPTH:
@@ -147,6 +153,8 @@ class _Compiler:
         if root == "p":
             return self._parameter(steps)
         annotation, path = self._schema.root(root), root
+        if root not in self._bound:
+            self.names.add(root)
         reads = self._schema.reads.get(root, ())
         for step in steps:
             if isinstance(step, int):
@@ -279,10 +287,11 @@ class _Compiler:
         source, annotation = self.visit(loop.iter, depth)
         name, outer = loop.target.id, self._schema
         _plain_name(name)
-        self._schema = outer.bind(name, element(annotation))
+        self._schema, bound = outer.bind(name, element(annotation)), self._bound
+        self._bound = (*bound, name)
         keep = [self._truth(test, depth) for test in loop.ifs]
         value, value_type = self.visit(node.elt, depth)
-        self._schema, self._loops = outer, self._loops - 1
+        self._schema, self._loops, self._bound = outer, self._loops - 1, bound
 
         def run(scope: Scope) -> Any:
             items = source(scope)

@@ -32,6 +32,10 @@ _QUOTE_OR_BLANK = lazy(r"\\.|\{\{|\{[^{}]*\}|['\"]")
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 
+_LISTS = {f"{bound}s": area for bound, area, _ in ITEMS.values()}
+"""The area of each list that has a name of its own."""
+
+
 class Compiled:
     """One rule, ready to be judged. Each part is compiled when it is first needed: most rules end at `applies`."""
 
@@ -46,6 +50,7 @@ class Compiled:
 
     def _loop(self, schema: Schema) -> tuple[str, Callable[[Scope], Any]]:
         self._item_type: Any = None
+        self._listed: frozenset[str] = frozenset()
         source = self.rule.for_each
         if self.rule.scope in ITEMS:
             if source:
@@ -58,6 +63,7 @@ class Compiled:
             raise self._error("for_each", RuleError(f"`{source[:60]}` does not read `name in list`"))
         try:
             items = compile_expression(listed, schema, self._params)
+            self._listed = items.names
         except RuleError as error:
             raise self._error("for_each", error) from None
         self._item_type = element(items.type)
@@ -99,6 +105,22 @@ class Compiled:
     @cached_property
     def _guards(self) -> list[tuple[Expression, str]]:
         return [(self.expression(guard.when, f"unless[{index}].when"), guard.because) for index, guard in enumerate(self.rule.unless)]
+
+    @cached_property
+    def areas(self) -> frozenset[str]:
+        """The areas whose facts decide what it says: those that its conditions name, by themselves or through an item."""
+        conditions = [self.when, *([self.applies] if self.applies else []), *(condition for condition, _ in self.guards())]
+        return self._areas_of(self._listed.union(*(condition.names for condition in conditions)))
+
+    def areas_of_texts(self, texts: Iterable[str]) -> frozenset[str]:
+        """The areas that texts with blanks of this rule name: its message, or what a fix sets."""
+        return self._areas_of(frozenset[str]().union(*(self.template(text).names for text in texts)))
+
+    def _areas_of(self, names: frozenset[str]) -> frozenset[str]:
+        """An item has the facts of the list that it is from, and a list those of its area."""
+        if self.loop in names:
+            names = names - {self.loop} | self._listed
+        return frozenset(_LISTS.get(name, name) for name in names)
 
     @cached_property
     def fixes(self) -> tuple[AnyFix, ...]:

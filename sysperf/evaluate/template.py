@@ -54,6 +54,11 @@ class Template:
         """The filters that its blanks name."""
         return {part[1] for part in self._parts if not isinstance(part, str)}
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The areas, lists and items that its blanks look at."""
+        return frozenset[str]().union(*(part[0].names for part in self._parts if not isinstance(part, str)))
+
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
         return "".join(part if isinstance(part, str) else _shown(part[0](scope), part[1], quote) for part in self._parts)

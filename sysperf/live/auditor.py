@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from sysperf.engine.gains import with_gains
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import process_identity
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
@@ -30,7 +30,7 @@ from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, Report
-from sysperf.model.rule import ITEMS, Rule
+from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot, Source
 
 STATIC_S = 600.0
@@ -49,8 +49,6 @@ SPREAD_SHARE = 0.01
 """… and less often where that would take more than this of a CPU."""
 ASLEEP = "the GPU sleeps to save power, and is not woken to be looked at"
 _NVIDIA = "/sys/bus/pci/drivers/nvidia"
-_WORD = re.compile(r"[a-z_]+")
-_BOUND = {**{bound: area for bound, area, _ in ITEMS.values()}, **{f"{bound}s": area for bound, area, _ in ITEMS.values()}}
 
 
 class AuditPass(NamedTuple):
@@ -97,7 +95,7 @@ class Auditor:
         """Judge by these from now on."""
         self._terms = terms
         rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED]
-        self._looks_at = {rule.id: looks_at(rule) for rule in rules}
+        self._looks_at = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
         self._rules = {rule.id: rule for rule in rules}
 
     @property
@@ -304,14 +302,12 @@ class Auditor:
         return [one for one in found if one.rule != "waiver.stale"]
 
 
-def looks_at(rule: Rule) -> frozenset[str]:
+def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:
     """The areas whose facts a rule's conditions name."""
-    texts = (rule.for_each, rule.applies, rule.when, *(guard.when for guard in rule.unless))
-    words = {word for text in texts for word in _WORD.findall(text)}
-    named = {_BOUND.get(word, word) for word in words}
-    if rule.scope in ITEMS:
-        named.add(ITEMS[rule.scope][1])
-    return frozenset(named.intersection(AREAS)) or frozenset(("kernel",))  # what differs from a good machine seldom changes
+    named: frozenset[str] = frozenset()
+    with contextlib.suppress(RuleError):  # a rule that cannot be compiled says nothing
+        named = ruleset.compiled(rule_id).areas
+    return named.intersection(AREAS) or frozenset(("kernel",))  # what differs from a good machine seldom changes
 
 
 def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from sysperf.engine import judging
 from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
 from sysperf.model.errors import RuleError
-from sysperf.model.rule import Override
+from sysperf.model.rule import Override, RuleFile
 
 from .conftest import SCHEMA
+from .test_judge import rule
 
 RULE = """
 schema = 1
@@ -236,3 +237,27 @@ def test_without_its_rules_nothing_is_judged(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(judging, "__file__", str(tmp_path / "sysperf/engine/judging.py"))
     with pytest.raises(RuleError, match="not there"):
         judging.load_rules()
+
+
+@pytest.mark.parametrize(
+    ("fields", "areas"),
+    [
+        ({"when": "box.busy"}, {"box"}),
+        ({"when": "any(crate.busy for crate in box.disks)"}, {"box"}),
+        ({"for_each": "d in box.disks", "when": "d.rotational"}, {"box"}),
+        ({"when": "default(1 > 2, False)", "applies": "known(box.busy)"}, {"box"}),
+        ({"when": "1 > 2", "unless": [{"when": "box.busy", "because": "it is"}]}, {"box"}),
+        ({"when": "1 > 2 or 'box.busy' == 'box'"}, set()),
+    ],
+)
+def test_the_areas_of_a_rule_are_those_that_its_conditions_name(fields: dict[str, object], areas: set[str]) -> None:
+    """Neither the words of a text nor the names that a comprehension binds."""
+    fields = {**fields, "when": str(fields["when"]).replace("crate.busy", "crate.rotational")}
+    assert Ruleset([RuleFile(rule=(rule(**fields),))], SCHEMA).compiled("box.swaps").areas == areas
+
+
+def test_the_areas_of_a_message_are_asked_for_apart() -> None:
+    """What only a text shows does not decide when a rule is judged."""
+    compiled = Ruleset([RuleFile(rule=(rule(when="1 > 2"),))], SCHEMA).compiled("box.swaps")
+    assert compiled.areas == set()
+    assert compiled.areas_of_texts(["{box.mode}", "plain"]) == {"box"}
