@@ -25,8 +25,9 @@ from typing import Any
 import msgspec
 
 from sysperf import paths
+from sysperf.agent.client_policy import Refused, allowed_by_rule, check_apply, client_of, leave_to_root
 from sysperf.engine.change import Changer, check, request, user
-from sysperf.fix import helper_protocol, journal, lease, process, recovery, standing, transaction
+from sysperf.fix import helper_protocol, journal, lease, lease_timer, process, recovery, standing, transaction
 from sysperf.fix.helper_protocol import Answer, Holding
 from sysperf.host import Host
 from sysperf.model.change import Keeper, Transaction
@@ -46,10 +47,6 @@ _READ_S = 60.0
 _SO_PEERGROUPS = 59
 _MAX_GROUPS = 256
 """As many as Python's getsockopt takes; who is in more than that is known by the first group only."""
-
-
-class Refused(SysperfError):
-    """This client may not."""
 
 
 class Peer:
@@ -220,29 +217,34 @@ class HelperServer:
         return Answer(plan=self._changer().plan(ask.settings, force=ask.force))
 
     def _apply(self, ask: helper_protocol.AskApply, peer: Peer) -> Answer:
-        if (ask.force or ask.persist) and peer.uid != 0:
-            raise Refused("only root may override an administrator's choice, or change what is set at every start", "run it with sudo")
+        client = client_of(peer.uid, peer.pid)
+        check_apply(client, ask, allowed_by_rule() if client.is_agent else {})
         changer = self._changer()
         planned = changer.plan(ask.settings, force=ask.force)
+        if not client.is_root:
+            planned = leave_to_root(planned, changer.journal.transactions())
         if ask.automatic:
             planned = standing.without_foreign(changer.journal, planned)
         if not planned.changes:
             return Answer(plan=planned)
         asked = request(ask.why, lease_s=ask.lease_s, persist=ask.persist)._replace(
-            by=user(peer.uid), keep=_we_keep if ask.lease_s else None
+            by=client.name, keep=_we_keep if ask.lease_s else None, guard=_guard(changer.journal, ask.lease_s)
         )
         check(planned.changes, asked)
         done = transaction.apply(changer.host, changer.journal, planned, asked)
         _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(one.change.shown() for one in done.steps)}")
         return Answer(plan=planned, transaction=done)
 
-    def _renew(self, ask: helper_protocol.AskRenew, _peer: Peer) -> Answer:
+    def _renew(self, ask: helper_protocol.AskRenew, peer: Peer) -> Answer:
+        client_of(peer.uid, peer.pid).check_owns(self._changer().journal.read(ask.number))
         return Answer(transaction=recovery.renew(self._changer().journal, ask.number, ask.lease_s))
 
     def _undo(self, ask: helper_protocol.AskUndo, peer: Peer) -> Answer:
-        if ask.force and peer.uid != 0:
+        client = client_of(peer.uid, peer.pid)
+        if ask.force and not client.is_root:
             raise Refused("only root may override what somebody else has set since", "run it with sudo")
         changer = self._changer()
+        client.check_owns(changer.journal.read(ask.number))
         undone = recovery.undo(changer.host, changer.journal, ask.number, force=ask.force)
         _log(5, f"transaction {ask.number} taken back for {user(peer.uid)}")
         return Answer(undone=tuple(undone))
@@ -250,15 +252,25 @@ class HelperServer:
     def _list(self, _ask: helper_protocol.AskList, _peer: Peer) -> Answer:
         return Answer(transactions=tuple(self._changer().journal.transactions()))
 
-    def _verify(self, _ask: helper_protocol.AskVerify, _peer: Peer) -> Answer:
-        holdings, changer = [], self._changer()
+    def _verify(self, _ask: helper_protocol.AskVerify, peer: Peer) -> Answer:
+        holdings, changer, client = [], self._changer(), client_of(peer.uid, peer.pid)
         for one, standings in changer.transactions():
             for index, current in enumerate(standings):
-                if current.verdict == "changed":
+                if current.verdict == "changed" and client.owns(one):
                     reason = standing.release_ownership(changer.host, changer.journal, one.number, index)
                     _log(4, f"{current.step.change.target}: {reason}; sysperf leaves it alone now")
                 holdings.append(Holding(one.number, index, current.now, current.verdict))
         return Answer(holdings=tuple(holdings))
+
+
+def _guard(kept: journal.Journal, lease_s: float | None) -> Callable[[int], None]:
+    """Has systemd end a lease too, should this process be killed or stopped."""
+
+    def guard(number: int) -> None:
+        if lease_s is not None and (problem := lease_timer.start(kept, number, lease_s)):
+            _log(4, f"only the helper ends the lease of transaction {number}: {problem}")
+
+    return guard
 
 
 def _we_keep(_number: int) -> Keeper:

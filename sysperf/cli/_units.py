@@ -32,10 +32,10 @@ HELPER = ("sysperf-helper.socket", "sysperf-helper.service", "sysperf-restore.se
 METRICS = ("sysperf-metrics.socket", "sysperf-metrics.service")
 ALL = (*AGENT, *AUDIT, *HELPER, *METRICS)
 DROP_INS = {
-    # name of the choice: the unit that it changes
-    "see-all-users": "sysperf-agent.service",
-    "apply": "sysperf-agent.service",
-    "more-settings": "sysperf-helper.service",
+    # name of the choice: the units that it changes
+    "see-all-users": ("sysperf-agent.service", "sysperf-audit.service"),
+    "apply": ("sysperf-agent.service",),
+    "more-settings": ("sysperf-helper.service",),
 }
 STARTED = ("sysperf-agent.socket", "sysperf-agent.service", "sysperf-audit.timer", "sysperf-helper.socket", "sysperf-restore.service")
 """What is enabled. These start the rest, but for the metrics, which open a port: who wants them enables their socket."""
@@ -64,8 +64,8 @@ def wanted(program: str, *, helper: bool = True, drop_ins: Iterable[str] = (), r
     names = [name for name in ALL if helper or name not in HELPER]
     files = [_file(f"{root}{UNITS}/{name}", _shipped(name).replace(PROGRAM, program)) for name in names]
     for name in drop_ins:
-        unit = DROP_INS[name]
-        files.append(_file(f"{root}{UNITS}/{unit}.d/sysperf-{name}.conf", _shipped(f"{unit}.d/{name}.conf.example")))
+        for unit in DROP_INS[name]:
+            files.append(_file(f"{root}{UNITS}/{unit}.d/sysperf-{name}.conf", _shipped(f"{unit}.d/{name}.conf.example")))  # noqa: PERF401 - two loops read better
     return [_file(f"{root}{SYSUSERS}/sysperf.conf", _shipped("sysusers.d/sysperf.conf")), *files]
 
 
@@ -73,13 +73,14 @@ def packaged(program: str, prefix: str) -> list[File]:
     """The same for a package: below ``PREFIX/usr/lib``, without a first line of ours, the drop-ins as examples."""
     files = [(f"{PACKAGED}/{name}", _shipped(name).replace(PROGRAM, program)) for name in ALL]
     files += [(f"/usr/lib/{name}", _shipped(name)) for name in ("sysusers.d/sysperf.conf",)]
-    files += [(f"/usr/share/doc/sysperf/{name}.conf.example", _shipped(f"{unit}.d/{name}.conf.example")) for name, unit in DROP_INS.items()]
+    for name, units in DROP_INS.items():
+        files += [(f"/usr/share/doc/sysperf/{unit}.d/{name}.conf.example", _shipped(f"{unit}.d/{name}.conf.example")) for unit in units]
     return [File(prefix + path, content, "missing", read(prefix + path) or "") for path, content in files]
 
 
 def written(root: str = "") -> Iterator[File]:
     """The files that some sysperf wrote and that are still there."""
-    for folder in (SYSUSERS, UNITS, *(f"{UNITS}/{unit}.d" for unit in sorted(set(DROP_INS.values())))):
+    for folder in (SYSUSERS, UNITS, *(f"{UNITS}/{unit}.d" for unit in sorted({unit for units in DROP_INS.values() for unit in units}))):
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(root + folder)):
                 now = read(f"{root}{folder}/{name}") if name.startswith("sysperf") else None

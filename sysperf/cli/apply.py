@@ -33,9 +33,9 @@ from sysperf.engine.audit import audit
 from sysperf.engine.change import Changer, RequestedSettings
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import recovery
+from sysperf.fix import lease_timer, recovery
 from sysperf.host import Host
-from sysperf.model.change import Plan, Transaction
+from sysperf.model.change import Plan, Setting, Transaction
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.text import neutral
@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if not planned.changes:
         show(args, requested, planned)
         return _code(args, planned)
+    _say_who_ends(args, changer, planned)
     if not args.yes:
         show(args, requested, planned)
         if args.format == "json" or not sys.stdin.isatty():
@@ -94,6 +95,17 @@ def run(args: argparse.Namespace) -> int:
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
         sys.stdout.write(f"{left}{changes.outcome(done, color=color, width=width)}")
     return _code(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
+
+
+def _say_who_ends(args: argparse.Namespace, changer: Changer, planned: Plan) -> None:
+    """Before anything is changed: that only one process would end the lease. Raises UsageError when nobody would."""
+    settings = [Setting(step.knob, step.after, step.item) for step in planned.changes]
+    if args.lease is None or changer.asks_helper(settings):
+        return
+    if problem := lease_timer.unguarded():
+        sys.stderr.write(
+            f"sysperf: only a process that stays behind ends this lease ({problem}); should it be killed, run `sysperf undo --expired`\n"
+        )
 
 
 def _code(args: argparse.Namespace, planned: Plan) -> int:

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterable
 
 from sysperf import paths
 from sysperf.cli import _units
-from sysperf.model.errors import Exit, UsageError
+from sysperf.model.change import LIVE
+from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
 
 _KEPT = {
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=sorted(_units.DROP_INS),
-        help="let a service do more: see-all-users, apply (the agent), more-settings (the helper)",
+        help="let a service do more: see-all-users (agent and audit), apply (the agent), more-settings (the helper)",
     )
     group = parser.add_argument_group("for packages")
     group.add_argument("--prefix", metavar="DIR", help="write all units below DIR/usr/lib, and do nothing else")
@@ -118,6 +119,10 @@ def _uninstall(args: argparse.Namespace) -> int:
     gone = [file for file in files if file.state != "changed" or args.force]
     names = [os.path.basename(file.path) for file in gone if os.path.dirname(file.path) == _units.UNITS]
     if names and os.path.isdir("/run/systemd/system"):
+        agent = [name for name in names if name in _units.AGENT]
+        if agent:
+            _run("systemctl", "disable", "--now", *agent)  # first, or it would make its changes again
+        _end_leases()
         _run("systemctl", "disable", "--now", *names)
     for file in files:
         if file in gone:
@@ -133,10 +138,51 @@ def _uninstall(args: argparse.Namespace) -> int:
     if not files:
         sys.stdout.write("nothing of sysperf is installed\n")
     else:
-        sys.stderr.write(
-            f"  still there: the group sysperf, the history in /var/lib/sysperf-agent, the journal of changes in {paths.SYSTEM_STATE}\n"
-        )
+        _say_what_stays()
     return Exit.FINDINGS if len(gone) < len(files) else Exit.CLEAN
+
+
+def _end_leases() -> None:
+    """Undo what has a lease: who would end it is removed. Raises UsageError with nothing removed when it cannot be."""
+    from sysperf.engine.change import Changer  # noqa: PLC0415 - only who uninstalls undoes
+
+    changer = Changer(folder=paths.SYSTEM_STATE)
+    for transaction in reversed(changer.journal.transactions()):
+        if not (transaction.live and transaction.lease):
+            continue
+        try:
+            left = [undone for undone in changer.undo(transaction.number) if undone.step.state in LIVE]
+        except SysperfError as error:
+            raise UsageError(f"transaction {transaction.number} has a lease and cannot be undone: {error}", error.hint) from None
+        if left:
+            reasons = "; ".join(f"{undone.step.change.target}: {undone.message}" for undone in left)
+            raise UsageError(
+                f"transaction {transaction.number} has a lease and cannot be undone ({reasons})",
+                f"sudo sysperf undo {transaction.number}, then uninstall",
+            )
+        sys.stdout.write(f"undid     transaction {transaction.number}, whose lease nobody would end any more\n")
+
+
+_STAY = {
+    "/var/lib/private/sysperf-agent": "the history",
+    "/var/lib/sysperf-agent": "the history",
+    "/var/cache/private/sysperf-agent": "the agent's compiled rules",
+    "/var/cache/sysperf-agent": "the agent's compiled rules",
+    paths.SYSTEM_STATE: "the journal of changes",
+    paths.SYSTEM_CONFIG: "the configuration",
+}
+"""What sysperf or systemd made for it, and `uninstall` leaves."""
+
+
+def _say_what_stays() -> None:
+    """All that is still there, by name; changes in force too."""
+    stays = [f"{path} ({what})" for path, what in _STAY.items() if os.path.lexists(path)]
+    sys.stderr.write(f"  still there: {', '.join(['the group sysperf', *stays])}\n")
+    from sysperf.fix.journal import Journal  # noqa: PLC0415 - only who uninstalls looks
+
+    live = [str(transaction.number) for transaction in Journal(paths.SYSTEM_STATE).transactions() if transaction.live]
+    if live:
+        sys.stderr.write(f"  still in force: transaction{'s' if len(live) > 1 else ''} {', '.join(live)} (`sudo sysperf undo --all`)\n")
 
 
 def _status(_args: argparse.Namespace) -> int:

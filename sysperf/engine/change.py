@@ -12,7 +12,7 @@ from msgspec import structs
 from sysperf import paths
 from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
-from sysperf.fix import helper_protocol, keeper, keepers, plan, recovery, standing, transaction
+from sysperf.fix import helper_protocol, keeper, keepers, lease_timer, plan, recovery, standing, transaction
 from sysperf.fix.journal import Journal
 from sysperf.fix.standing import Standing
 from sysperf.host import Host
@@ -126,7 +126,9 @@ class Changer:
             return done
         check(planned.changes, request)
         if request.lease_s is not None:
-            request = request._replace(keep=lambda number: keeper.start(self.host, self.journal, number))
+            request = request._replace(
+                keep=lambda number: keeper.start(self.host, self.journal, number), guard=lease_timer.guard(self.journal, request.lease_s)
+            )
         return transaction.apply(self.host, self.journal, planned, request)
 
     def undo(self, number: int, *, force: bool = False) -> list[Undone]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from sysperf.fix import targets
+from sysperf.fix import lease_timer, targets
 from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import BeforeRewritten, End, LeaseSet, StepResult
 from sysperf.fix.journal_log import JournalError, Log
@@ -41,6 +41,7 @@ def renew(journal: Journal, number: int, lease_s: float) -> Transaction:
             raise JournalError(f"transaction {number} has no lease that could be renewed", "apply it again")
         with journal.resume(number) as log:
             log.add(LeaseSet(lease_of(lease_s)))
+    lease_timer.renew(journal, number, lease_s)
     return journal.read(number)
 
 
@@ -96,6 +97,7 @@ def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, end
             log.add(End("rolled-back"))
     if not left:
         dismiss(undoing.keeper)
+        lease_timer.stop(journal, number)
     if problem:
         raise JournalError(f"{problem} ({_back(undone)}; the journal does not say so yet)", problem.hint)
     return undone + _lost(transaction)

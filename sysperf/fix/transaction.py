@@ -25,6 +25,10 @@ from sysperf.model.change import LIVE, Change, Keeper, Plan, Transaction
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def _nobody_guards(_: int) -> None:
+    """No lease, or nobody beside its keeper."""
+
+
 def _nobody_watches(_: Change) -> None:
     """Nobody watches."""
 
@@ -39,6 +43,8 @@ class Request(NamedTuple):
     persist: bool = False
     keep: Callable[[int], Keeper] | None = None
     """Starts the process that takes a transaction back when its lease ends, and that keeps what only a process can."""
+    guard: Callable[[int], None] = _nobody_guards
+    """Has somebody else end the lease, should that process be killed. May raise SysperfError, before anything is changed."""
     progress: Callable[[Change], None] = _nobody_watches
 
 
@@ -53,6 +59,7 @@ def apply(host: Host, journal: Journal, plan: Plan, request: Request) -> Transac
         with journal.begin(boot=boot_id(), by=request.by, why=request.why, taken_at=request.taken_at, lease=lease) as log:
             done = False
             try:
+                request.guard(log.number)
                 done = all(_do(host, log, index, change, request.progress) for index, change in enumerate(_changes(plan, log, request)))
                 if done and request.keep:
                     log.add(KeeperStarted(request.keep(log.number)))

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.systemd.inside import SYSPERF, fact, journal, run, show, unit, wait
+from tests.systemd.inside import PYTHON, SYSPERF, fact, journal, run, show, unit, wait
 
 AGENT = "sysperf-agent.service"
 BASE = os.getpriority(os.PRIO_PROCESS, 0)
@@ -55,10 +55,48 @@ def renewed() -> list[str | int]:
     return [show(AGENT, "ActiveState")["ActiveState"], nice()]
 
 
+ASK = """
+import os, sys
+os.setgroups([int(sys.argv[2])]); os.setgid(int(sys.argv[3])); os.setuid(int(sys.argv[3]))
+from sysperf.fix import helper_protocol
+from sysperf.model.record import from_json
+try:
+    answer = helper_protocol.ask(from_json(sys.argv[1].encode(), helper_protocol.Ask))
+    print("done", answer)
+except helper_protocol.HelperError as error:
+    print("refused", error)
+"""
+
+
+@fact
+def taken_over() -> dict[str, str]:
+    """What a program gets that has the agent's user and group."""
+    pid = show(AGENT, "MainPID")["MainPID"]
+    uid = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid:"))
+    group = run("getent", "group", "sysperf")["out"].split(":")[2]
+    other = subprocess.Popen(("sleep", "600"))
+    mine = run(SYSPERF, "apply", "--yes", "--set", f"process.nice@{other.pid}={BASE + 3}", check=True)
+    assert mine["code"] == 0
+
+    def ask(question: str) -> str:
+        return str(run(PYTHON, "-I", "-c", ASK, question, group, uid)["out"])
+
+    paranoid = '{"verb":"apply","settings":[{"knob":"kernel.perf_event_paranoid","value":"-1","rule":"test.always"}],"lease_s":60}'
+    init = f'{{"verb":"apply","settings":[{{"knob":"process.nice","value":"{WISHED}","item":"1","rule":"test.always"}}],"lease_s":60}}'
+    return {
+        "paranoid": ask(paranoid),
+        "init": ask(init),
+        "undo root's": ask('{"verb":"undo","number":2}'),
+        "list": ask('{"verb":"list"}'),
+        "nice": str(os.getpriority(os.PRIO_PROCESS, other.pid) - BASE),
+        "nice of init": str(os.getpriority(os.PRIO_PROCESS, 1) - BASE),
+    }
+
+
 @fact
 def killed() -> list[str | int]:
     run("systemctl", "kill", "--signal=KILL", AGENT, check=True)
-    wait(lambda: nice() == 0, 45)
+    wait(lambda: nice() == 0, 60)
     return [show(AGENT, "ActiveState")["ActiveState"], nice()]
 
 

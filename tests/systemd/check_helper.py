@@ -19,6 +19,21 @@ sys.stdout.buffer.write(to_json(helper_protocol.ask(from_json(sys.argv[1].encode
 """
 
 
+INTERRUPTED = """
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_lines import StepStarted
+from sysperf.fix.lease import boot_id
+from sysperf.host import Host
+from sysperf.model.change import Change
+journal, host = Journal("/var/lib/sysperf"), Host()
+with journal.locked(), journal.begin(boot=boot_id(), by="root", why="test", taken_at="") as log:
+    item = f"{log.number:06}"
+    change = Change("persist.sysctl", item, f"/etc/sysctl.d/90-sysperf-{item}.conf", before="", after="vm.swappiness = 10\\n")
+    log.add(StepStarted(0, change))
+    host.settings.create(change.target, change.after)
+"""
+
+
 def prepared() -> int:
     """Services, with a helper that leaves sooner, and a program of the user that asks."""
     run(SYSPERF, "service", "install", check=True)
@@ -110,13 +125,60 @@ def lease_ends() -> list[Any]:
 @fact
 def killed() -> list[Any]:
     """Killed while a lease runs: systemd starts it again, and the lease still ends."""
-    done = applied(4, lease_s=6)
+    done = applied(4, lease_s=20)
     before = show(HELPER, "MainPID")["MainPID"]
     run("systemctl", "kill", "--signal=SIGKILL", HELPER)
-    wait(lambda: show(HELPER, "MainPID")["MainPID"] not in ("0", before), 15)
+    wait(lambda: show(HELPER, "MainPID")["MainPID"] not in ("0", before), 18)
+    held = nice()
+    wait(lambda: nice() != held, 30)
+    return [done, held, nice(), show(HELPER, "NRestarts")["NRestarts"]]
+
+
+@fact
+def stopped() -> list[Any]:
+    """Helper and socket are stopped while a lease runs: its timer ends it."""
+    done = applied(9, lease_s=3)
+    timers = run("systemctl", "list-timers", "--all", "--no-legend", "--plain", "sysperf-lease-*")["out"]
+    run("systemctl", "stop", "sysperf-helper.socket", HELPER, check=True)
     held = nice()
     wait(lambda: nice() != held, 20)
-    return [done, held, nice(), show(HELPER, "NRestarts")["NRestarts"]]
+    found = [done, timers.count(".timer"), held, nice(), show(HELPER, "ActiveState")["ActiveState"]]
+    run("systemctl", "start", "sysperf-helper.socket", check=True)
+    return found
+
+
+@fact
+def apply_inside_a_service() -> list[Any]:
+    """The process that would end the lease is killed with the service that started it."""
+    setting = f"process.nice@{PID}={BASE + 8}"
+    done = run("systemd-run", "--wait", "--collect", "--quiet", SYSPERF, "apply", "--yes", "--set", setting, "--lease", "4s")
+    held = nice()
+    wait(lambda: nice() != held, 20)
+    return [done, held, nice()]
+
+
+@fact
+def crashes_often() -> list[Any]:
+    """Six times one after the other: the socket still answers."""
+    for _ in range(6):
+        applied(1)
+        run("systemctl", "kill", "--signal=SIGKILL", HELPER)
+        wait(lambda: show(HELPER, "ActiveState")["ActiveState"] != "active", 5)
+        run("systemctl", "restart", HELPER)
+    answer = asked(verb="list")
+    for one in answer["transactions"]:
+        if one["state"] == "applied":
+            asked(verb="undo", number=one["number"])
+    return [answer.get("problem"), show("sysperf-helper.socket", "ActiveState")["ActiveState"], nice()]
+
+
+@fact
+def interrupted_persist() -> list[Any]:
+    """As a kill leaves it: the file that sets something at every start is there, and its transaction is open."""
+    run(PYTHON, "-I", "-c", INTERRUPTED, check=True)
+    before = os.listdir("/etc/sysctl.d")
+    run("systemctl", "restart", "sysperf-restore.service")
+    return [before, os.listdir("/etc/sysctl.d"), show("sysperf-restore.service", "Result")["Result"], run(SYSPERF, "changes")["out"]]
 
 
 @fact

@@ -27,6 +27,17 @@ def test_the_lease_is_renewed_while_the_agent_lives(agent: Booted) -> None:
     assert agent["renewed"] == ["active", 7]
 
 
+def test_an_agent_that_was_taken_over_gets_nothing_but_its_list(agent: Booted) -> None:
+    """No other setting, no other process, and nothing of root's: the helper knows the list, too."""
+    answers = agent["taken_over"]
+
+    assert answers["paranoid"].startswith("refused"), answers
+    assert answers["init"].startswith("refused")
+    assert answers["undo root's"].startswith("refused transaction 2 is root's")
+    assert answers["list"].startswith("done")
+    assert (answers["nice"], answers["nice of init"]) == ("3", "0")
+
+
 def test_a_dead_agent_leaves_nothing_behind(agent: Booted) -> None:
     """Killed, and not restarted: the helper ends the lease."""
     assert agent["killed"] == ["failed", 0]

@@ -102,6 +102,40 @@ def test_a_lease_ends_although_the_helper_was_killed(helper: Booted) -> None:
     assert restarts == "1"
 
 
+def test_a_lease_ends_although_the_helper_was_stopped(helper: Booted) -> None:
+    """A timer of systemd, one for each lease, is the second guard."""
+    answer, timers, held, later, state = helper["stopped"]
+
+    assert answer["transaction"]["state"] == "applied", answer
+    assert timers == 1
+    assert (held, state) == (9, "inactive")
+    assert later != 9
+
+
+def test_a_lease_ends_although_its_keeper_was_killed_with_a_service(helper: Booted) -> None:
+    """`sysperf apply --lease` inside a service: its processes end with it."""
+    done, held, later = helper["apply_inside_a_service"]
+
+    assert done["code"] == 0, done
+    assert held == 8
+    assert later != 8
+
+
+def test_crashes_do_not_take_the_socket_down(helper: Booted) -> None:
+    """However often it crashes, the next question is answered."""
+    assert helper["crashes_often"] == ["", "active", 0]
+
+
+def test_restoring_removes_the_files_of_an_interrupted_change(helper: Booted) -> None:
+    """Its sandbox lets it, and the transaction is closed when the file is gone."""
+    before, after, result, listed = helper["interrupted_persist"]
+
+    assert any(name.startswith("90-sysperf-") for name in before)
+    assert not any(name.startswith("90-sysperf-") for name in after)
+    assert result == "success"
+    assert "rolled back" in listed
+
+
 def test_its_log_is_quiet(helper: Booted) -> None:
     """Changes and leases are logged, and nothing broke."""
     text = helper["everything_in_the_journal"]

@@ -16,6 +16,8 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "systemd"
 NAMES = sorted(_units.ALL)
 NO_SYSTEMD = "no systemd-analyze: apt-get install systemd"
 WRITERS = ("sysperf-helper.service", "sysperf-restore.service")
+PERSISTENT = {"/etc/sysctl.d", "/etc/tmpfiles.d"}
+"""Where --persist writes; only what restores needs to remove files there."""
 MORE = {"kernel.numa_balancing", "kernel.yama.ptrace_scope"}
 
 
@@ -76,15 +78,15 @@ def test_exposure(laid: Path, name: str, limit: float) -> None:
     assert exposure(laid / name) <= limit
 
 
-@pytest.mark.parametrize(("name", "limit"), [("see-all-users", 1.2), ("apply", 1.3), ("more-settings", 2.1)])
+@pytest.mark.parametrize(("name", "limit"), [("see-all-users", 1.7), ("apply", 1.3), ("more-settings", 2.1)])
 def test_exposure_with_a_drop_in(laid: Path, name: str, limit: float) -> None:
-    """The agent that sees all users has no network, which keeps it at 1.2; the scores in docs/service.md are these."""
-    unit = _units.DROP_INS[name]
-    folder = laid / f"{unit}.d"
-    folder.mkdir()
-    shutil.copy(FOLDER / f"{unit}.d/{name}.conf.example", folder / "more.conf")
+    """Who sees all users reads files with the rights of each, and has no network; the scores in docs/service.md are these."""
+    for unit in _units.DROP_INS[name]:
+        folder = laid / f"{unit}.d"
+        folder.mkdir()
+        shutil.copy(FOLDER / f"{unit}.d/{name}.conf.example", folder / "more.conf")
 
-    assert exposure(laid / unit) <= limit
+        assert exposure(laid / unit) <= limit
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -96,7 +98,7 @@ def test_writable_is_what_the_knobs_need(name: str) -> None:
     for knob in (*SYSCTLS.values(), *SYSFS.values()):
         path = knob.path.replace("{item}", "vda").replace("*", "0")
         assert any(path == one or path.startswith(f"{one}/") for one in opened), knob.name
-    for path in opened - {"/sys/devices/system/cpu/cpufreq"}:
+    for path in opened - {"/sys/devices/system/cpu/cpufreq", *PERSISTENT}:
         assert any(re.fullmatch(pattern, path) for pattern in patterns), path
 
 
