@@ -96,6 +96,9 @@ class Driver(Record):
     nouveau: Annotated[bool | None, fact("whether the nouveau driver holds a GPU", NOUVEAU)] = None
     persistence_daemon: Annotated[bool | None, fact("whether nvidia-persistenced runs", *PERSISTENCE)] = None
     fabric_manager: Annotated[bool | None, fact("whether the fabric manager runs", FABRIC_MANAGER)] = None
+    fabric_manager_version: Annotated[
+        str | None, fact("version of the installed fabric manager; asked where it runs, under --deep", "run:fabric-manager-version")
+    ] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
@@ -122,13 +125,20 @@ def collect(host: Host) -> Driver:
         modprobe=host.exists(MODPROBE),
         nouveau=_holds_a_device(host, NOUVEAU),
         persistence_daemon=_any_exists(host, PERSISTENCE),
-        fabric_manager=host.exists(FABRIC_MANAGER),
+        fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
+        fabric_manager_version=_fabric_manager_version(host) if fabric_manager and host.deep else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
         wsl=wsl,
         toolkits=_toolkits(host),
     )
+
+
+def _fabric_manager_version(host: Host) -> str | None:
+    """``Fabric Manager version is : 550.54.15``."""
+    found = _VERSION.search(host.run("fabric-manager-version") or "")
+    return found[0] if found else None
 
 
 def nvml_problem(host: Host) -> str:

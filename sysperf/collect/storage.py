@@ -12,6 +12,8 @@ A network file system whose server is gone makes every call on it wait for ever:
 
 import os
 import re
+import signal
+import time
 from typing import Annotated
 
 from sysperf.collect.pcie import PCI, locality
@@ -22,6 +24,7 @@ from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import mountinfo
+from sysperf.procfs.numbers import whole
 from sysperf.procfs.pci import address_in
 from sysperf.startup import lazy
 
@@ -30,6 +33,7 @@ BLOCK = "/sys/block"
 EACH = f"{BLOCK}/*"
 READ_AHEAD = "/sys/class/bdi/*/read_ahead_kb"
 MAX_LISTED = 256
+ANSWER_S = 2.0
 MAX_DISKS = 128
 
 PARALLEL = frozenset(
@@ -60,6 +64,7 @@ _OPTIONS = lazy(
 _DEVICE = lazy(r"[0-9]{1,7}:[0-9]{1,7}")
 _DISK_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._!-]{0,63}")
 _PHYSICAL_NAME = lazy(r"sd[a-z]{1,4}|[vhx]v?d[a-z]{1,3}|nvme[0-9]+n[0-9]+|mmcblk[0-9]+|pmem[0-9]+")
+_RAID_NAME = lazy(r"md[0-9]{1,6}|md_[A-Za-z0-9._-]{1,60}")
 _PARTITION = lazy(r"(?<=[0-9])p[0-9]+$|(?<=[a-z])[0-9]+$")
 _SCHEDULER = lazy(r"\[([\w-]{1,24})\]|^([\w-]{1,24})$")
 _TRANSPORTS = (
@@ -108,6 +113,12 @@ class Mount(Record):
         bool | None, fact("a spinning disk lies below it; unknown of network and overlay file systems", f"{EACH}/queue/rotational")
     ] = None
     source: Annotated[str, fact("block device; empty for all else, whose source may name a host", MOUNTINFO, MOUNTS)] = ""
+    failed_read_only: Annotated[
+        bool | None, fact("mounted to be written to, and made read-only by the kernel since: after an I/O error", MOUNTINFO)
+    ] = None
+    answers: Annotated[
+        bool | None, fact("its server answers within two seconds; asked of network file systems under --deep", "answers:*")
+    ] = None
 
 
 class Space(Record):
@@ -123,10 +134,22 @@ class Space(Record):
     read_only: Annotated[bool | None, fact("mounted read-only", "space:*")] = None
 
 
+class Raid(Record):
+    """A software RAID array."""
+
+    name: Annotated[str, fact("kernel name", BLOCK)]
+    level: Annotated[str | None, fact("raid0, raid1, raid5, …", f"{EACH}/md/level")] = None
+    disks: Annotated[int | None, fact("disks that it is made of", f"{EACH}/md/raid_disks")] = None
+    degraded: Annotated[int | None, fact("disks that it lacks; unknown of levels that can lack none", f"{EACH}/md/degraded")] = None
+    state: Annotated[str | None, fact("clean, active, read-auto, inactive, failed, …", f"{EACH}/md/array_state")] = None
+    action: Annotated[str | None, fact("what it does beside its work: idle, resync, recover, check", f"{EACH}/md/sync_action")] = None
+
+
 class Storage(Record):
     """Disks, mounts, room and pressure."""
 
     disks: Annotated[tuple[Disk, ...] | None, fact("physical disks", BLOCK)] = None
+    raids: Annotated[tuple[Raid, ...] | None, fact("software RAID arrays", BLOCK)] = None
     mounts: Annotated[tuple[Mount, ...] | None, fact("mounts that may hold programs or data", MOUNTINFO, MOUNTS)] = None
     spaces: Annotated[
         tuple[Space, ...] | None, fact("room on the local file systems of root, tmp, home and cwd", MOUNTINFO, "mount-of:*")
@@ -149,6 +172,7 @@ def collect(host: Host) -> Storage:
     fstypes = {name: None if mount is None else neutral(mount.fstype, 60) for name, mount in places.items()}
     return Storage(
         disks=disks,
+        raids=_raids(host),
         mounts=_listed(host, found, spinning) if found else None,
         spaces=_spaces(host, places) if found else None,
         root_fstype=fstypes.get("root"),
@@ -188,7 +212,30 @@ def _mount(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None])
         read_ahead_kb=host.number(f"/sys/class/bdi/{mount.device}/read_ahead_kb") if nfs and _DEVICE.fullmatch(mount.device) else None,
         rotational=_rotational(host, mount, spinning),
         source=neutral(mount.source, 200) if mount.source.startswith("/dev/") and not is_network(mount.fstype) else "",
+        failed_read_only="rw" in mount.own_options and "ro" in mount.options if mount.device else None,
+        answers=_answers(host, mount.point) if host.deep and is_network(mount.fstype) else None,
     )
+
+
+def _answers(host: Host, path: str) -> bool | None:
+    """Whether a file system says how full it is in time. Asked by a process of its own, which a dead server may hold for ever."""
+    answer: bool | None = host.call(f"answers:{path}", lambda: _asked_in_time(path), bool)
+    return answer
+
+
+def _asked_in_time(path: str) -> bool:
+    quiet = [(os.POSIX_SPAWN_OPEN, number, "/dev/null", os.O_RDWR, 0) for number in (0, 1, 2)]
+    asker = os.posix_spawnp("stat", ("stat", "--file-system", path), {"PATH": "/usr/bin:/bin"}, file_actions=quiet, setpgroup=0)
+    end = time.monotonic() + ANSWER_S
+    while time.monotonic() < end:
+        pid, status = os.waitpid(asker, os.WNOHANG)
+        if pid:
+            if status:
+                raise OSError("the file system refuses to say how full it is")
+            return True
+        time.sleep(0.02)
+    os.kill(asker, signal.SIGKILL)  # it ends when the kernel lets it; nobody waits for that
+    return False
 
 
 def _rotational(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None]) -> bool | None:
@@ -365,6 +412,23 @@ def _disks(host: Host, held: dict[str, tuple[str, ...]], otherwise: tuple[str, .
         if _is_physical(name, target) and len(found) < MAX_DISKS:
             found.append(_disk(host, name, target or "", held.get(name, otherwise)))
     return tuple(found)
+
+
+def _raids(host: Host) -> tuple[Raid, ...] | None:
+    names = host.names(BLOCK)
+    if names is None:
+        return None
+    arrays = [name for name in names if _RAID_NAME.fullmatch(name)][:MAX_DISKS]
+    return tuple(_raid(host, name) for name in arrays)
+
+
+def _raid(host: Host, name: str) -> Raid:
+    folder = f"{BLOCK}/{name}/md"
+    level, state, action = (
+        neutral(word, 24) if (word := host.word(f"{folder}/{file}")) else None for file in ("level", "array_state", "sync_action")
+    )
+    disks = whole((host.word(f"{folder}/raid_disks") or "").partition(" ")[0])  # "4 (3)" while it is reshaped
+    return Raid(name, level, disks, host.number(f"{folder}/degraded"), state, action)
 
 
 def _is_physical(name: str, target: str | None) -> bool:

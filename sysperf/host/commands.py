@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cpuinfo": (sys.executable, "-m", "cpuinfo", "--json"),
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),
+    "fabric-manager-version": ("nv-fabricmanager", "--version"),
 }
 
 

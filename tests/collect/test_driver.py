@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.collect import driver
 from sysperf.collect.driver import Driver, collect
 from tests.conftest import Files, MakeMachine, captured, make_machine
 from tests.gpus import H100, calls, driver_files
@@ -188,3 +189,13 @@ def test_nothing_breaks_the_collector(files: dict[str, bytes], links: dict[str, 
     host = make_machine({**NOTHING, **files}, links, calls={f"nvml:{name}()": answer for name in names})
 
     assert isinstance(collect(host), Driver)
+
+
+def test_the_fabric_managers_version_is_asked_under_deep_where_it_runs(machine: MakeMachine) -> None:
+    """Its command prints a sentence."""
+    calls: dict[str, object] = {"run:fabric-manager-version": "Fabric Manager version is : 550.54.15\n"}
+    files: Files = {driver.FABRIC_MANAGER: ""}
+
+    assert collect(machine(files, calls=calls, deep=True)).fabric_manager_version == "550.54.15"
+    assert collect(machine(files, calls=calls)).fabric_manager_version is None
+    assert collect(machine({"/dev/null": ""}, calls=calls, deep=True)).fabric_manager_version is None

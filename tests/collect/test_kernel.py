@@ -187,3 +187,23 @@ def test_any_content_is_survived(files: dict[str, bytes]) -> None:
     facts = collect(Host("/test-machine", tree=Dict(dict(files))))
     assert "\x1b" not in to_json(facts).decode()
     assert (facts.virtual is None) is (facts.hypervisor is None)
+
+
+def test_a_synchronized_clock_is_known_and_others_are_asked_under_deep(machine: MakeMachine) -> None:
+    """systemd-timesyncd leaves a file; for chrony the kernel is asked, and without --deep nobody."""
+    calls: dict[str, object] = {"clock:unsynchronized": True}
+
+    assert collect(machine({"/run/systemd/timesync/synchronized": ""})).clock_synchronized is True
+    assert collect(machine({RELEASE: "6.8.0"}, calls=calls, deep=True)).clock_synchronized is False
+    assert collect(machine({RELEASE: "6.8.0"}, calls=calls)).clock_synchronized is None
+
+
+def test_this_kernel_says_whether_its_clock_is_right() -> None:
+    """The call works here, without a right to set the clock."""
+    assert collect(Host(deep=True)).clock_synchronized in (True, False)
+
+
+def test_hung_tasks_are_counted_where_the_kernel_counts(machine: MakeMachine) -> None:
+    """Absent on older kernels: unknown, not none."""
+    assert collect(machine({"/proc/sys/kernel/hung_task_detect_count": "3\n"})).hung_tasks == 3
+    assert collect(machine({RELEASE: "5.15.0"})).hung_tasks is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.process import Process, Processes, collect, numa_pages, unknown_variables
+from sysperf.collect.process import stuck as stuck_tasks
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.host import Host
@@ -728,3 +731,42 @@ def test_a_real_program_is_described(tmp_path: Path) -> None:
     assert one.openmp
     assert one.pins_memory is False
     assert "allocator.preload-missing-file" in said
+
+
+# ---------------------------------------------------------------------- stuck
+
+
+def test_only_deep_looks_for_stuck_processes(machine: MakeMachine) -> None:
+    """The answer is the machine's own, so that a capture has it."""
+    calls: dict[str, object] = {"stuck-tasks": [[7, "python"], [8, "\x1b[31mdd"]]}
+    deep, shallow = (collect(machine(files(process(10, pages=SMALL)), calls=calls, deep=deep)).stuck for deep in (True, False))
+
+    assert [(one.pid, one.name) for one in deep or ()] == [(7, "python"), (8, "\\x1b[31mdd")]
+    assert shallow is None
+
+
+def test_a_busy_machine_has_no_stuck_process() -> None:
+    """A look at this machine ends, and a process that waits for a timer is not among those found."""
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            found = collect(Host(deep=True)).stuck
+        finally:
+            sleeper.kill()
+
+    assert found is not None
+    assert sleeper.pid not in {one.pid for one in found}
+
+
+def test_a_process_in_vfork_is_seen_as_stuck() -> None:
+    """The parent of a vfork() waits uninterruptibly until its child executes something."""
+    script = "import ctypes, os\nlibc = ctypes.CDLL(None)\nlibc.vfork.restype = ctypes.c_int\nif libc.vfork() == 0:\n    libc.sleep(60)\n    libc._exit(0)\n"
+    with subprocess.Popen([sys.executable, "-c", script], start_new_session=True) as parent:
+        try:
+            end = time.monotonic() + 60
+            while time.monotonic() < end and " D " not in Path(f"/proc/{parent.pid}/stat").read_text():
+                time.sleep(0.05)
+            found = stuck_tasks.stuck(Host(deep=True))
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+    assert parent.pid in {one.pid for one in found or ()}

@@ -337,3 +337,47 @@ def test_a_captured_machine_with_old_mounts() -> None:
     assert {(mount.path, mount.fstype) for mount in facts.mounts or ()} >= {("/", "xfs"), ("/scratch", "xfs")}
     assert facts.disks is None
     assert all(space.total_bytes is None for space in facts.spaces or ())
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def test_a_file_system_that_the_kernel_made_read_only_is_told_from_one_mounted_so(machine: MakeMachine) -> None:
+    """errors=remount-ro sets the file system's flag; the mount's own options still say rw."""
+    text = (
+        "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
+        "23 1 8:2 / /data rw,relatime - ext4 /dev/sda2 ro,errors=remount-ro\n"
+        "24 1 8:3 / /iso ro,relatime - ext4 /dev/sda3 ro\n"
+    )
+    facts = collect(machine({mounts.MOUNTINFO: text}))
+
+    assert {mount.path: mount.failed_read_only for mount in facts.mounts or ()} == {"/": False, "/data": True, "/iso": False}
+
+
+def test_a_degraded_array_is_read(machine: MakeMachine) -> None:
+    """raid0 has no file of missing disks: it cannot miss any."""
+    files: Files = {f"/sys/block/md0/md/{name}": text for name, text in (("level", "raid1\n"), ("raid_disks", "2\n"), ("degraded", "1\n"))}
+    files |= {f"/sys/block/md0/md/{name}": text for name, text in (("array_state", "clean\n"), ("sync_action", "recover\n"))}
+    files |= {"/sys/block/md1/md/level": "raid0\n", "/sys/block/md1/md/raid_disks": "4 (3)\n"}
+    facts = collect(machine(files))
+
+    assert facts.raids == (storage.Raid("md0", "raid1", 2, 1, "clean", "recover"), storage.Raid("md1", "raid0", 4, None, None, None))
+
+
+def test_a_file_system_is_asked_for_two_seconds_at_most(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This machine's root answers; without time to answer it does not; what is not there is no answer, either."""
+    assert storage._asked_in_time("/") is True
+    with pytest.raises(OSError, match="refuses"):
+        storage._asked_in_time(str(tmp_path / "none"))
+    monkeypatch.setattr(storage, "ANSWER_S", -1.0)
+    assert storage._asked_in_time("/") is False
+
+
+def test_only_deep_asks_network_file_systems(machine: MakeMachine) -> None:
+    """A hung server must not hold up an audit that nobody told to look closer; local disks are never asked."""
+    text = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 1 0:40 / /data rw - nfs4 server:/data rw\n"
+    calls: dict[str, object] = {"answers:/data": False}
+    deep, shallow = (collect(machine({mounts.MOUNTINFO: text}, calls=calls, deep=deep)).mounts for deep in (True, False))
+
+    assert {mount.path: mount.answers for mount in deep or ()} == {"/data": False, "/": None}
+    assert {mount.answers for mount in shallow or ()} == {None}

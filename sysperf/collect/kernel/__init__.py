@@ -7,6 +7,7 @@ Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html
 """
 
+import os
 from typing import Annotated
 
 from sysperf.collect.kernel.hypervisor import AVAILABLE, DEVICE_TREE, DMI, HYPERVISOR, hypervisor
@@ -49,6 +50,10 @@ SERVICES = (
 )  # fmt: skip
 """Services that change the settings which rules look at."""
 
+SYNCHRONIZED = "/run/systemd/timesync/synchronized"
+HUNG_TASKS = "/proc/sys/kernel/hung_task_detect_count"
+_TIME_ERROR = 5
+
 _UPTIME = lazy(r"([0-9]{1,12}\.[0-9]{1,6}) ")
 
 
@@ -78,6 +83,12 @@ class Kernel(Record):
     ] = None
     uptime_s: Annotated[float | None, fact("seconds since the start", UPTIME)] = None
     tuned_profile: Annotated[str | None, fact("active profile of tuned; empty where tuned has none", TUNED)] = None
+    clock_synchronized: Annotated[
+        bool | None, fact("a time service keeps the clock right; asked of the kernel under --deep", SYNCHRONIZED, "clock:unsynchronized")
+    ] = None
+    hung_tasks: Annotated[
+        int | None, fact("tasks that the kernel found blocked for two minutes since its start; older kernels do not count them", HUNG_TASKS)
+    ] = None
     services: Annotated[tuple[str, ...] | None, fact("active services that change settings (systemd)", UNITS)] = None
 
 
@@ -105,8 +116,29 @@ def collect(host: Host) -> Kernel:
         ptrace_scope=0 if host.exists(PTRACE) is False else host.number(PTRACE),
         uptime_s=_uptime(host),
         tuned_profile="" if host.exists(TUNED) is False else _text(host.word(TUNED)),
+        clock_synchronized=_clock_synchronized(host),
+        hung_tasks=host.number(HUNG_TASKS),
         services=_services(host),
     )
+
+
+def _clock_synchronized(host: Host) -> bool | None:
+    """systemd-timesyncd leaves a file; for chrony, ntpd and PTP the kernel's own word is asked."""
+    if host.exists(SYNCHRONIZED):
+        return True
+    answer: bool | None = host.call("clock:unsynchronized", _unsynchronized, bool) if host.deep else None
+    return None if answer is None else not answer
+
+
+def _unsynchronized() -> bool:
+    """adjtimex(2) without a change: state 5 is TIME_ERROR, a clock that nobody sets right. Raises OSError."""
+    import ctypes  # noqa: PLC0415 - 4 ms, and only --deep asks
+
+    timex = (ctypes.c_long * 64)()  # struct timex is 208 bytes; `modes`, its first field, is 0
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    if state < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return bool(state == _TIME_ERROR)
 
 
 def _release(host: Host) -> str | None:

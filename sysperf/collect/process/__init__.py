@@ -18,7 +18,9 @@ import msgspec
 
 from sysperf.collect.cgroup import Cgroup, Groups
 from sysperf.collect.process import demand, loaded_torch, ranks, unknown_variables
+from sysperf.collect.process import stuck as stuck_tasks
 from sysperf.collect.process.process_tree import Family, Found, find, forget_if_gone, in_time, read_argv
+from sysperf.collect.process.stuck import Stuck
 from sysperf.collect.process.threads import all_allowed, allowed_in, cpus_of, read_threads
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.host import Host
@@ -227,6 +229,9 @@ class Processes(Record, kw_only=True):
     hidden: Annotated[
         bool | None, fact("/proc hides processes of other users from us (mounted with hidepid=2)", "/proc/self/mountinfo")
     ] = None
+    stuck: Annotated[
+        tuple[Stuck, ...] | None, fact("processes that wait in the kernel and do not come back (--deep)", stuck_tasks.CALL)
+    ] = None
     orphan_workers: Annotated[int, fact("DataLoader workers whose program is gone", STAT)] = 0
     numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None
 
@@ -241,6 +246,7 @@ def collect(host: Host) -> Processes:
         scanned=found.scanned,
         unreadable=len(found.unreadable),
         hidden=_hides(host),
+        stuck=stuck_tasks.stuck(host),
         orphan_workers=len(found.orphans),
         numactl=host.exists("/usr/bin/numactl"),
     )
