@@ -73,6 +73,7 @@ class Adder:
         self._threads: dict[tuple[Any, Any], int] = {}
         self._kinds: dict[str, tuple[int, int]] = {}
         self._others = 0
+        self._names = timeline.names.numbers
         self.seen = 0
 
     def add(self, events: Iterable[Event]) -> None:
@@ -96,15 +97,13 @@ class Adder:
                 continue
             _ADD[kind[0]](self, event, kind[1])
 
-    def finish(self) -> None:
-        """Nothing is left over between two events; the names' numbers are no longer needed."""
-        self._timeline.names.numbers = self._timeline.names.numbers if self._timeline.operations else {}
-
     def _span(self, columns: Any, event: Event) -> None:
-        start = int(event.ts * 1000 + 0.5)  # type: ignore[operator]
+        ts, dur, name = event.ts, event.dur, event.name or ""
+        start = int(ts * 1000 + 0.5)  # type: ignore[operator]
         columns.start.append(start)
-        columns.end.append(start + int(event.dur * 1000 + (0.5 if event.dur >= 0 else -0.5)))  # type: ignore[operator]
-        columns.name.append(self._timeline.names.number(event.name or ""))
+        columns.end.append(start + int(dur * 1000 + (0.5 if dur >= 0 else -0.5)))  # type: ignore[operator]
+        number = self._names.get(name)
+        columns.name.append(self._timeline.names.number(name) if number is None else number)
 
     def _operation(self, event: Event, kind: int) -> None:
         timeline, args = self._timeline, event.args or _NO_ARGS
@@ -243,6 +242,8 @@ def _kind(cat: str) -> tuple[int, int]:
 
 def number(value: Any, bits: int, *, default: int) -> int:
     """A whole number that fits, also out of text such as ``7``, ``0x0`` or ``stream 7``."""
+    if type(value) is int and -(1 << 31) <= value < 1 << 31:  # nearly all
+        return value
     if isinstance(value, str):
         value = _from_text(value)
     if isinstance(value, float):

@@ -19,6 +19,13 @@ LONG_GAP_NS = 1_000_000
 TINY_KERNEL_NS = 10_000
 MAX_DEVICE_NS = 600_000_000_000
 """A device operation that takes more than 10 minutes is a broken record."""
+_CALLS = {
+    "sync": by_name.is_sync_call,
+    "copy": by_name.is_copy_call,
+    "launch": by_name.is_launch_call,
+    "alloc": by_name.is_allocation_call,
+    "module": by_name.is_module_load,
+}
 STARVED, QUEUED, UNKNOWN = "starved", "queued", "unknown"
 
 
@@ -37,26 +44,18 @@ class HostCalls:
     """The calls of the host that concern a device, by what they do, clipped to the window."""
 
     def __init__(self, timeline: Timeline, device: int, window: Window) -> None:
-        names, rows = timeline.names, timeline.calls
+        rows, texts = timeline.calls, timeline.names.texts
         owners = timeline.device_processes.get(device)
         ours = None if not owners else {number for number, (process, _) in enumerate(timeline.threads) if process in owners}
-        kinds = {
-            "sync": ByName(names, by_name.is_sync_call),
-            "copy": ByName(names, by_name.is_copy_call),
-            "launch": ByName(names, by_name.is_launch_call),
-            "alloc": ByName(names, by_name.is_allocation_call),
-            "module": ByName(names, by_name.is_module_load),
-        }
-        found: dict[str, Intervals] = {kind: [] for kind in kinds}
+        found: dict[str, Intervals] = {kind: [] for kind in _CALLS}
+        lists = {name: [found[kind] for kind, asked in _CALLS.items() if asked(texts[name])] for name in set(rows.name)}
         low, high = window.span
-        for index, name in enumerate(rows.name):
-            start, end = rows.start[index], rows.end[index]
-            if start >= high or end <= low or (ours is not None and rows.thread[index] not in ours):
+        for name, start, end, thread in zip(rows.name, rows.start, rows.end, rows.thread, strict=True):
+            if start >= high or end <= low or (ours is not None and thread not in ours):
                 continue
-            for kind, is_kind in kinds.items():
-                if is_kind(name):
-                    found[kind].append((max(start, low), min(end, high)))
-        self.sync, self.copy, self.launch, self.alloc, self.module = (union(found[kind]) for kind in kinds)
+            for spans in lists[name]:
+                spans.append((max(start, low), min(end, high)))
+        self.sync, self.copy, self.launch, self.alloc, self.module = (union(found[kind]) for kind in _CALLS)
 
 
 class DeviceTime:

@@ -23,7 +23,7 @@ H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE = 1, 2, 4, 8, 16, 32,
 """What an operation is; it can be several of these."""
 
 OPTIMIZER, ZERO_GRAD = 1, 2
-MAX_ITEMS = 20_000
+MAX_ITEMS = 8_000
 EXPLAINED_NS = 15_000
 """A start that follows the end of something else so closely waited for it."""
 OWN_NS = 5_000

@@ -69,7 +69,6 @@ def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     head = _head(pieces, path)
     adder = Adder(timeline)
     rest = _decode(pieces, head[1], adder, timeline)
-    adder.finish()
     describe(timeline, head[0], rest)
     if not adder.seen:
         raise TraceError(f"{path}: no events in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")

@@ -1,0 +1,103 @@
+"""Reading and analysing a trace: time and memory beside HolisticTraceAnalysis, in the same run.
+
+    python benchmarks/trace.py [--megabytes 200] [--hta /path/to/python/with/HolisticTraceAnalysis]
+
+The file is a real trace (tests/traces), repeated with later times until it is as large as asked. Each reader runs in a process
+of its own; CPU time is what a loaded machine leaves comparable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "tests/traces/kineto_resnet50_nw4.json.gz"
+OURS = """
+import json, resource, sys, time
+wall = time.perf_counter()
+from sysperf.trace import read
+from sysperf.trace.accounting import Accounting
+timeline = read(sys.argv[1])
+reading = time.process_time()
+facts = Accounting(timeline).facts()
+print(json.dumps({"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time(), "read_cpu_s": reading,
+                  "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "verdict": facts.verdict}))
+"""
+THEIRS = """
+import json, os, resource, sys, time
+wall = time.perf_counter()
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname(sys.argv[1]))
+reading = time.process_time()
+analysis.get_temporal_breakdown(visualize=False)
+analysis.get_idle_time_breakdown(visualize=False)
+print(json.dumps({"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time(), "read_cpu_s": reading,
+                  "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[50, 200])
+    parser.add_argument("--hta", default="", help="a Python that has HolisticTraceAnalysis")
+    args = parser.parse_args()
+    print(f"{'file':<12} {'reader':<10} {'wall s':>7} {'CPU s':>7} {'of it reading':>14} {'peak MB':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        for megabytes in args.megabytes:
+            path = f"{folder}/trace{megabytes}.json"
+            write(path, megabytes * 1_000_000)
+            show(f"{megabytes} MB", "sysperf", measure(sys.executable, OURS, path))
+            if args.hta:
+                show(f"{megabytes} MB", "HTA", measure(args.hta, THEIRS, path))
+
+
+def write(path: str, size: int) -> None:
+    """Repeat the events with later times and other correlations until the file has this size."""
+    with gzip.open(SOURCE) as file:
+        trace = json.load(file)
+    events = trace.pop("traceEvents")
+    timed = [event["ts"] for event in events if event["ph"] == "X"]
+    span, turn = max(timed) - min(timed) + 1_000_000, 0
+    with open(path, "w") as out:
+        out.write(json.dumps(trace)[:-1] + ', "traceEvents": [\n')
+        while out.tell() < size:
+            for event in events:
+                out.write(("" if turn == 0 and event is events[0] else ",\n") + json.dumps(_later(event, turn, span)))
+            turn += 1
+        out.write("\n]}")
+
+
+def _later(event: dict[str, object], turn: int, span: float) -> dict[str, object]:
+    args = event.get("args")
+    changed = dict(event)
+    if "ts" in event:
+        changed["ts"] = event["ts"] + turn * span  # type: ignore[operator]
+    if isinstance(args, dict) and "correlation" in args:
+        changed["args"] = {**args, "correlation": args["correlation"] + turn * 10_000_000}
+    return changed
+
+
+def measure(python: str, program: str, path: str) -> dict[str, float]:
+    """Run a reader in a process of its own."""
+    done = subprocess.run([python, "-c", program, path], capture_output=True, timeout=580, check=False)
+    if done.returncode:
+        sys.exit(done.stderr.decode()[-2_000:])
+    found: dict[str, float] = json.loads(done.stdout.decode().splitlines()[-1])
+    return found
+
+
+def show(name: str, reader: str, found: dict[str, float]) -> None:
+    """Print one line."""
+    print(
+        f"{name:<12} {reader:<10} {found['wall_s']:>7.1f} {found['cpu_s']:>7.1f} {found['read_cpu_s']:>14.1f} {found['peak_mb']:>8.0f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
