@@ -66,8 +66,8 @@ def write(path: str, size: int) -> None:
     with open(path, "w") as out:
         out.write(json.dumps(trace)[:-1] + ', "traceEvents": [\n')
         while out.tell() < size:
-            for event in events:
-                out.write(("" if turn == 0 and event is events[0] else ",\n") + json.dumps(_later(event, turn, span)))
+            out.write(",\n" if turn else "")
+            out.write(",\n".join(json.dumps(_later(event, turn, span)) for event in events))
             turn += 1
         out.write("\n]}")
 

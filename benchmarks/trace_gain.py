@@ -41,7 +41,8 @@ class Data(Dataset):
         return torch.randn(256), index % 10
 
 
-model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
+layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)]
+model = torch.nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loads = cause.startswith("loader")
 batches = iter(DataLoader(Data(), batch_size=16, num_workers=1 if cured and loads else 0))
