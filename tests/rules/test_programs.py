@@ -41,6 +41,7 @@ NEEDS_IDLE_CPUS = {"one_thread"}
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(not PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
 ]
@@ -64,7 +65,7 @@ def alone() -> list[str]:
 def watch(illness: str, state: str, folder: Path) -> Named:
     """Run programs/watch.py."""
     command = (*alone(), sys.executable, str(WATCH), PYTHON, illness, state, str(folder), RULE[illness])
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=140)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     found = json.loads(done.stdout)
     return Named(frozenset(found["rules"]), found["after_s"], found["in_ps"])
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import threading
 import time
+
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with its parent, also as a rank in a session of its own
 
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
