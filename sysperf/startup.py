@@ -3,7 +3,7 @@
 | what              | where                 | saves                                                                  |
 |-------------------|-----------------------|------------------------------------------------------------------------|
 | `lazy`            | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third      |
-| `import_msgspec`  | all commands          | 8 ms where typing_extensions is installed, as it is beside torch, and 2 ms of platform |
+| `import_msgspec`  | all commands          | 8 ms where typing_extensions is installed, as beside torch; 4 ms of platform and schemas |
 | `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
 | `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
@@ -52,9 +52,18 @@ def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def import_msgspec() -> None:
-    """Import msgspec without typing_extensions: typing has all that it needs. It imports uuid, which asks platform for one word."""
+    """Import msgspec without what a start does not need.
+
+    For typing_extensions, typing has all that it needs. It imports uuid, which asks platform for one word. Schemas, and what
+    reads types for them, are imported when somebody asks for one.
+    """
     if "msgspec" not in sys.modules:
-        with _Instead("typing_extensions", None), _Instead("platform", _Platform()):
+        with (
+            _Instead("typing_extensions", None),
+            _Instead("platform", _Platform()),
+            _Instead("msgspec.inspect", _Later("msgspec.inspect")),
+            _Instead("msgspec._json_schema", _Schemas("msgspec._json_schema")),
+        ):
             import msgspec  # noqa: F401, PLC0415 - imported here so that it finds these
 
 
@@ -69,6 +78,37 @@ class _Platform:
     @staticmethod
     def system() -> str:
         return os.uname().sysname
+
+
+class _Later:
+    """Stands for a module of msgspec, and imports it when something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(self._real(), attribute)
+
+    def _real(self) -> Any:
+        import importlib  # noqa: PLC0415 - a start needs no schema
+
+        import msgspec  # noqa: PLC0415 - as above
+
+        if isinstance(msgspec.inspect, _Later):  # a package's attribute comes before the module of that name
+            del msgspec.inspect
+        return importlib.import_module(self._name)
+
+
+class _Schemas(_Later):
+    """What msgspec.json takes from there by name."""
+
+    def schema(self, *args: Any, **options: Any) -> Any:
+        return self._real().schema(*args, **options)
+
+    def schema_components(self, *args: Any, **options: Any) -> Any:
+        return self._real().schema_components(*args, **options)
 
 
 class _Instead:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -43,3 +45,45 @@ def test_every_pattern_of_sysperf_compiles() -> None:
 
     assert len(patterns) > 100
     assert all(pattern.groups >= 0 for pattern in patterns)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "msgspec.json.schema(Record)['$defs']['Record']['properties']['a']['type'] == 'integer'",
+        "msgspec.json.schema_components([Record])[0][0]['$ref'] == '#/$defs/Record'",
+        "type(msgspec.inspect.type_info(int)).__name__ == 'IntType'",
+    ],
+)
+def test_schemas_are_there_when_they_are_asked_for(use: str) -> None:
+    """msgspec is imported without them; the first use imports them, and both are the real ones from then on."""
+    script = f"""
+from sysperf import startup
+startup.import_msgspec()
+import msgspec, sys, uuid
+class Record(msgspec.Struct):
+    a: int
+assert "platform" not in sys.modules and "msgspec.inspect" not in sys.modules and "textwrap" not in sys.modules
+assert {use}
+assert {use}
+import platform, msgspec.inspect
+assert platform.system() == "Linux" and msgspec.inspect.type_info and uuid.uuid4()
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stderr == ""
+
+
+def test_a_start_imports_nothing_by_itself() -> None:
+    """`--version` pays for no pattern and no type."""
+    script = "import os\nbefore = set(__import__('sys').modules)\nimport sysperf.startup, sys\nprint(sorted(set(sys.modules) - before))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{script}"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "['__future__', 'gc', 'sysperf', 'sysperf.startup']\n"
