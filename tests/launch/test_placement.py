@@ -362,6 +362,30 @@ def test_instances_and_a_quota() -> None:
     assert put(one_node(quota=4.0), rank(0, None), cpus=cpus("0-7")).budget == 4
 
 
+def test_cpus_of_no_node_are_shared_too() -> None:
+    """Two nodes of four CPUs and one CPU that no node lists: a node each would leave it to nobody."""
+    every = CpuSet(range(9))
+    machine = Machine(every, every, nodes=(MemoryNode(0, cpus("0-3")), MemoryNode(1, cpus("4-7"))), quota=0.0)
+
+    assert CpuSet.union(put(machine, rank(number, 2)).cpus or CpuSet() for number in range(2)) == every
+
+
+def test_strict_memory_on_a_node_with_room_for_torch() -> None:
+    """256 MiB are what importing torch takes: a node with 300 is accepted."""
+    roomy = two_nodes(nodes=tuple(msgspec.structs.replace(node, available_bytes=300 << 20) for node in two_nodes().nodes))
+
+    assert put(roomy, node=1, strict=True).strict
+
+
+def test_more_ranks_than_gpus() -> None:
+    """Sixteen ranks on eight GPUs take them in turn: four on each GPU's node, and none on the cores of another."""
+    found = [put(two_nodes(), rank(number, 16), GPUS) for number in range(16)]
+
+    assert [str(share.nodes) for share in found[:8]] == ["0"] * 4 + ["1"] * 4 == [str(share.nodes) for share in found[8:]]
+    assert CpuSet.union(share.cpus or CpuSet() for share in found) == CpuSet(range(32))
+    assert all(len(share.cpus or ()) == 2 for share in found)
+
+
 def test_a_kept_mask_of_several_nodes_prefers_none() -> None:
     """The launcher's choice is on both: each page lies where it is first used."""
     found = put(two_nodes(), Ranks("Slurm", 1, 4, own_cpus=True))
