@@ -20,7 +20,7 @@ from sysperf.agent.state import AgentState
 from sysperf.agent.status import Status
 from sysperf.collect.process import workers
 from sysperf.host import Host
-from sysperf.live.system import describe
+from sysperf.live.metrics import describe
 from sysperf.live.worker import Worker
 from sysperf.model.record import json_schemas, to_json
 from sysperf.model.snapshot import Snapshot

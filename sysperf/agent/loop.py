@@ -32,6 +32,7 @@ from sysperf.engine.judging import Terms
 from sysperf.live.auditor import Auditor, AuditPass
 from sysperf.live.gpus import Gpus
 from sysperf.live.hysteresis import FindingTracker, Past, Times, Transition
+from sysperf.live.metric import process_of
 from sysperf.live.open_file import OpenFile
 from sysperf.live.programs import Programs
 from sysperf.live.scan import Scanner
@@ -262,11 +263,9 @@ class Agent:
 
     def _latest(self, values: dict[str, float], now: float) -> dict[str, float]:
         """What was read now, over what is read less often; nothing old, and nothing of processes that ended."""
-        alive = {f"process.{pid}" for pid in self._programs.pids}
+        alive = {"", *map(str, self._programs.pids)}
         kept = {
-            name: value
-            for name, value in self._state.values.items()
-            if now - self._read_at[name] < OLD_S and (not name.startswith("process.") or name.rpartition(".")[0] in alive)
+            name: value for name, value in self._state.values.items() if now - self._read_at[name] < OLD_S and process_of(name) in alive
         }
         kept.update(values)
         self._read_at = {name: now if name in values else self._read_at[name] for name in kept}

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from sysperf.agent.state import AgentState
 from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
 from sysperf.live.hysteresis import TrackedFinding
-from sysperf.live.system import METERS
+from sysperf.live.metric import Metric
+from sysperf.live.metrics import METERS, find
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -26,66 +26,6 @@ from sysperf.report.machine import facts, look
 from sysperf.report.prometheus import Sample, areas, family, findings, gauge, name_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-ITEMS = ("gpu", "process")
-"""Areas whose series carry a number: ``gpu.0.…``, ``process.4242.…``."""
-
-_UNITS = {
-    # end of a meter's name: end of the metric's name, and its value in that unit
-    "_bytes_per_s": ("_bytes_per_second", 1.0),
-    "_per_s": ("_per_second", 1.0),
-    "_bytes": ("_bytes", 1.0),
-    "_watts": ("_watts", 1.0),
-    "_mhz": ("_hertz", 1e6),
-    "_ms": ("_seconds", 1e-3),
-    "_s": ("_seconds", 1.0),
-    "_percent": ("_ratio", 1e-2),
-    "_celsius": ("_celsius", 1.0),
-}
-_SPECIAL = {
-    "memory.oom_kills": "memory_oom_kills_total",
-    "process.*.cpu": "process_cpus",
-    "process.*.workers_cpu": "process_worker_cpus",
-    "agent.rss_bytes": "agent_resident_memory_bytes",
-    "gpu.*.power_capped": "gpu_power_capped",
-    "gpu.*.slowed": "gpu_slowed",
-    "gpu.*.celsius": "gpu_temperature_celsius",
-}
-
-
-class Metric(NamedTuple):
-    """What a meter is called in Prometheus."""
-
-    name: str
-    doc: str
-    factor: float = 1.0
-    kind: Literal["gauge", "counter"] = "gauge"
-
-
-@cache
-def metric(pattern: str) -> Metric:
-    """The metric of a documented meter, with a star for the number in its name."""
-    doc = METERS[pattern]
-    doc = f"{doc[0].upper()}{doc[1:]}."
-    words = "_".join(part for part in pattern.split(".") if part != "*")
-    if pattern in _SPECIAL:
-        name = _SPECIAL[pattern]
-        return Metric(name, doc, kind="counter" if name.endswith("_total") else "gauge")
-    for ending, (unit, factor) in _UNITS.items():
-        if words.endswith(ending):
-            return Metric(words.removesuffix(ending) + unit, doc, factor)
-    return Metric(f"{words}_ratio" if _is_share(pattern) else words, doc)
-
-
-def _is_share(pattern: str) -> bool:
-    return "share of" in METERS[pattern]
-
-
-def split(series: str) -> tuple[str, str]:
-    """(pattern, number) of a meter's name: ``gpu.0.celsius`` is ``gpu.*.celsius`` of 0."""
-    area, _, rest = series.partition(".")
-    number, _, what = rest.partition(".")
-    return (f"{area}.*.{what}", number) if area in ITEMS and what else (series, "")
 
 
 def render(state: AgentState, loaders: Iterable[Workers] = ()) -> str:
@@ -150,24 +90,26 @@ def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
     found: dict[Metric, list[Sample]] = {}
     other: list[Sample] = []
     for series, value in meters.items():
-        pattern, number = split(series)
+        metric, area, item = find(series)
         if not math.isfinite(value):
             continue
-        if pattern not in METERS:
+        if metric is None:
             other.append(({"series": series}, value))
             continue
-        known = metric(pattern)
-        found.setdefault(known, []).append((_label(pattern, number, labels), value * known.factor))
-    families = [family(one.name, one.doc, samples, one.kind) for one, samples in found.items()]
+        found.setdefault(metric, []).append((_label(area, item, labels), value * metric.unit.factor))
+    families = [family(metric.prometheus_name, _sentence(metric.help), samples, metric.kind) for metric, samples in found.items()]
     return [*families, gauge("meter", "Meters without a name of their own.", other)]
 
 
-def _label(pattern: str, number: str, labels: Labels) -> dict[str, str]:
-    area = pattern.partition(".")[0]
-    if area not in ITEMS:
+def _label(area: str, item: str, labels: Labels) -> dict[str, str]:
+    if not item:
         return {}
-    unnamed = {"gpu": number, "bus_id": ""} if area == "gpu" else {"pid": number, "name": ""}
-    return labels.get((area, number), unnamed)
+    unnamed = {"gpu": item, "bus_id": ""} if area == "gpu" else {"pid": item, "name": ""}
+    return labels.get((area, item), unnamed)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
@@ -246,5 +188,6 @@ def _agent(status: Status, state: AgentState) -> list[str]:
     if cost.cpu_s is not None:
         families.append(family("agent_cpu_seconds_total", "CPU time that the agent used.", [({}, cost.cpu_s)], "counter"))
     if cost.rss_bytes is not None and "agent.rss_bytes" not in state.meters():
-        families.append(gauge(_SPECIAL["agent.rss_bytes"], metric("agent.rss_bytes").doc, [({}, cost.rss_bytes)]))
+        resident = METERS["agent.rss_bytes"]
+        families.append(gauge(resident.prometheus_name, _sentence(resident.help), [({}, cost.rss_bytes)]))
     return families

@@ -13,90 +13,51 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable
 
+from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, MHZ, PER_S, SHARE, Metric
 from sysperf.live.open_file import OpenFile
 from sysperf.procfs import psi
 
-METERS: Mapping[str, str] = {
-    # series, with a star for a number: what it says
-    "cpu.busy": "share of all CPUs' time that was used; waiting for disks is not use",
-    "cpu.user": "share of all CPUs' time spent in programs",
-    "cpu.system": "share of all CPUs' time spent in the kernel",
-    "cpu.iowait": "share of all CPUs' time idle while a program of that CPU waited for a disk",
-    "cpu.irq": "share of all CPUs' time spent in interrupts",
-    "cpu.steal": "share of all CPUs' time that the hypervisor gave to others",
-    "cpu.frequency_mhz": "mean clock of up to 8 CPUs",
-    "cpu.runnable": "tasks that run or wait for a CPU",
-    "memory.available_bytes": "memory that programs can get without swapping",
-    "memory.dirty_bytes": "file data that waits to be written",
-    "memory.swap_used_bytes": "swap in use",
-    "memory.major_faults_per_s": "page faults that had to read from a disk, each second",
-    "memory.swap_in_bytes_per_s": "memory read back from swap each second",
-    "memory.swap_out_bytes_per_s": "memory written to swap each second",
-    "memory.oom_kills": "programs that the kernel killed for memory since it started",
-    "numa.misses_per_s": "pages that were wanted on another node than they were given on, each second",
-    "numa.hint_faults_per_s": "page faults that automatic NUMA balancing caused, each second",
-    "numa.migrated_pages_per_s": "pages that automatic NUMA balancing moved, each second",
-    "pressure.cpu.some_avg10": "share of the last 10 s in which some task waited for a CPU",
-    "pressure.memory.some_avg10": "share of the last 10 s in which some task waited for memory",
-    "pressure.memory.full_avg10": "share of the last 10 s in which all tasks waited for memory",
-    "pressure.io.some_avg10": "share of the last 10 s in which some task waited for I/O",
-    "pressure.io.full_avg10": "share of the last 10 s in which all tasks waited for I/O",
-    "network.received_bytes_per_s": "bytes received each second by network cards",
-    "network.sent_bytes_per_s": "bytes sent each second by network cards",
-    "disk.read_bytes_per_s": "bytes read from disks each second",
-    "disk.written_bytes_per_s": "bytes written to disks each second",
-    "disk.busy": "share of the time in which the busiest disk had work",
-    "cgroup.throttled_cpus": "CPUs' worth of time that quotas took from the groups in which PyTorch runs",
-    "process.*.cpu": "CPUs that the process used: 1.5 is one and a half",
-    "process.*.main_run": "share of the time in which its main thread ran",
-    "process.*.main_wait": "share of the time in which its main thread was ready and had no CPU",
-    "process.*.data_wait": "largest share of the time in which its main thread can have waited for its DataLoader workers",
-    "process.*.wait": "share of its threads' ready time in which they had no CPU",
-    "process.*.threads": "threads",
-    "process.*.rss_bytes": "resident memory",
-    "process.*.minor_faults_per_s": "page faults without I/O each second",
-    "process.*.major_faults_per_s": "page faults with I/O each second",
-    "process.*.read_bytes_per_s": "bytes each second that it had read from storage",
-    "process.*.blocked": "share of the samples in which its main thread waited for a disk or a driver (state D)",
-    "process.*.workers": "DataLoader workers",
-    "process.*.workers_cpu": "CPUs that its DataLoader workers used",
-    "process.*.gpu_memory_bytes": "GPU memory that it holds",
-    "process.*.gpu_utilization": "share of the time in which a kernel of it ran, summed over GPUs",
-    "gpu.*.utilization": "share of the time in which any kernel ran: no measure of how well",
-    "gpu.*.memory_utilization": "share of the time in which its memory was read or written",
-    "gpu.*.memory_used_bytes": "GPU memory in use",
-    "gpu.*.power_watts": "power drawn",
-    "gpu.*.sm_clock_mhz": "clock of the streaming multiprocessors",
-    "gpu.*.celsius": "temperature",
-    "gpu.*.clock_events": "why the clocks are not at their highest, as NVML's bits",
-    "gpu.*.power_capped": "1 while the power limit holds the clocks down",
-    "gpu.*.slowed": "1 while heat, a power brake or hardware holds the clocks down",
-    "gpu.*.pcie_received_bytes_per_s": "bytes each second over PCIe to the GPU",
-    "gpu.*.pcie_sent_bytes_per_s": "bytes each second over PCIe from the GPU",
-    "gpu.*.sm_active": "share of the streaming multiprocessors' time with work (Hopper and newer)",
-    "gpu.*.sm_occupancy": "warps in flight as a share of the most possible (Hopper and newer)",
-    "gpu.*.tensor_active": "share of the time in which tensor cores worked (Hopper and newer)",
-    "gpu.*.dram_active": "share of the memory bandwidth in use (Hopper and newer)",
-    "agent.cpu": "share of one CPU that the agent itself used",
-    "agent.rss_bytes": "resident memory of the agent itself",
-    "agent.late_s": "how late the last sample was",
-}
+METRICS = (
+    Metric("cpu", "busy", SHARE, "share of all CPUs' time that was used; waiting for disks is not use"),
+    Metric("cpu", "user", SHARE, "share of all CPUs' time spent in programs"),
+    Metric("cpu", "system", SHARE, "share of all CPUs' time spent in the kernel"),
+    Metric("cpu", "iowait", SHARE, "share of all CPUs' time idle while a program of that CPU waited for a disk"),
+    Metric("cpu", "irq", SHARE, "share of all CPUs' time spent in interrupts"),
+    Metric("cpu", "steal", SHARE, "share of all CPUs' time that the hypervisor gave to others"),
+    Metric("cpu", "frequency_mhz", MHZ, "mean clock of up to 8 CPUs"),
+    Metric("cpu", "runnable", COUNT, "tasks that run or wait for a CPU"),
+    Metric("memory", "available_bytes", BYTES, "memory that programs can get without swapping"),
+    Metric("memory", "dirty_bytes", BYTES, "file data that waits to be written"),
+    Metric("memory", "swap_used_bytes", BYTES, "swap in use"),
+    Metric("memory", "major_faults_per_s", PER_S, "page faults that had to read from a disk, each second"),
+    Metric("memory", "swap_in_bytes_per_s", BYTES_PER_S, "memory read back from swap each second"),
+    Metric("memory", "swap_out_bytes_per_s", BYTES_PER_S, "memory written to swap each second"),
+    Metric(
+        "memory", "oom_kills", COUNT, "programs that the kernel killed for memory since it started", prometheus="memory_oom_kills_total"
+    ),
+    Metric("numa", "misses_per_s", PER_S, "pages that were wanted on another node than they were given on, each second"),
+    Metric("numa", "hint_faults_per_s", PER_S, "page faults that automatic NUMA balancing caused, each second"),
+    Metric("numa", "migrated_pages_per_s", PER_S, "pages that automatic NUMA balancing moved, each second"),
+    Metric("pressure", "cpu.some_avg10", SHARE, "share of the last 10 s in which some task waited for a CPU"),
+    Metric("pressure", "memory.some_avg10", SHARE, "share of the last 10 s in which some task waited for memory"),
+    Metric("pressure", "memory.full_avg10", SHARE, "share of the last 10 s in which all tasks waited for memory"),
+    Metric("pressure", "io.some_avg10", SHARE, "share of the last 10 s in which some task waited for I/O"),
+    Metric("pressure", "io.full_avg10", SHARE, "share of the last 10 s in which all tasks waited for I/O"),
+    Metric("network", "received_bytes_per_s", BYTES_PER_S, "bytes received each second by network cards"),
+    Metric("network", "sent_bytes_per_s", BYTES_PER_S, "bytes sent each second by network cards"),
+    Metric("disk", "read_bytes_per_s", BYTES_PER_S, "bytes read from disks each second"),
+    Metric("disk", "written_bytes_per_s", BYTES_PER_S, "bytes written to disks each second"),
+    Metric("disk", "busy", SHARE, "share of the time in which the busiest disk had work"),
+    Metric("cgroup", "throttled_cpus", COUNT, "CPUs' worth of time that quotas took from the groups in which PyTorch runs"),
+)
 
 SLOW_S = 10.0
 """What seldom changes, or costs an interrupt on each CPU, is read this often."""
 FEW_CPUS = 8
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 SECTOR_BYTES = 512  # of diskstats, whatever the disk's own sectors are
-
-
-def describe(name: str) -> str:
-    """What a series says; empty for one that nobody documented."""
-    if name in METERS:
-        return METERS[name]
-    return next((doc for pattern, doc in METERS.items() if "*" in pattern and fnmatchcase(name, pattern)), "")
 
 
 class Rates:

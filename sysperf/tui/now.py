@@ -10,6 +10,7 @@ from typing import Any
 
 from sysperf.collect.gpu.device import CLOCK_EVENTS
 from sysperf.live.gpus import CAPPED, SLOWED
+from sysperf.live.metric import process_of
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
@@ -88,9 +89,8 @@ class Now:
         self._heard, self._usual_s = heard, heard - self._heard if self._heard else 0.0
         before = self.meters
         older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < OLD_S]
-        if any(name.startswith("process.") for name in older):
-            alive = {name.rpartition(".")[0] for name in meters if name.startswith("process.")}
-            older = [name for name in older if not name.startswith("process.") or name.rpartition(".")[0] in alive]
+        alive = {"", *map(process_of, meters)}
+        older = [name for name in older if process_of(name) in alive]
         self.meters = {**{name: before[name] for name in older}, **meters}
         self._read_at = {**{name: self._read_at[name] for name in older}, **dict.fromkeys(meters, at)}
         self.at = at

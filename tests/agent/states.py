@@ -22,7 +22,7 @@ from sysperf.agent.status import Cost, Status
 from sysperf.agent.store import Store
 from sysperf.collect.process import Process
 from sysperf.live.hysteresis import FindingTracker, TrackedFinding
-from sysperf.live.system import METERS
+from sysperf.live.metrics import METERS
 from sysperf.model.change import Change, Step, Transaction
 from sysperf.model.snapshot import Snapshot
 from tests.report import reports

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from sysperf.live.system import METERS
+from sysperf.live.metrics import METERS
 from sysperf.model.agent_settings import MODES, Settings
 from tests.golden import Golden
 
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- meters: written by `make generated` -->\n", "<!-- end of mete
 
 
 def table() -> str:
-    rows = "".join(f"| `{name}` | {doc} |\n" for name, doc in METERS.items())
+    rows = "".join(f"| `{name}` | {metric.help} |\n" for name, metric in METERS.items())
     return f"| series | what it says |\n|---|---|\n{rows}"
 
 

@@ -15,7 +15,8 @@ from sysperf.agent.store import Store
 from sysperf.collect.process import Process
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.live.hysteresis import TrackedFinding
-from sysperf.live.system import METERS
+from sysperf.live.metric import SHARE
+from sysperf.live.metrics import METERS, find
 from sysperf.model.text import neutral
 from sysperf.report.prometheus import MAX_SERIES
 from tests.agent.states import NAME, PID, START, Table, every_meter
@@ -45,24 +46,25 @@ def test_every_meter_has_a_metric_of_its_own() -> None:
     """Each documented series is there, none shares a name, and its value is in a base unit."""
     table = Table()
     found = samples(table)
-    names = [metrics.metric(pattern).name for pattern in METERS]
+    names = [metric.prometheus_name for metric in METERS.values()]
 
     assert len(set(names)) == len(names)
     for series, value in table.figures.items():
-        known = metrics.metric(metrics.split(series)[0])
-        (shown,) = [number for (name, _), number in found.items() if name == f"sysperf_{known.name}"]
-        assert shown == pytest.approx(value * known.factor)
+        metric = find(series).metric
+        assert metric is not None
+        (shown,) = [number for (name, _), number in found.items() if name == f"sysperf_{metric.prometheus_name}"]
+        assert shown == pytest.approx(value * metric.unit.factor)
 
 
 @pytest.mark.parametrize("pattern", METERS)
 def test_names_follow_the_conventions(pattern: str) -> None:
     """Base units in the name, ratios say so, and the help is a sentence."""
-    known = metrics.metric(pattern)
+    metric = METERS[pattern]
 
-    assert not known.name.endswith(("_ms", "_mhz", "_percent", "_per_s", "_s"))
-    assert known.name.endswith("_ratio") == ("share of" in METERS[pattern])
-    assert known.doc[0].isupper() or known.doc[0].isdigit()
-    assert known.doc.endswith(".")
+    assert pattern == metric.pattern
+    assert pattern.endswith(metric.unit.ending.lstrip("_"))
+    assert not metric.prometheus_name.endswith(("_ms", "_mhz", "_percent", "_per_s", "_s"))
+    assert metric.prometheus_name.endswith("_ratio") == (metric.unit is SHARE) == ("share of" in metric.help)
 
 
 def test_gpus_and_processes_are_told_apart() -> None:

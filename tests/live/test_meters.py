@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.live.gpus import Gpus
+from sysperf.live.metrics import METERS, describe
 from sysperf.live.open_file import MOST_SKIPPED, RETRY_S, OpenFile
 from sysperf.live.programs import SLOW_S, Programs
 from sysperf.live.scan import Scanner
-from sysperf.live.system import METERS, Rates, System, describe
+from sysperf.live.system import Rates, System
 from tests import gpus
 from tests.agent.machines import FAKE_TORCH, SLEEPERS, Clock, RecordedNvml, programs, until
 from tests.collect.programs import LOADER, torch_library
@@ -568,7 +569,7 @@ def test_any_answer_of_a_driver(answer: object) -> None:
 
 def test_documented_names_are_well_formed() -> None:
     """A series has a documentation of one line without a full stop; unknown ones have none."""
-    assert all(doc and "\n" not in doc and not doc.endswith(".") for doc in METERS.values())
-    assert describe("gpu.11.power_watts") == METERS["gpu.*.power_watts"]
+    assert all(one.help and "\n" not in one.help and not one.help.endswith(".") for one in METERS.values())
+    assert describe("gpu.11.power_watts") == METERS["gpu.*.power_watts"].help
     assert describe("nobody.knows") == ""
     assert make_machine({}).live is False

@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Sequence
 
+from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, SHARE
+from sysperf.live.metrics import find
 from sysperf.model.text import size
 from sysperf.tui.source import History, Mark
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
@@ -116,39 +118,20 @@ def _effect(history: History, mark: Mark, name: str) -> str:
     return f"  before {value_of(name, sum(before) / len(before))}, after {value_of(name, sum(after) / len(after))}"
 
 
-_SHARES = (
-    "busy",
-    "user",
-    "system",
-    "iowait",
-    "irq",
-    "steal",
-    "avg10",
-    "utilization",
-    "active",
-    "occupancy",
-    "_run",
-    "_wait",
-    ".wait",
-    "blocked",
-)
-
-
 def is_share(name: str) -> bool:
-    """Whether a series is a share from 0 to 1, by the names that `sysperf.live.system` gives."""
-    return name.endswith(_SHARES)
+    """Whether a series is a share from 0 to 1."""
+    metric = find(name).metric
+    return metric is not None and metric.unit is SHARE
 
 
 def value_of(name: str, value: float) -> str:
-    """A value with its unit, from the name of the series."""
-    last = name.rpartition(".")[2]
-    if last.endswith("_bytes"):
+    """A value with its unit; without one for a series that this version does not know."""
+    metric = find(name).metric
+    unit = metric.unit if metric is not None else COUNT
+    if unit is BYTES:
         return size(round(value))
-    if last.endswith("_bytes_per_s"):
+    if unit is BYTES_PER_S:
         return f"{size(round(value))}/s"
-    if is_share(name):
+    if unit is SHARE:
         return f"{value * 100:.0f} %"
-    for suffix, unit in (("_watts", " W"), ("_mhz", " MHz"), ("celsius", " °C"), ("_per_s", "/s"), ("_s", " s")):
-        if last.endswith(suffix):
-            return f"{value:.4g}{unit}"
-    return f"{value:.4g}"
+    return f"{value:.4g}{unit.symbol}"
