@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test test-machines lint generated bench clean
+.PHONY: audit test test-machines fuzz lint generated bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
@@ -15,6 +15,11 @@ test: .venv-dev/.ready
 # Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready
 	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd or slow" $(TESTS)
+
+# Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 60 fixed examples.
+EXAMPLES ?= 5000
+fuzz: .venv-dev/.ready
+	SYSPERF_FUZZ_EXAMPLES=$(EXAMPLES) $(DEV)/pytest -n 2 --timeout 0 -m fuzz $(TESTS)
 
 lint: .venv-dev/.ready
 	$(DEV)/ruff check sysperf plugins tests benchmarks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -56,6 +58,8 @@ def read_machine(path: StrPath) -> Snapshot:
 def is_json(path: StrPath) -> bool:
     """Whether this is a saved report rather than a capture."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # what is read of a pipe (`diff <(…) b.json`) is gone: captures are files or folders
+            return not os.path.isdir(path)
         with open(path, "rb") as file:
             return file.read(64).lstrip()[:1] == b"{"
     except OSError:

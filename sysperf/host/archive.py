@@ -22,10 +22,15 @@ from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
 
-MAX_TOTAL_BYTES = 256 << 20
+MAX_TOTAL_BYTES = 144 << 20
+MAX_MEMORY_BYTES = 160 << 20
+"""Of the unpacked tar and its index together: with the interpreter, below 200 MB."""
+MEMBER_BYTES, FOLDER_BYTES = 640, 480
+"""What the index needs for each, measured."""
 MAX_MEMBERS = 500_000
 MAX_FOLDERS = 500_000
 _MAX_HEADER = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _BLOCK = 512
 _HEADER = struct.Struct("100s24x12s12x8sc100s8s80x155s12x")  # name size checksum kind target magic prefix
 _POSIX = b"ustar\x0000"
@@ -52,8 +57,9 @@ class Archive(LinkResolver):
         super().__init__()
         try:
             self._raw = unpacked(path)
-            self._members = _unwrapped(_by_name(members(self._raw)))
-            self._children = _children(self._members)
+            room = MAX_MEMORY_BYTES - len(self._raw)
+            self._members = _unwrapped(_by_name(members(self._raw), room))
+            self._children = _children(self._members, room)
         except (OSError, EOFError, ValueError, ImportError, MemoryError, zlib.error, lzma.LZMAError) as error:
             if getattr(self, "_raw", b"")[:1] == b"{":
                 raise CaptureError(f"{path}: a report, and no capture", f"sysperf audit --from {path}") from None
@@ -74,7 +80,7 @@ class Archive(LinkResolver):
             raise OSError(errno.EINVAL, NOT_PLAIN, path)
         if member.size > limit:
             raise OSError(errno.EFBIG, TOO_LARGE, path)
-        return self._raw[member.start : member.start + member.size]
+        return bytes(self._raw[member.start : member.start + member.size])
 
     def names(self, path: str, limit: int) -> list[str]:
         inside = self.resolve(path)
@@ -99,15 +105,18 @@ class Archive(LinkResolver):
         return inside in self._members or inside in self._children
 
 
-def unpacked(path: StrPath) -> bytes:
+def unpacked(path: StrPath) -> bytearray:
     """The bytes of the tar in a file. Raises ValueError when there are more than `MAX_TOTAL_BYTES`."""
     with open(path, "rb") as file:
         magic = file.read(6)
         file.seek(0)
         openers = (opener for start, opener in _OPENERS if magic.startswith(start))
-        raw: bytes = next(openers, _as_it_is)(file).read(MAX_TOTAL_BYTES + 1)
-    if len(raw) > MAX_TOTAL_BYTES:
-        raise ValueError(f"more than {MAX_TOTAL_BYTES >> 20} MiB")
+        stream = next(openers, _as_it_is)(file)
+        raw = bytearray()
+        while part := stream.read(_CHUNK_BYTES):  # read at once, a decompressor would need twice the room
+            raw += part
+            if len(raw) > MAX_TOTAL_BYTES:
+                raise ValueError(f"more than {MAX_TOTAL_BYTES >> 20} MiB")
     return raw
 
 
@@ -146,7 +155,7 @@ def zstd() -> Any:
     return module
 
 
-def members(raw: bytes) -> Iterator[Member]:
+def members(raw: bytes | bytearray) -> Iterator[Member]:
     """The entries of a tar in their order. Raises ValueError where it is damaged or larger than we accept."""
     at = 0
     fields: dict[str, str] = {}
@@ -172,7 +181,7 @@ def members(raw: bytes) -> Iterator[Member]:
     raise ValueError("damaged: no end mark" if at else "no tar")
 
 
-def _check(block: bytes, stored: bytes) -> None:
+def _check(block: bytes | bytearray, stored: bytes) -> None:
     # The sum of all bytes, those of the sum itself counted as blanks. Adler-32's lower half is 1 + the sum modulo 65521,
     # twenty times faster than sum().
     total = (zlib.adler32(block) & 0xFFFF) - 1 - sum(stored) + 8 * ord(" ")
@@ -189,11 +198,11 @@ def _number(text: bytes) -> int:
         raise ValueError("no tar, or damaged") from None
 
 
-def _text(raw: bytes) -> str:
+def _text(raw: bytes | bytearray) -> str:
     return raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-def _data_start(raw: bytes, at: int, kind: bytes) -> int:
+def _data_start(raw: bytes | bytearray, at: int, kind: bytes) -> int:
     """Behind the header, and behind the further headers of a sparse file."""
     more = kind == _SPARSE and raw[at + 482]
     at += _BLOCK
@@ -203,7 +212,7 @@ def _data_start(raw: bytes, at: int, kind: bytes) -> int:
     return at
 
 
-def _fields(kind: bytes, data: bytes) -> dict[str, str]:
+def _fields(kind: bytes, data: bytes | bytearray) -> dict[str, str]:
     """What a header that stands before a member says about it."""
     if len(data) > _MAX_HEADER:
         raise ValueError(f"a header of more than {_MAX_HEADER >> 20} MiB")
@@ -219,12 +228,14 @@ def _fields(kind: bytes, data: bytes) -> dict[str, str]:
     return fields
 
 
-def _by_name(entries: Iterator[Member]) -> dict[str, Member]:
+def _by_name(entries: Iterator[Member], room: int = MAX_MEMORY_BYTES) -> dict[str, Member]:
     """Members by their normal name; the last of a name counts, a hard link is the file it names."""
     found: dict[str, Member] = {}
     for count, member in enumerate(entries):
         if count >= MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} files")
+        if count * MEMBER_BYTES > room:
+            raise ValueError(f"more than {MAX_MEMORY_BYTES >> 20} MiB with its index")
         name = _normal(member.name)
         if member.kind == _HARD_LINK:
             linked = found.get(_normal(member.target))
@@ -257,7 +268,7 @@ def _unwrapped(found: dict[str, Member]) -> dict[str, Member]:
     return {name[len(top) + 1 :]: member for name, member in found.items() if name.startswith(f"{top}/")}
 
 
-def _children(found: dict[str, Member]) -> dict[str, set[str]]:
+def _children(found: dict[str, Member], room: int = MAX_MEMORY_BYTES) -> dict[str, set[str]]:
     """The names in each folder, those included that no member announces."""
     children: dict[str, set[str]] = {"": set()}
     for name, member in found.items():
@@ -271,6 +282,8 @@ def _children(found: dict[str, Member]) -> dict[str, set[str]]:
                 break
             if len(children) >= MAX_FOLDERS:
                 raise ValueError(f"more than {MAX_FOLDERS} folders")
+            if len(found) * MEMBER_BYTES + len(children) * FOLDER_BYTES > room:
+                raise ValueError(f"more than {MAX_MEMORY_BYTES >> 20} MiB with its index")
             children[parent] = {last}
             name = parent  # noqa: PLW2901 - upwards
     return children

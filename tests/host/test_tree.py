@@ -11,6 +11,8 @@ import os
 import re
 import socket
 import stat
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -353,6 +355,29 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comp
         Archive(tmp_path / "bomb")
 
 
+@pytest.mark.parametrize("kind", ["large", "many"])
+def test_no_archive_takes_more_than_200_mb(tmp_path: Path, kind: str) -> None:
+    """Compressed to nothing, it is large or has very many members: refused, or read within the bound."""
+    if kind == "large":
+        content = header("proc/x", b"%011o\0" % (150 << 20)) + bytes(150 << 20)
+    else:
+        block = header("proc/000000/x", b"00000000000\0")
+        names = (b"%06d" % number for number in range(170_000))
+        sums = {name: int(block[148:154], 8) + sum(name) - sum(b"000000") for name in names}
+        content = b"".join(b"%s%s%s%06o%s" % (block[:5], name, block[11:148], total, block[154:]) for name, total in sums.items())
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(content + bytes(1024), 1))
+    script = (
+        "import sys\nfrom sysperf.host import Host\nfrom sysperf.model.errors import CaptureError\n"
+        "try:\n Host(sys.argv[1])\nexcept CaptureError as error:\n print(error)\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "x.tar.gz")], capture_output=True, text=True, check=True)
+
+    refusal, peak_kib = done.stdout.strip().splitlines()
+    assert "more than" in refusal
+    assert int(peak_kib) < 200 << 10
+
+
 @pytest.mark.parametrize("limit", ["MAX_MEMBERS", "MAX_FOLDERS"])
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Members and the folders that their names imply are counted."""
@@ -440,7 +465,12 @@ def reference(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
 def ours(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
     raw = unpacked(path)
     return [
-        (one.name.rstrip("/"), one.kind, one.target, raw[one.start : one.start + one.size] if one.kind in (b"0", b"\0", b"7") else None)
+        (
+            one.name.rstrip("/"),
+            one.kind,
+            one.target,
+            bytes(raw[one.start : one.start + one.size]) if one.kind in (b"0", b"\0", b"7") else None,
+        )
         for one in members(raw)
     ]
 
