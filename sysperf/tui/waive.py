@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from sysperf.evaluate.waivers import Waiver, literal, waiver_for
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, UsageError
 from sysperf.model.outcome import Outcome
@@ -15,6 +15,7 @@ from sysperf.model.outcome import Outcome
 FILE = Path(".sysperf.toml")
 DEFAULT_EXPIRY = "30d"
 FOREVER = "never"
+ANY = "*"
 MAX_DAYS = 3_650
 _ANY_PROCESS = " (pid *)"
 _BY_HAND = "write the waiver by hand: docs/configuration.md"
@@ -25,21 +26,20 @@ class Written(NamedTuple):
 
     path: str
     text: str
-    rule: str
-    subject: str
-    """The pattern of the subjects that it accepts; empty for all."""
+    waiver: Waiver
 
     def covers(self, outcome: Outcome) -> bool:
         """Whether it accepts this finding, too."""
-        return outcome.rule == self.rule and fnmatchcase(outcome.subject, self.subject or "*")
+        return outcome.rule == self.waiver.rule and self.waiver.covers(outcome)
 
 
 def write(outcome: Outcome, reason: str, expires: datetime.date | None, path: Path = FILE) -> Written:
     """Add a waiver with the reach that `reach` names. Raises ConfigError, with the file as it was."""
-    text = entry(outcome, reason, expires)
+    waiver = _waiver(outcome, reason, expires)
+    text = entry(waiver)
     before = _read(path)
     _replace(path, before + ("" if before.endswith("\n") or not before else "\n") + ("\n" if before else "") + text)
-    return Written(str(path), text, outcome.rule, _pattern(outcome))
+    return Written(str(path), text, waiver)
 
 
 def take_back(written: Written) -> None:
@@ -51,23 +51,23 @@ def take_back(written: Written) -> None:
     _replace(path, before.removesuffix("\n") + after)
 
 
-def entry(outcome: Outcome, reason: str, expires: datetime.date | None) -> str:
+def entry(waiver: Waiver) -> str:
     """The waiver as TOML."""
-    lines = ["[[waive]]", f"rule = {_quoted(outcome.rule)}", f"reason = {_quoted(reason)}"]
-    if pattern := _pattern(outcome):
-        lines.append(f"subject = {_quoted(pattern)}")
-    if expires is not None:
-        lines.append(f"expires = {expires.isoformat()}")
+    given = {"rule": waiver.rule, "reason": waiver.reason}
+    given |= {name: pattern for name in ("subject", "program", "user") if (pattern := getattr(waiver, name)) != ANY}
+    lines = ["[[waive]]", *(f"{name} = {_quoted(text)}" for name, text in given.items())]
+    if waiver.expires is not None:
+        lines.append(f"expires = {waiver.expires.isoformat()}")
     return "\n".join(lines) + "\n"
 
 
 def reach(outcome: Outcome) -> str:
     """What a waiver of this finding accepts, for the question: a process number would never match again."""
-    if outcome.scope == "process" and outcome.subject:
-        name = outcome.subject.rpartition(" (pid ")[0]
-        return f"every program named {name or '?'}, of every user, now and later: `subject = {_quoted(_pattern(outcome))}`"
+    waiver = _waiver(outcome, "to be asked", None)
+    if outcome.scope == "process":
+        return f"every {waiver.reach().removeprefix('every ')}, those that start later too"
     if outcome.subject:
-        return f"{outcome.subject} only"
+        return f"{waiver.reach()} only"
     return "this machine, and every other that reads the file"
 
 
@@ -88,11 +88,12 @@ def expiry(text: str, today: datetime.date) -> datetime.date | None:
     return date
 
 
-def _pattern(outcome: Outcome) -> str:
-    """The subjects that are meant; empty for a finding about the machine."""
-    if outcome.scope == "process":
-        return _literal(outcome.subject.rpartition(" (pid ")[0]) + _ANY_PROCESS if outcome.subject else ""
-    return _literal(outcome.subject)
+def _waiver(outcome: Outcome, reason: str, expires: datetime.date | None) -> Waiver:
+    """For the program and its owner, where they are known; else for the programs of this name."""
+    if outcome.scope == "process" and outcome.subject and not outcome.program:
+        name = outcome.subject.rpartition(" (pid ")[0]
+        return Waiver(outcome.rule, reason, expires, subject=literal(name) + _ANY_PROCESS)
+    return waiver_for(outcome, reason, expires)
 
 
 def _read(path: Path) -> str:
@@ -115,8 +116,3 @@ def _replace(path: Path, content: str) -> None:
 def _quoted(text: str) -> str:
     """A basic string of TOML, whose escapes are JSON's; DEL is one of its own."""
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _literal(subject: str) -> str:
-    """A pattern that matches this subject only."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in subject)

@@ -517,7 +517,7 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machin
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
-        assert "every program named python" in screen_text(app)
+        assert "every subject python (pid *), those that start later too" in screen_text(app)
         await press(pilot, *"shared", "enter", "enter")
         assert [one.subject for one in app.now.findings()] == ["serve (pid 7)"]
 
@@ -525,6 +525,17 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machin
     (waiver,) = tomli.loads(file.read_text())["waive"]
     assert waiver["subject"] == "python (pid *)"
     assert waiver["expires"] > datetime.datetime.now(tz=datetime.timezone.utc).date()
+
+
+def test_a_waiver_of_a_program_is_for_it_and_its_owner(tmp_path: Path) -> None:
+    """Another team's program with the same fault and the same interpreter is not accepted along with it."""
+    mine = msgspec.structs.replace(few_workers(7), program="python train.py", user=1000)
+    written = waive.write(mine, "shared", None, tmp_path / ".sysperf.toml")
+
+    assert "program python train.py of user 1000" in waive.reach(mine)
+    assert written.covers(msgspec.structs.replace(mine, subject="python (pid 8)"))
+    assert not written.covers(msgspec.structs.replace(mine, program="python serve.py"))
+    assert not written.covers(msgspec.structs.replace(mine, user=1001))
 
 
 def test_a_waiver_that_somebody_removed_is_not_removed_again(tmp_path: Path) -> None:
