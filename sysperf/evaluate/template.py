@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +45,16 @@ FOR_READERS = frozenset({"bytes", "pct", "list", "ms", "num"})
 """Filters that make a value readable: `1,000` and `2 GiB` are no arguments of a command."""
 
 
+_NUMBERED = lazy(r"([0-9][0-9,.]*)?( ?[A-Za-z/-]+(?: [A-Za-z/-]+){0,2})\((e?s)\)")
+"""``3 worker(s)``, with up to two words between number and noun."""
+
+
+def _inflected(found: re.Match[str]) -> str:
+    """A rule writes ``{n} worker(s)``; its reader gets ``1 worker`` or ``3 workers``."""
+    number, words, ending = found.groups()
+    return f"{number or ''}{words}{'' if number == '1' else ending}"
+
+
 class Template:
     """A compiled message."""
 
@@ -61,7 +72,8 @@ class Template:
 
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
-        return "".join(part if isinstance(part, str) else _shown(part[0](scope), part[1], quote) for part in self._parts)
+        text = "".join(part if isinstance(part, str) else _shown(part[0](scope), part[1], quote) for part in self._parts)
+        return text if quote or "s)" not in text else _NUMBERED.sub(_inflected, text)
 
 
 def compile_template(text: str, schema: Schema, params: Mapping[str, Any] | None = None) -> Template:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.template import compile_template
 from sysperf.model.record import Record, convert
 from sysperf.model.rule import Rule, RuleFile
 from sysperf.model.snapshot import Area, Snapshot, Source
@@ -229,3 +231,20 @@ def test_evidence_is_of_the_process_itself(pid: int) -> None:
     assert ledger.source(("/proc/[0-9]*/limits",), program) == "/proc/[0-9]*/limits"
     assert ledger.reason("proc.policy", ("/proc/[0-9]*/numa_maps",), program) == f"/proc/{pid}/numa_maps: Permission denied"
     assert ledger.reason("proc.limit", ("/proc/[0-9]*/limits",), program) == "/proc/[0-9]*/limits: does not say"
+
+
+@pytest.mark.parametrize(
+    ("message", "reader"),
+    [
+        ("{box.swappiness} worker(s) wait", "60 workers wait"),
+        ("{1} DataLoader worker(s) on {1} CPU(s)", "1 DataLoader worker on 1 CPU"),
+        ("{0} process(es)", "0 processes"),
+        ("{11} node(s)", "11 nodes"),
+        ("the package(s) of this box(es)", "the packages of this boxes"),
+    ],
+)
+def test_a_noun_follows_its_number(message: str, reader: str) -> None:
+    """Nobody is told of 1 workers."""
+    template = compile_template(message, SCHEMA)
+
+    assert template.fill(Scope({"box": Box(swappiness=60)}, {})) == reader
