@@ -5,6 +5,10 @@
 What you, the command (numactl, taskset, env) or a launcher decided stays. Nothing is printed on stdout; one line on stderr
 says what was done. Nothing of sysperf stays in the process, except with --nproc.
 
+environment:
+  SYSPERF_WRAP_OPTIONS  options that stand before those of the command line
+  SYSPERF_WRAP=off      start every program as it is
+
 exit codes:
   the program's own; 126 it cannot be executed, 127 it was not found, 2 the options are wrong; with --nproc that of the
   first instance that failed, 128+n when signal n ended it

@@ -9,7 +9,7 @@ import msgspec
 from sysperf.launch.command import Command, parse
 from sysperf.launch.environment import MARKER
 from sysperf.launch.placement import Placement
-from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange, environment, merge
+from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange, environment, merge, shown
 from sysperf.launch.shown import command_line, line, script, unit
 from sysperf.model.cpuset import CpuSet
 
@@ -213,3 +213,18 @@ def test_a_script_and_a_unit() -> None:
         "NUMAMask=0",
         'ExecStart=python "a b.py" "$$HOME"',
     ]
+
+
+def test_a_change_in_a_few_words() -> None:
+    """As `audit` says how a running program would have been started."""
+    changes = (
+        THREADS,
+        want("preload", "LD_PRELOAD", "/l.so"),
+        want("memory", "preferred", "1"),
+        want("cpus", "CPUs", "0-3"),
+        want("unset", "A", ""),
+    )
+
+    assert [shown(change) for change in changes] == [
+        "OMP_NUM_THREADS=4", "LD_PRELOAD=/l.so", "memory preferred on node 1", "CPUs 0-3", "without A",
+    ]  # fmt: skip
