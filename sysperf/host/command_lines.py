@@ -7,12 +7,10 @@ option is left. A command in a command (``bash -c``), JSON and URLs are taken ap
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from typing import Any
 
-from sysperf.host.secret_words import HIDDEN, is_random, looks_like_key, names_secret, without_keys
+from sysperf.host.secret_words import HIDDEN, is_random, looks_like_key, names_secret
 from sysperf.host.vocabulary import FLAG_WORDS, HASH_FLAGS, PROGRAMS, SHORT_NUMERIC, VALUE_WORDS
 from sysperf.startup import lazy
 
@@ -272,6 +270,8 @@ def _url(flag: str, word: str) -> str:
 
 def _json(flag: str, word: str, depth: int) -> str:
     """JSON with its names, and its values as far as they are harmless; "" when it is none."""
+    import json  # noqa: PLC0415 - 2 ms; few command lines hold any
+
     try:
         data = json.loads(word)
     except (ValueError, RecursionError):
@@ -297,6 +297,8 @@ def _json_name(key: str) -> str:
 
 def _script(text: str, depth: int) -> str:
     """The commands of a shell script, each as a command line of its own; hidden where it cannot be taken apart."""
+    import shlex  # noqa: PLC0415 - 2 ms; few programs are started by `bash -c`
+
     if depth >= MAX_DEPTH:
         return HIDDEN
     try:
@@ -326,6 +328,8 @@ def _in_shell(words: list[str], depth: int) -> list[str]:
 
 
 def _quoted(word: str) -> str:
+    import shlex  # noqa: PLC0415 - as above
+
     return word if HIDDEN in word and " " not in word else shlex.quote(word)
 
 
@@ -333,8 +337,3 @@ def _title(line: str) -> str:
     """A title that a program gave itself, or a command line written as one text: its words one by one."""
     words = line.split(" ")
     return " ".join(shown_words(words))
-
-
-def kernel_parameters(raw: bytes) -> bytes:
-    """The kernel's own command line without secrets: root wrote it, and it says much about CPUs and memory."""
-    return without_keys(raw[:MAX_BYTES].decode("utf-8", "replace")).encode()

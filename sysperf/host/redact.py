@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sysperf.host.command_lines import arguments, kernel_parameters
 from sysperf.host.extracts import extract_for
 from sysperf.host.secret_words import HIDDEN, names_secret, without_keys, without_logins
 from sysperf.startup import lazy
@@ -42,7 +41,7 @@ MAX_ENVIRONMENT_BYTES = 65_536
 def clean(path: str, raw: bytes) -> bytes:
     """What may be kept of a file."""
     if path == "/proc/cmdline":
-        return kernel_parameters(raw)
+        return without_keys(raw[:MAX_VARIABLE_BYTES].decode("utf-8", "replace")).encode()  # root wrote it
     name = path[path.rfind("/") + 1 :]
     if cleaner := _CLEANERS.get(name):
         return cleaner(raw)
@@ -64,6 +63,13 @@ def environment(raw: bytes) -> bytes:
 def keeps(name: str) -> bool:
     """Whether a variable of this name explains performance and is no secret."""
     return (name in _KEPT_NAMES or name.startswith(_KEPT_PREFIXES)) and not names_secret(name)
+
+
+def arguments(raw: bytes) -> bytes:
+    """A NUL-separated command line, of which only what is known to be harmless is left."""
+    from sysperf.host import command_lines  # noqa: PLC0415 - 1,000 words that most starts of a program need not know
+
+    return command_lines.arguments(raw)
 
 
 def mounts(raw: bytes) -> bytes:
