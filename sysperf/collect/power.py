@@ -2,7 +2,7 @@
 
 Reads   /sys/devices/system/cpu/cpufreq/policy*/{scaling_driver,scaling_governor,energy_performance_preference}
         /sys/devices/system/cpu/cpufreq/policy*/{scaling_max_freq,cpuinfo_max_freq,scaling_available_governors}
-        /sys/devices/system/cpu/cpu*/cpufreq (older kernels)  /sys/devices/system/cpu/cpufreq/boost
+        /sys/devices/system/cpu/cpu*/cpufreq/* (older kernels)  /sys/devices/system/cpu/cpufreq/boost
         /sys/devices/system/cpu/intel_pstate/no_turbo  /sys/devices/system/cpu/cpu*/cpuidle/state*/{name,latency,disable}
         /sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_{count,total_time_ms}
         /sys/firmware/acpi/platform_profile{,_choices}  /sys/class/power_supply/*/{type,online,status,scope}

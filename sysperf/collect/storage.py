@@ -2,7 +2,8 @@
 
 Reads   /proc/self/mountinfo (older captures: /proc/mounts)  /proc/pressure/io  /sys/dev/block/*  /sys/class/bdi/*/read_ahead_kb
         /sys/block/*  /sys/block/*/{size,removable,slaves}  /sys/block/*/queue/{rotational,read_ahead_kb,scheduler}
-        /sys/block/*/device/{model,address}  statvfs() of local file systems
+        /sys/block/*/device/{model,address}  /sys/block/*/md/{level,raid_disks,degraded,array_state,sync_action}
+        statvfs() of local file systems
 Kernel  https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
         https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block
         https://docs.kernel.org/accounting/psi.html

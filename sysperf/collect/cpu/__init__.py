@@ -1,7 +1,8 @@
 """cpu: which processors there are, which may be used, how they share cores and caches, and what they can compute.
 
 Reads   /sys/devices/system/cpu/{online,present,isolated}  /sys/devices/system/cpu/smt/control
-        /sys/devices/system/cpu/cpu*/{topology,cache,cpufreq,acpi_cppc}  /sys/devices/system/cpu/vulnerabilities/*
+        /sys/devices/system/cpu/cpu*/cache/index*/{type,level,size}  /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq
+        /sys/devices/system/cpu/vulnerabilities/*
         /sys/devices/cpu_{core,atom,lowpower}/cpus  /proc/cpuinfo  /proc/self/{status,cgroup,cpuset}  /proc/stat  /proc/pressure/cpu
 Kernel  https://docs.kernel.org/admin-guide/cputopology.html
         https://docs.kernel.org/filesystems/proc.html

@@ -1,8 +1,9 @@
 """kernel: which kernel runs, on what kind of machine, how it was started, and which clock it reads.
 
-Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid}  /proc/sys/kernel/yama/ptrace_scope  /proc/{version,cmdline,uptime}
+Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid,hung_task_detect_count}  /proc/sys/kernel/yama/ptrace_scope
+        /proc/{version,cmdline,uptime}
         /sys/devices/system/clocksource/clocksource0/{current,available}_clocksource  /sys/class/dmi/id/{chassis_type,...}
-        /etc/tuned/active_profile  /run/systemd/units  and what `hypervisor` reads
+        /etc/tuned/active_profile  /run/systemd/{units,timesync/synchronized}  and what `hypervisor` reads
 Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html
 """

@@ -1,7 +1,8 @@
 """The cpuset of this process: the CPUs and memory nodes that an administrator, a container or a batch system left it.
 
 Reads   /proc/self/{status,cgroup,cpuset,mountinfo}  /proc/mounts
-        MOUNT/GROUP/{cpuset.cpus.effective,cpuset.effective_cpus,cpuset.cpus,cpus} and the same of mems
+        MOUNT/GROUP/{cpuset.cpus.effective,cpuset.effective_cpus,cpuset.cpus,cpus}  /sys/devices/system/node/online
+        MOUNT/GROUP/{cpuset.mems.effective,cpuset.effective_mems,cpuset.mems,mems}
 Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset
         https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
 

@@ -3,7 +3,7 @@
 Reads   /sys/devices/system/cpu/{online,cpu*/online}
         /sys/devices/system/cpu/cpu*/topology/{core_cpus,thread_siblings,package_cpus,core_siblings}{_list,}
         /sys/devices/system/cpu/cpu*/topology/physical_package_id
-        /sys/devices/system/cpu/cpu*/cache/index*/{level,shared_cpu_list,shared_cpu_map}
+        /sys/devices/system/cpu/cpu*/cache/index*/{level,type,shared_cpu_list,shared_cpu_map}
         /sys/devices/cpu_{core,atom,lowpower}/cpus  /sys/devices/system/cpu/cpu*/cpu_capacity
         /sys/devices/system/cpu/cpu*/cpufreq/{base_frequency,cpuinfo_max_freq}  /sys/devices/system/cpu/cpu*/acpi_cppc/nominal_perf
 Kernel  https://docs.kernel.org/admin-guide/cputopology.html
