@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from sysperf import paths
+from sysperf.agent import sockets
 from sysperf.agent.client_policy import Refused, allowed_by_rule, check_apply, client_of, leave_to_root
 from sysperf.engine.change import Changer, check, request, user
 from sysperf.fix import helper_protocol, journal, lease, lease_timer, process, recovery, standing, transaction
@@ -41,6 +42,8 @@ MAX_REQUEST_BYTES = 64 << 10
 REQUEST_S = 5.0
 STOP_S = 15.0
 """What is at work when it is told to stop has so long to end: half a transaction is none."""
+RETRY_S = 10.0
+"""What could not be undone is tried again so often."""
 _LOOK_S = 1.0
 _READ_S = 60.0
 """The journal is read so often even when its files look as before."""
@@ -118,6 +121,7 @@ class HelperServer:
         self._last = time.monotonic()
         self._leases = Leases(journal.Journal(folder))
         self._problem = ""
+        self._retry_at_s = 0.0
         self._stopped = False
         self._answers: dict[type, Callable[[Any, Peer], Answer]] = {
             helper_protocol.AskPlan: self._plan,
@@ -164,10 +168,14 @@ class HelperServer:
         return idle
 
     def _recover(self) -> None:
-        """End what is over. A journal that is locked or broken is tried again."""
+        """End what is over. What cannot be undone now, in a journal that is locked or broken, is tried again later."""
+        if time.monotonic() < self._retry_at_s:
+            return
         try:
-            for one in self._changer().recover() if self._leases.over() else ():
-                _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
+            if self._leases.over():
+                for one in self._changer().recover():
+                    _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
+                self._retry_at_s = time.monotonic() + (RETRY_S if self._leases.over() else 0.0)
             self._problem = ""
         except SysperfError as error:
             if str(error) != self._problem:
@@ -286,18 +294,9 @@ def inherited() -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket of our own; group `sysperf` may connect. It has its name when it answers. Raises OSError."""
-    listener, fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"{path}.{os.getpid()}"
-    before = os.umask(0o177)
-    try:
-        listener.bind(fresh)
-    finally:
-        os.umask(before)
-    with contextlib.suppress(KeyError, PermissionError):
-        os.chown(fresh, -1, grp.getgrnam(GROUP).gr_gid)
-        os.chmod(fresh, 0o660)
-    listener.listen(MAX_CLIENTS)
-    os.rename(fresh, path)
+    """A socket of our own; group `sysperf` may connect. Raises UsageError, also in a folder where others could replace it."""
+    listener = sockets.bind(path)
+    listener.setblocking(True)
     return listener
 
 

@@ -25,10 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from sysperf.agent import helper_server  # noqa: PLC0415 - threads and sockets are for those who serve
 
-    try:
-        listener = helper_server.listen(args.socket) if args.socket else helper_server.inherited()
-    except OSError as error:
-        raise UsageError(f"{args.socket}: {error.strerror}", "choose a path that is free") from None
+    listener = helper_server.listen(args.socket) if args.socket else helper_server.inherited()
     if listener is None:
         raise UsageError(
             "systemd starts this through its socket", "`sysperf service install` sets that up; --socket PATH listens by itself"

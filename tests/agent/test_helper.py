@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sysperf.agent import helper_server
 from sysperf.agent.helper_client import HelperClient
 from sysperf.agent.helper_server import Leases
 from sysperf.fix import helper_protocol, recovery
@@ -27,7 +28,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.fix.lease import boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
-from sysperf.model.errors import SysperfError
+from sysperf.model.errors import SysperfError, UsageError
 
 NOBODY = 65_534
 BASE = os.getpriority(os.PRIO_PROCESS, 0)
@@ -383,3 +384,14 @@ def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:
         pytest.skip("no /dev/cpu_dma_latency here that can be written")
     with pytest.raises(HelperError, match="only while a process keeps it"):
         service.ask(AskApply(settings=(Setting("cpu.dma_latency_us", "100"),)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make somebody else's folder")
+def test_a_socket_in_another_users_folder_is_refused(tmp_path: Path) -> None:
+    """Its owner could put a link in the socket's place while root gives it to the group."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    with pytest.raises(UsageError, match="another user"):
+        helper_server.listen(str(theirs / "helper.sock"))
+    assert not list(theirs.iterdir())
