@@ -253,6 +253,11 @@ class Rank(Record, kw_only=True):
     with_stacks: bool = False
     with_shapes: bool = False
 
+    @property
+    def path(self) -> str:
+        """What findings call it."""
+        return self.file
+
 
 class Skew(Record, kw_only=True):
     """What ranks of one job show beside each other."""

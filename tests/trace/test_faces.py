@@ -1,0 +1,136 @@
+"""The faces of an analysis: text in one screen, every format of the audit, a page of its own, rows for Perfetto, two traces side by side."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from sysperf.cli import main
+from sysperf.evaluate.ruleset import read_file
+from sysperf.report import as_json
+from sysperf.trace import account, analysis, read
+
+from .labelled import HERE
+
+BEFORE, AFTER = str(HERE / "kineto_resnet50_nw0.json.gz"), str(HERE / "kineto_resnet50_nw4.json.gz")
+SCREEN = 45
+ROOT = HERE.parent.parent
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["analyze", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_text_fits_a_screen_and_says_what_bounds_the_program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = told(capsys, BEFORE)
+
+    assert len(text.splitlines()) <= SCREEN
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Input-bound: the device waits for the loader 33 % of the time." in text
+    assert "trace.input-bound  costs 32.9 %  gains 32 %" in text
+    assert "resnet50_profiler_api.py:42" in text
+    assert "busy 57.1 %" in text
+
+
+def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/analyze.schema.json is what --schema prints, and what --json follows."""
+    published = (ROOT / "docs/analyze.schema.json").read_text()
+    assert published == as_json.dump(analysis.schema()) == told(capsys, "--schema")
+    for path in (BEFORE, str(HERE / "hta_cpu_only.json.gz"), str(HERE / "nsysai_mock.sqlite")):
+        found = json.loads(told(capsys, path, "--json"))
+        jsonschema.validate(found, json.loads(published))
+        assert {"schema", "file", "verdict", "summary", "devices", "findings"} <= set(found)
+    assert found["summary"]["dataloader_exposed_pct"] is None
+
+
+@pytest.mark.parametrize("form", ["sarif", "junit", "github", "markdown", "prometheus"])
+def test_every_format_of_the_audit_shows_the_finding(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "trace.input-bound" in told(capsys, BEFORE, "--format", form)
+
+
+def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """No address to load from, a policy that allows one script, and data that the script can read."""
+    page = told(capsys, BEFORE, "--format", "html")
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+
+    assert data is not None
+    drawn = json.loads(data[1])
+    assert sum(len(row["start"]) for row in drawn["rows"]) > 10_000
+    assert all(len(row["start"]) == len(row["color"]) == len(row["name_of"]) for row in drawn["rows"])
+    assert "default-src 'none'" in page
+    assert not re.search(r'(?:src|href)="', page)
+    assert page.count("<script") == 2
+
+
+def test_the_annotated_trace_is_the_trace_with_our_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All events as before; the figures of both are the same."""
+    out = tmp_path / "seen.json.gz"
+    told(capsys, BEFORE, "--annotate", str(out))
+    with gzip.open(BEFORE) as file, gzip.open(out) as annotated:
+        before, after = json.load(file), json.load(annotated)
+    ours = [event for event in after["traceEvents"] if event.get("cat") == "sysperf"]
+
+    assert [event for event in after["traceEvents"] if event.get("pid") != 2_000_000_000] == before["traceEvents"]
+    assert "trace.input-bound" in {event["name"] for event in ours}
+    loader = sum(event["dur"] for event in ours if event["name"] == "loader")
+    facts = account(read(str(out)))
+    assert facts.figures == account(read(BEFORE)).figures
+    assert loader == pytest.approx((facts.figures.dataloader_exposed_pct or 0) / 100 * (facts.window_ms or 0) * 1e3, rel=1e-3)
+
+
+def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(Path(BEFORE).read_bytes())
+
+    assert main(["analyze", str(path), "--annotate", str(path)]) == 2
+    assert path.read_bytes() == Path(BEFORE).read_bytes()
+
+
+def test_against_tells_what_a_change_did(capsys: pytest.CaptureFixture[str]) -> None:
+    """The loader was fixed: the step is faster, the loader's time went, the interval does not hold 0."""
+    found = json.loads(told(capsys, AFTER, "--against", BEFORE, "--json"))
+    (loader,) = [row for row in found["times"] if row["what"] == "loader"]
+
+    assert found["verdict"] == "faster"
+    assert found["difference_ms"][1] < 0
+    assert loader["before_ms"] == pytest.approx(58, abs=0.5)
+    assert loader["after_ms"] < 1
+    assert "Faster: a step takes 126.3 ms instead of 176.5 ms" in told(capsys, AFTER, "--against", BEFORE)
+
+
+def test_a_trace_against_itself_shows_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, AFTER, "--against", AFTER, "--json"))
+
+    assert found["verdict"] == "no difference"
+    assert not found["kernels"]
+
+
+def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Read by several processes; each has its own figures."""
+    found = json.loads(told(capsys, BEFORE, AFTER, "--json"))
+
+    assert [rank["verdict"] for rank in found["ranks"]] == ["input-bound", "host-bound"]
+    assert {one["subject"] for one in found["findings"] if one["id"] == "trace.tensor-cores-unused"} == {BEFORE, AFTER}
+
+
+def test_fail_on_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", BEFORE, "--fail-on", "warning"]) == 1
+    assert main(["analyze", BEFORE, "--fail-on", "error"]) == 0
+    capsys.readouterr()
+
+
+def test_every_detection_that_a_file_can_show_has_a_rule() -> None:
+    """T0 to T39 and N1 to N12; T30 is --against, T31 the replay."""
+    rules = read_file(ROOT / "rules/trace.toml").rule
+    wanted = {*(f"T{number}" for number in (*range(30), *range(32, 40))), *(f"N{number}" for number in range(1, 13))}
+
+    assert len(rules) >= 35
+    assert all(rule.scope == "trace" and rule.detects for rule in rules)
+    assert wanted <= {one for rule in rules for one in rule.detects}
