@@ -10,7 +10,6 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
-from textual.widgets import Input
 
 from sysperf.engine import change
 from sysperf.model.change import Transaction
@@ -21,7 +20,8 @@ from sysperf.report import changes, explain
 from sysperf.tui import acting
 from sysperf.tui import waive as waiving
 from sysperf.tui.screens.dialogs import Question, Reading, Waiving, Writing, note
-from sysperf.tui.screens.view import View, counted
+from sysperf.tui.screens.filtered import FilterBar, Filtered
+from sysperf.tui.screens.view import counted
 from sysperf.tui.source import Facts, Problem
 from sysperf.tui.waive import Written
 from sysperf.tui.widgets import ansi, findings, transactions, trials
@@ -30,7 +30,7 @@ from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
 
 
-class Findings(View):
+class Findings(Filtered):
     """What is wrong here, why, and what to do."""
 
     NAME = "findings"
@@ -46,7 +46,6 @@ class Findings(View):
     Findings.-wide #list { height: 100%; width: 50%; }
     Findings #detail { height: 1fr; border-top: solid $panel; padding: 0 1; }
     Findings.-wide #detail { height: 100%; width: 1fr; border-top: none; border-left: solid $panel; }
-    Findings #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "explain", "Explain", tooltip="the rule behind it: what it looks at, and who says so"),
@@ -66,7 +65,7 @@ class Findings(View):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._words, self._order, self._unknown = "", "cost", False
+        self._order, self._unknown = "cost", False
         self._wanted = ""
         self._trials: Trials | None = None
         self._written: list[Written] = []
@@ -76,7 +75,7 @@ class Findings(View):
         yield Pane(self._head, classes="fixed", id="head")
         with_list = Pane(lambda width, _: findings.draw(self.now, self._chosen(), width), id="list")
         yield Container(with_list, Pane(self._detail, id="detail"), id="body")
-        yield Input(placeholder="words, all of which a finding must have", id="filter", compact=True)
+        yield FilterBar("words, all of which a finding must have")
 
     def on_mount(self) -> None:
         self.query_one("#head", Pane).can_focus = False
@@ -96,14 +95,14 @@ class Findings(View):
     # ------------------------------------------------------------------ drawing
 
     def _chosen(self) -> list[Outcome]:
-        return findings.chosen(self.now, self._words, self._order, unknown=self._unknown)
+        return findings.chosen(self.now, self.words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
         shown = len([one for one in self._chosen() if one.state == "finding"])
         everything = len(self.now.findings()) if self.now.report else None
-        told = counted(shown if self._words else None, everything, "finding")
+        told = counted(shown if self.words else None, everything, "finding")
         parts = [span(told, "strong"), span(f"  by {self._order}", "dim")]
-        parts += [span(f"  with “{self._words}”", "info")] if self._words else []
+        parts += [span(f"  with “{self.words}”", "info")] if self.words else []
         parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width)]
 
@@ -120,7 +119,7 @@ class Findings(View):
     def select(self, key: str) -> None:
         """Select a finding; a filter that hides it is cleared."""
         if all(one.key != key for one in self._chosen()):
-            self._words = ""
+            self.words = ""
         if self.query("#list"):
             self.redraw()
             self.query_one("#list", Pane).select(key)
@@ -138,26 +137,6 @@ class Findings(View):
             self.query_one("#detail", Pane).focus()
 
     # ------------------------------------------------------------------ the list
-
-    def action_filter(self) -> None:
-        entry = self.query_one("#filter", Input)
-        entry.display = True
-        entry.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._words = event.value
-        self.redraw()
-
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        self._close_filter()
-
-    def action_clear(self) -> None:
-        self.query_one("#filter", Input).value = ""
-        self._close_filter()
-
-    def _close_filter(self) -> None:
-        self.query_one("#filter", Input).display = False
-        self.query_one("#list", Pane).focus()
 
     def action_order(self) -> None:
         orders = [*findings.ORDERS]

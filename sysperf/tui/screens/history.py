@@ -9,10 +9,9 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
-from textual.widgets import Input
 
 from sysperf.model.errors import SysperfError
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.source import History as Past
 from sysperf.tui.widgets import chart
 from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, line, paragraph, span
@@ -28,7 +27,7 @@ NO_AGENT = (
 )
 
 
-class History(View):
+class History(Filtered):
     """Any series over ten minutes to seven days."""
 
     NAME = "history"
@@ -36,6 +35,7 @@ class History(View):
         "The past of any series. ✗ a finding began, ✓ it is gone, ◆ something was changed: beside it stand the means of the ten minutes "
         "before and after, which prove nothing by themselves."
     )
+    LIST = "#names"
     DEFAULT_CSS = """
     History #body { layout: horizontal; height: 1fr; }
     History #names { width: 34; }
@@ -43,7 +43,6 @@ class History(View):
     History #chart { width: 1fr; border-left: solid $panel; padding: 0 1; }
     History.-forgets #names { display: none; }
     History.-forgets #chart { border-left: none; }
-    History #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket,minus", "longer(-1)", "Shorter", key_display="["),
@@ -56,14 +55,13 @@ class History(View):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._span = 1
-        self._words = ""
         self._names: list[tuple[str, str]] = []
         self._past: tuple[str, Past] | None = None
         self._problem = ""
 
     def body(self) -> Iterable[Widget]:
         yield Container(Pane(self._listed, id="names"), Pane(self._chart, id="chart"), id="body")
-        yield Input(placeholder="words of the series' names", id="filter", compact=True)
+        yield FilterBar("words of the series' names")
 
     def on_mount(self) -> None:
         self.set_class(not self.actions.source.remembers, "-forgets")
@@ -79,7 +77,7 @@ class History(View):
     # ------------------------------------------------------------------ drawing
 
     def _listed(self, width: int, _: int) -> Lines:
-        wanted = self._words.lower().split()
+        wanted = self.words.lower().split()
         found = [name for name, doc in self._names if all(word in f"{name} {doc}".lower() for word in wanted)]
         return [fitted(line(name, key=name), width) for name in found] or [line(span("no series" if self._names else "reading …", "dim"))]
 
@@ -150,23 +148,3 @@ class History(View):
     def action_longer(self, step: int) -> None:
         self._span = min(len(SPANS) - 1, max(0, self._span + step))
         self.action_again()
-
-    def action_filter(self) -> None:
-        entry = self.query_one("#filter", Input)
-        entry.display = True
-        entry.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._words = event.value
-        self.query_one("#names", Pane).redraw()
-
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        self._close_filter()
-
-    def action_clear(self) -> None:
-        self.query_one("#filter", Input).value = ""
-        self._close_filter()
-
-    def _close_filter(self) -> None:
-        self.query_one("#filter", Input).display = False
-        self.query_one("#names", Pane).focus()

@@ -9,7 +9,6 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
-from textual.widgets import Input
 
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
@@ -18,7 +17,8 @@ from sysperf.model.text import neutral
 from sysperf.report.machine import look
 from sysperf.report.words import LONGEST_COMMAND
 from sysperf.tui.screens import profiling
-from sysperf.tui.screens.view import View, counted
+from sysperf.tui.screens.filtered import FilterBar, Filtered
+from sysperf.tui.screens.view import counted
 from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
@@ -42,7 +42,7 @@ class Rows(Pane):
     ]
 
 
-class Processes(View):
+class Processes(Filtered):
     """One row a program or rank, its DataLoader workers folded in."""
 
     NAME = "processes"
@@ -53,12 +53,12 @@ class Processes(View):
         "since loading in the main thread looks like work from outside. A click on a column's name sorts by it, on ▸ unfolds the workers."
     )
     concerns = (Facts, Meters, Problem)
+    LIST = "#rows"
     DEFAULT_CSS = """
     Processes #body { layout: vertical; height: 1fr; }
     Processes #rows { height: 1fr; }
     Processes #detail { height: 55%; border-top: solid $panel; padding: 0 1; display: none; }
     Processes.-open #detail { display: block; }
-    Processes #filter { dock: bottom; height: 1; border: none; display: none; margin-bottom: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Details"),
@@ -74,7 +74,7 @@ class Processes(View):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._words, self._order = "", programs.START
+        self._order = programs.START
         self._readings: dict[int, WorkerReadings] = {}
         self._counting = False
         self._wraps: dict[int, Rewrap | str] = {}
@@ -82,7 +82,7 @@ class Processes(View):
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
         yield Container(Rows(self._rows, id="rows", partial=True), Pane(self._detail, id="detail"), id="body")
-        yield Input(placeholder="words, all of which a program must have", id="filter", compact=True)
+        yield FilterBar("words, all of which a program must have")
 
     def on_mount(self) -> None:
         self.query_one("#head", Pane).can_focus = False
@@ -92,9 +92,9 @@ class Processes(View):
     def _head(self, width: int, _: int) -> Lines:
         known = self.now.fact("process", "processes")
         number = None if known is None else len(known)
-        shown = len(programs.chosen(self.now, self._words, programs.START)) if self._words else None
+        shown = len(programs.chosen(self.now, self.words, programs.START)) if self.words else None
         parts = [span(counted(shown, number, "PyTorch program"), "strong"), span(f"  by {self._order}", "dim")]
-        parts += [span(f"  with “{self._words}”", "info")] if self._words else []
+        parts += [span(f"  with “{self.words}”", "info")] if self.words else []
         parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width), programs.head(self.now, self._wide, self._order)] if number else [fitted(line(*parts), width)]
 
@@ -104,7 +104,7 @@ class Processes(View):
         return self.query_one("#rows", Pane).scrollable_content_region.width
 
     def _rows(self, width: int, _: int) -> Lines:
-        wanted = programs.chosen(self.now, self._words, self._order)
+        wanted = programs.chosen(self.now, self.words, self._order)
         return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight, self._readings)
 
     def _detail(self, width: int, _: int) -> Lines:
@@ -194,28 +194,11 @@ class Processes(View):
         if (one := self._chosen()) is not None:
             profiling.take_trace(self, look(one, "pid"))
 
-    def action_filter(self) -> None:
-        entry = self.query_one("#filter", Input)
-        entry.display = True
-        entry.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._words = event.value
-        self.redraw()
-
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        self._close_filter()
-
     def action_clear(self) -> None:
         """First the details close, then the filter."""
-        if self.has_class("-open") and not self.query_one("#filter", Input).display:
+        if self.has_class("-open") and not self.query_one(FilterBar).display:
             self.remove_class("-open")
-        self.query_one("#filter", Input).value = ""
-        self._close_filter()
-
-    def _close_filter(self) -> None:
-        self.query_one("#filter", Input).display = False
-        self.query_one("#rows", Pane).focus()
+        super().action_clear()
 
     def action_order(self) -> None:
         known = programs.orders(self.now, self._wide)
