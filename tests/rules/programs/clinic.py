@@ -59,7 +59,7 @@ def oversubscribed() -> None:
 
 def binding() -> None:
     """Workers that inherit the one CPU that OpenMP left the main thread."""
-    for _ in DataLoader(Samples(0.01), num_workers=2, batch_size=4):
+    for _ in DataLoader(Samples(0.002, 0.05), num_workers=2, batch_size=4):
         torch.ones(1 << 21).add_(1)
 
 
