@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sysperf.cli._options import width
-from sysperf.cli._wrap_start import decide, say
+from sysperf.cli._wrap_start import decide, decide_instances, say
 from sysperf.host import Host
 from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit
@@ -26,8 +26,7 @@ def run(args: Any, request: LaunchRequest) -> int:
     """Decide, for each instance with --nproc, and print."""
     env = environment.inherited() if args.root == "/" else environment.of_capture(Host(args.root))
     problems: list[str] = []
-    ranks = range(args.nproc) if args.nproc else [None]
-    _print(args, [decide(args, request, env, problems, rank=rank) for rank in ranks])
+    _print(args, decide_instances(args, request, env, problems) if args.nproc else [decide(args, request, env, problems)])
     if problems:
         say("; ".join(dict.fromkeys(problems)))
     return Exit.CLEAN

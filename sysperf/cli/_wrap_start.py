@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from sysperf.launch.request import LaunchRequest
 
 
-def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str], *, rank: int | None = None) -> Decision:
+def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `problems`."""
-    ruleset = wrap.rules(args.rules, problems)
-    return wrap.wrap(Host(args.root), ruleset, request, env, _folder(), rank=rank)
+    return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, _folder())
+
+
+def decide_instances(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> list[Decision]:
+    """The same for each instance of --nproc."""
+    return wrap.wrap_instances(Host(args.root), wrap.rules(args.rules, problems), request, env, _folder())
 
 
 def _folder() -> str:
@@ -68,7 +72,7 @@ def start_several(args: Any, request: LaunchRequest) -> int:
 
     env = environment.inherited()
     problems: list[str] = []
-    decisions = [decide(args, request, env, problems, rank=rank) for rank in range(args.nproc)]
+    decisions = decide_instances(args, request, env, problems)
     instances = [
         several.Instance(
             index,

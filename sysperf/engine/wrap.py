@@ -28,7 +28,7 @@ from sysperf.model.record import Record
 from sysperf.model.rule import Bind
 from sysperf.startup import lazy
 
-__all__ = ["Decision", "LaunchRequest", "decide", "rules", "wrap"]
+__all__ = ["Decision", "LaunchRequest", "decide", "rules", "wrap", "wrap_instances"]
 _THREADS = lazy(r"[1-9][0-9]{0,4}")
 
 
@@ -48,6 +48,19 @@ def wrap(host: Host, ruleset: Ruleset, request: LaunchRequest, env: Mapping[str,
     """Decide how to start a program; `rank` is the instance with --nproc. Raises UsageError when a request cannot be met."""
     configure(ruleset, request)
     return decide(gather(host, request, env, cwd, rank), ruleset)
+
+
+def wrap_instances(host: Host, ruleset: Ruleset, request: LaunchRequest, env: Mapping[str, str], cwd: str) -> list[Decision]:
+    """The same for each instance of --nproc: what they are started on is read once. Raises UsageError."""
+    configure(ruleset, request)
+    known = gather(host, request, env, cwd, 0)
+    numbers = range(request.instances)
+    return [decide(known._replace(instance=number, ranks=_rank_of_instance(known, number)), ruleset) for number in numbers]
+
+
+def _rank_of_instance(known: Known, number: int) -> Ranks:
+    """An instance is a rank of ours, unless it starts ranks itself."""
+    return known.ranks if known.command.kind == "launcher" else msgspec.structs.replace(known.ranks, rank=number)
 
 
 def decide(known: Known, ruleset: Ruleset) -> Decision:
