@@ -6,6 +6,7 @@ Only this package prints. stdout is the report; everything else goes to stderr.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -63,8 +64,19 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _fail(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report what it prints", Exit.USAGE)
+        return _unexpected(error)
     return code
+
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _unexpected(error: Exception) -> int:
+    """A full disk behind stdout is its owner's to mend; everything else is a bug in sysperf, in one line."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would flush into it at exit, and fail again
+        return _fail(f"the output could not be written: {error.strerror}", "make room, or choose another place with --output", Exit.USAGE)
+    return _fail(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report what it prints", Exit.USAGE)
 
 
 def _open_what_is_closed() -> None:

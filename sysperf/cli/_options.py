@@ -100,6 +100,12 @@ def note_earlier_ids(ruleset: Ruleset) -> None:
         sys.stderr.write(f"sysperf: {note}\n")
 
 
+def note_replaced_rules(ruleset: Ruleset) -> None:
+    """Tell the user which of our rules a site's file has replaced."""
+    for note in ruleset.replaced_rules():
+        sys.stderr.write(f"sysperf: {note}\n")
+
+
 def add_output(parser: argparse.ArgumentParser, *, verbose: str = "") -> None:
     """Options that say how the report looks and where it goes; `verbose` says what --verbose adds."""
     group = parser.add_argument_group("output")

@@ -30,6 +30,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.outcome import Report
 from sysperf.model.rule import SEVERITIES
+from sysperf.report.words import unexamined
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
-    parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read")
+    parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read, or a program not examined")
     parser.add_argument("--from", dest="source", metavar="REPORT", help="judge a saved JSON report again instead of a machine")
     parser.add_argument("--reference", metavar="FILE", help="a good machine's report or capture: report what differs from it")
     parser.add_argument("--baseline", metavar="FILE", help="accepted findings (default: .sysperf-baseline.json when there)")
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     fail_on = args.fail_on or config.fail_on
     if fail_on != "never" and at_least(result.outcomes, fail_on):
         return Exit.FINDINGS
-    return Exit.PARTIAL if args.strict and result.tally.unknown else Exit.CLEAN
+    return Exit.PARTIAL if args.strict and (result.tally.unknown or unexamined(result)) else Exit.CLEAN
 
 
 def _report(args: argparse.Namespace, config: Config) -> Report:
@@ -73,6 +74,7 @@ def _report(args: argparse.Namespace, config: Config) -> Report:
         host = _options.host(args)
         result = with_rewraps(host, audit(host, terms))
     _options.note_earlier_ids(terms.ruleset)
+    _options.note_replaced_rules(terms.ruleset)
     return result
 
 

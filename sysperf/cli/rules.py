@@ -20,6 +20,7 @@ from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES, Rule
 from sysperf.report import as_json
+from sysperf.report.words import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def _list(args: argparse.Namespace) -> int:
         return Exit.CLEAN
     wide = max((len(rule.id) for rule in chosen), default=0)
     lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
-    _options.write("\n".join([*lines, f"{len(chosen)} rules"]), args)
+    _options.write("\n".join([*lines, *ruleset.replaced_rules(), count(len(chosen), "rule")]), args)
     return Exit.CLEAN
 
 
@@ -99,7 +100,7 @@ def _load(args: argparse.Namespace) -> tuple[Ruleset, list[Rule]]:
     own = [rule for path in files for rule in read_file(path).rule]
     ours = judging.rule_files()
     known = set(map(os.path.realpath, ours))
-    site = [path for path in files if os.path.realpath(path) not in known] if args.files else []
+    site = [path for path in files if os.path.realpath(path) not in known]
     return load(ours, judging.schema(), site=site), own
 
 
@@ -107,13 +108,13 @@ def _check(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     for rule in own:
         ruleset.compiled(rule.id).check()
-    _options.write(f"{len(own)} rules are right", args)
+    _options.write(f"{count(len(own), 'rule')} checked: no mistake found", args)
     return Exit.CLEAN
 
 
 def _test(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
-    count, failures = run_tests(ruleset, judging.schema(), own)
+    tests, failures = run_tests(ruleset, judging.schema(), own)
     lines = [f"{failure.rule}: {failure.test or 'tests'}: {failure.problem}" for failure in failures]
-    _options.write("\n".join([*lines, f"{count} tests of {len(own)} rules, {len(failures)} failed"]), args)
+    _options.write("\n".join([*lines, f"{count(tests, 'test')} of {count(len(own), 'rule')}: {len(failures) or 'none'} failed"]), args)
     return Exit.FINDINGS if failures else Exit.CLEAN

@@ -10,6 +10,8 @@ import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from sysperf.evaluate.schema import is_record
 from sysperf.model.difference import Difference
 from sysperf.model.snapshot import Snapshot
@@ -17,6 +19,9 @@ from sysperf.model.text import neutral
 
 UNKNOWN = "?"
 ABSENT = "–"
+NOT_SET = "none"
+_READ_WHOLE = ".{}"
+"""Behind the name of a mapping that was read: a key that it does not have is known not to be set."""
 _KEYS = ("prefix", "name", "id", "index", "address")
 _MAX_FACTS = 200_000
 
@@ -24,14 +29,39 @@ _MAX_FACTS = 200_000
 def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Difference]:
     """The differences that matter, most important first."""
     patterns = list(matters)
-    flat = [dict(_wanted(machine, patterns)) for machine in machines]
+    flat = [dict(_wanted(machine, patterns)) for machine in _by_what_they_are(machines)]
     found = []
-    for fact in dict.fromkeys(name for one in flat for name in one):
+    for fact in dict.fromkeys(name for one in flat for name in one if not name.endswith(_READ_WHOLE)):
         values = tuple(_value(one, fact, machine) for one, machine in zip(flat, machines, strict=True))
-        if len(set(values)) > 1:
+        if len({*values} - {UNKNOWN, ABSENT}) > 1:  # an item that is not there shows in the count; what nobody read may be the same
             pattern = _first_match(_pattern_name(fact), patterns)
             found.append(Difference(fact.partition(".")[0], fact, values, matters[patterns[pattern]], pattern))
     return sorted(found, key=lambda one: (one.rank, one.fact))
+
+
+def _by_what_they_are(machines: Sequence[Snapshot]) -> list[Snapshot]:
+    """The machines with PyTorch installations named by what they are: where a folder is says nothing about speed.
+
+    As many everywhere: by their rank among the others, so that one on each machine is compared whatever its version.
+    """
+    counts = {len(getattr(machine.areas["torch"].facts, "installs", ())) for machine in machines if "torch" in machine.areas}
+    return [_renamed(machine, by_rank=len(counts) == 1) for machine in machines]
+
+
+def _renamed(machine: Snapshot, *, by_rank: bool) -> Snapshot:
+    area = machine.areas.get("torch")
+    installs = getattr(area.facts, "installs", None) if area else None
+    if area is None or not installs:
+        return machine
+    ranked = sorted(installs, key=lambda install: (str(install.version), str(install.cuda), str(install.python_version)))
+    seen: dict[str, int] = {}
+    named = []
+    for rank, install in enumerate(ranked, 1):
+        seen[str(install.version)] = same = seen.get(str(install.version), 0) + 1
+        name = str(rank) if by_rank else f"{install.version}{f' #{same}' if same > 1 else ''}"
+        named.append(msgspec.structs.replace(install, prefix=name))
+    facts = msgspec.structs.replace(area.facts, installs=tuple(named))
+    return msgspec.structs.replace(machine, areas={**machine.areas, "torch": msgspec.structs.replace(area, facts=facts)})
 
 
 def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -39,7 +69,7 @@ def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, s
         for count, (fact, value) in enumerate(_flatten(area.facts, name)):
             if count > _MAX_FACTS:
                 return
-            if _first_match(_pattern_name(fact), patterns) < len(patterns):
+            if fact.endswith(_READ_WHOLE) or _first_match(_pattern_name(fact), patterns) < len(patterns):
                 yield fact, value
 
 
@@ -55,6 +85,8 @@ def _pattern_name(fact: str) -> str:
 def _value(flat: Mapping[str, str], fact: str, machine: Snapshot) -> str:
     if fact in flat:
         return flat[fact]
+    if fact.rpartition(".")[0] + _READ_WHOLE in flat:
+        return NOT_SET
     area = machine.areas.get(fact.partition(".")[0])
     return UNKNOWN if area is None or area.facts is None else ABSENT
 
@@ -64,6 +96,7 @@ def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for name in value.__struct_fields__:
             yield from _flatten(getattr(value, name), f"{path}.{name}")
     elif isinstance(value, dict):
+        yield path + _READ_WHOLE, ""
         for name, item in value.items():
             yield from _flatten(item, f"{path}.{neutral(str(name), 80)}")
     elif isinstance(value, tuple) and value and is_record(type(value[0])):

@@ -226,8 +226,10 @@ class Ruleset:
         self._rules: dict[str, Rule] = {}
         self._overrides: dict[str, Override] = {}
         self.earlier_ids = EarlierIds(rule for file in files for rule in file.rule)
+        self._replaced: dict[str, tuple[str, str]] = {}
         for file in files:
             self.tables.update(file.table)
+            self._replaced.update({rule.id: (rule.file, self._rules[rule.id].file) for rule in file.rule if rule.id in self._rules})
             self._rules.update({rule.id: rule for rule in file.rule})
             for override in file.override:
                 self.override(override)
@@ -247,6 +249,12 @@ class Ruleset:
             if name not in known:
                 raise RuleError(f"override of `{override.rule}`: no parameter `{name}`{suggest(name, known)}")
         self._overrides[override.rule] = override
+
+    def replaced_rules(self) -> list[str]:
+        """Which rules of a later file took the place of an earlier file's, one sentence each."""
+        return [
+            f"`{rule}` of {later} replaces that of {earlier}" for rule, (later, earlier) in self._replaced.items() if rule in self._rules
+        ]
 
     @cached_property
     def rules(self) -> list[Rule]:

@@ -182,6 +182,18 @@ def _without_pid(subject: str) -> str:
     return subject.partition(" (pid ")[0]
 
 
+OWN_FINDINGS = {
+    "waiver.stale": (
+        "A `[[waive]]` of the configuration matches no finding of this audit: what it spoke of is mended, was renamed, or has another "
+        "subject, program or user today. It would hide the next finding that happens to match. Remove it from the configuration file "
+        "(docs/configuration.md)."
+    ),
+    "baseline.stale": (
+        "The baseline lists findings that are no longer there. Until they are dropped they could come back unseen: `sysperf baseline` "
+        "drops what is fixed and adds nothing."
+    ),
+}
+"""Findings about our own lists, which no rule file defines: what `sysperf explain` says of them."""
 _TITLES = {"waiver.stale": "A waiver suppresses nothing", "baseline.stale": "The baseline lists findings that are gone"}
 
 

@@ -92,7 +92,7 @@ def _clean(report: Report) -> str:
     passed, unknown = report.tally.passed, report.tally.unknown
     if not passed:
         return f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
-    if not unknown:
+    if not unknown and not unexamined(report):
         return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
     if unknown > passed:
         return f"Cannot tell much: only {passed} of {passed + unknown} checks could be made; those passed."
@@ -104,7 +104,17 @@ def _all(passed: int) -> str:
 
 
 def _unseen(report: Report) -> str:
-    return f" {count(report.tally.unknown, 'check')} could not be made." if report.tally.unknown else ""
+    checks = f" {count(report.tally.unknown, 'check')} could not be made." if report.tally.unknown else ""
+    programs = unexamined(report)
+    return checks + (f" {count(programs, 'program')} of other users could not be examined; root can." if programs else "")
+
+
+def unexamined(report: Report) -> int:
+    """How many programs of other users may run PyTorch, and nobody could look."""
+    area = report.snapshot.areas.get("process")
+    facts = area.facts if area else None
+    number = facts.get("unreadable") if isinstance(facts, dict) else getattr(facts, "unreadable", None)
+    return number if isinstance(number, int) else 0
 
 
 def tally(report: Report) -> str:
@@ -133,9 +143,13 @@ def machine_of(report: Report) -> str:
     return "this machine" if root == "/" else f"captured machine {neutral(root)}"
 
 
+_DOUBTS = ("unless ", "its waiver expired")
+"""How the reasons of a finding begin that may not be one."""
+
+
 def message(outcome: Outcome) -> str:
     """What was observed, in one line, with what may exempt it or an expired waiver; the title when the rule said nothing more."""
-    doubt = f" ({outcome.because})" if outcome.because and outcome.state == "finding" else ""
+    doubt = f" ({outcome.because})" if outcome.state == "finding" and outcome.because.startswith(_DOUBTS) else ""
     return neutral((outcome.message or outcome.title) + doubt)
 
 

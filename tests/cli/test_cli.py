@@ -479,3 +479,41 @@ def test_describe_is_generated_from_the_records() -> None:
     assert names["numa.balancing"]["reads"] == ["/proc/sys/kernel/numa_balancing"]
     assert "numa.nodes[].mem_total_bytes" in names
     assert all(one["doc"] for one in described)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [["facts", "kernel"], ["--version"], ["rules", "list"]])
+def test_a_full_disk_behind_stdout_is_no_bug_of_ours(words: list[str]) -> None:
+    """One line says that the output could not be written, and what to do."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "sysperf", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("sysperf: the output could not be written: No space left on device\n  hint: ")
+
+
+def test_rules_check_without_a_file_checks_the_site_rules(tmp_path: Path) -> None:
+    """Ours and the site's; a site's rule with the id of ours is said, in the list and once in an audit."""
+    folder = tmp_path / "sysperf/rules.d"
+    folder.mkdir(parents=True)
+    rule = 'title="t"\nscope="host"\nseverity="info"\nmessage="m"\nwhen="1 > 2"\nexplain="e"\n'
+    (folder / "site.toml").write_text(f'[[rule]]\nid="site.own"\n{rule}\n[[rule]]\nid="memory.psi"\n{rule}')
+    command = [sys.executable, "-m", "sysperf"]
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=False, env=env)
+
+    check, listed, audited = run("rules", "check"), run("rules", "list"), run("audit", "--fail-on", "never", "--select", "memory,site")
+
+    assert (check.returncode, check.stderr) == (0, "")
+    assert "checked: no mistake found" in check.stdout
+    assert "`memory.psi` of site.toml replaces that of memory.toml" in listed.stdout
+    assert audited.stderr.count("`memory.psi` of site.toml replaces that of memory.toml") == 1
+
+
+@pytest.mark.parametrize("name", ["waiver.stale", "baseline.stale"])
+def test_findings_about_our_own_lists_are_explained(name: str) -> None:
+    """A report says `Next: sysperf explain ID` of these, too."""
+    done = subprocess.run([sys.executable, "-m", "sysperf", "explain", name], capture_output=True, text=True, check=True)
+    assert name in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sysperf.evaluate.compare import compare
+from sysperf.model.record import Record
 from sysperf.model.snapshot import Area, Snapshot
 
 from .conftest import Box, Disk
@@ -28,15 +29,66 @@ def test_what_differs_is_named_in_the_order_of_its_weight() -> None:
 
     assert [(diff.fact, diff.values) for diff in found] == [
         ("box.mode", ("a", "b")),
-        ("box.disks[sda].rotational", ("no", "–")),
         ("box.disks[sdb].rotational", ("no", "yes")),
         ("box.disks.count", ("2", "1")),
     ]
     assert found[0].matters == "it decides"
 
 
-def test_unknown_and_absent_are_different() -> None:
-    """A fact nobody could read is `?`, one that the other machine does not have is a dash."""
-    found = compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None)], MATTERS)
+def test_what_nobody_read_is_not_different() -> None:
+    """It is shown as `?` beside values that differ, and is no difference by itself; neither is an item that is not there."""
+    found = compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None), snapshot(Box(mode="b"))], MATTERS)
 
-    assert found[0].values == ("a", "?", "?")
+    assert [difference.values for difference in found] == [("a", "?", "?", "b")]
+    assert compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None)], MATTERS) == []
+
+
+def test_a_key_that_a_mapping_does_not_have_is_known() -> None:
+    """A variable that is set on one machine only is a difference; one of a mapping that nobody read is not."""
+    matters = {"box.env.*": "it decides"}
+
+    found = compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box(env={}))], matters)
+
+    assert [(difference.fact, difference.values) for difference in found] == [("box.env.OMP", ("4", "none"))]
+    assert compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box())], matters) == []
+
+
+class Install(Record):
+    """What a PyTorch installation is matched by."""
+
+    prefix: str
+    version: str
+    cuda: str | None = None
+    python_version: str | None = "3.11"
+
+
+class Installs(Record):
+    installs: tuple[Install, ...]
+
+
+def torch(*installs: Install) -> Snapshot:
+    return Snapshot(taken_at="", areas={"torch": Area(Installs(installs))})
+
+
+TORCH = {"torch.installs.version": "another PyTorch", "torch.installs.cuda": "another CUDA", "torch.installs.count": "which one runs"}
+
+
+def test_a_pytorch_elsewhere_is_the_same_pytorch() -> None:
+    """The folder says nothing about speed; one that is of another version on each machine is compared all the same."""
+    here, there, other = Install("/a", "2.9", "12.8"), Install("/b", "2.9", "12.8"), Install("/a", "2.8", "12.8")
+
+    assert compare([torch(here), torch(there)], TORCH) == []
+    assert [found.values for found in compare([torch(here), torch(other)], TORCH)] == [("2.9", "2.8")]
+    assert compare([torch(here, other), torch(Install("/z", "2.8", "12.8"), there)], TORCH) == []
+
+
+def test_one_pytorch_more_is_one_difference() -> None:
+    """Those of one version are compared, the other is counted."""
+    here, there = Install("/a", "2.9", "12.8"), Install("/b", "2.9", "13.0")
+
+    found = compare([torch(here), torch(there, Install("/c", "2.8"))], TORCH)
+
+    assert [(difference.fact, difference.values) for difference in found] == [
+        ("torch.installs[2.9].cuda", ("12.8", "13.0")),
+        ("torch.installs.count", ("1", "2")),
+    ]

@@ -261,3 +261,15 @@ def test_the_areas_of_a_message_are_asked_for_apart() -> None:
     compiled = Ruleset([RuleFile(rule=(rule(when="1 > 2"),))], SCHEMA).compiled("box.swaps")
     assert compiled.areas == set()
     assert compiled.areas_of_texts(["{box.mode}", "plain"]) == {"box"}
+
+
+@pytest.mark.parametrize("number", ["9" * 4_400, "0x" + "f" * 40])
+def test_a_number_without_end_is_a_mistake_of_the_file(tmp_path: Path, number: str) -> None:
+    """Python refuses to read more than 4,300 digits: the file is named, and nothing breaks."""
+    path = tmp_path / "long.toml"
+    path.write_text(
+        '[[rule]]\nid="box.long"\ntitle="t"\nscope="host"\nseverity="info"\nmessage="m"\nexplain="e"\n'
+        f'when="box.swappiness > p.limit"\nparams={{ limit = {number} }}\n'
+    )
+    with pytest.raises(RuleError, match=r"long\.toml"):
+        load([], SCHEMA, site=[path])
