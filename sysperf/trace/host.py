@@ -18,7 +18,7 @@ from sysperf.trace.window import Window
 
 MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
-"""What recording one event costs the host: docs/measurements.md T1."""
+"""About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
     "gc_pct": re.compile(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage"),
     "evaluation_pct": re.compile(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),

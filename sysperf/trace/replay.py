@@ -319,4 +319,4 @@ def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole) -> Replay:
         for name, (low, high) in parts.items()
         if high >= MIN_COST_PCT
     ]
-    return Replay(error_pct=0.0, usable=True, predictions=tuple(found))
+    return Replay(usable=True, predictions=tuple(found))
