@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, SMALLEST_BYTES, WORKER
+from sysperf.collect.process.process_tree import MAX_MAPS_BYTES, MIN_BYTES, WORKER
 from sysperf.host.live import Live
 from sysperf.live.system import PAGE_BYTES
 from sysperf.procfs.maps import torch_mapped
@@ -30,7 +30,7 @@ LOOKS_PER_S = 16.0
 """With more processes than this allows, each is looked at less often: one look costs some 10 µs."""
 AGAIN_S = 600.0
 GROWN_PAGES = (200 << 20) // PAGE_BYTES
-SMALLEST_PAGES = SMALLEST_BYTES // PAGE_BYTES
+SMALLEST_PAGES = MIN_BYTES // PAGE_BYTES
 MOST_PIDS = 65_536
 
 

@@ -12,7 +12,7 @@ from sysperf.model.text import neutral
 
 COMMAND = "run:cpuinfo"
 COUNTS = "psutil:cpu_count"
-MOST_FLAGS = 1_000
+MAX_FLAGS = 1_000
 
 
 class SecondOpinion(Record):
@@ -41,7 +41,7 @@ def second_opinion(host: Host) -> SecondOpinion | None:
         vendor=_text(said.get("vendor_id_raw")),
         advertised_mhz=_mhz(said.get("hz_advertised")),
         actual_mhz=_mhz(said.get("hz_actual")),
-        flags=tuple(neutral(str(flag), 40) for flag in flags[:MOST_FLAGS]) if isinstance(flags, list) else None,
+        flags=tuple(neutral(str(flag), 40) for flag in flags[:MAX_FLAGS]) if isinstance(flags, list) else None,
         cpus=cpus,
         cores=cores,
     )

@@ -31,7 +31,7 @@ POOLS = "/sys/kernel/mm/hugepages/hugepages-[0-9]*kB"
 VM = "/proc/sys/vm/"
 SHM = "/dev/shm"  # noqa: S108 - its fixed place, read only
 CONTROLLERS = "/sys/devices/system/edac/mc/mc[0-9]*"
-MOST_FILES = 2_000
+MAX_FILES = 2_000
 
 _CHOSEN = lazy(r"\[([a-z_+]{1,20})\]")
 _OURS = lazy(r"torch_([0-9]{1,10})_|psm_[0-9a-f]|nccl-")
@@ -92,7 +92,7 @@ class Memory(Record):
     shm_total_bytes: Annotated[int | None, fact("size of /dev/shm", f"space:{SHM}")] = None
     shm_free_bytes: Annotated[int | None, fact("free space in /dev/shm", f"space:{SHM}")] = None
     shm_files: Annotated[int | None, fact("files of torch, Python shared memory and NCCL in /dev/shm", SHM)] = None
-    shm_files_bytes: Annotated[int | None, fact(f"their size; of the first {MOST_FILES} when there are more", f"owner:{SHM}/*", SHM)] = None
+    shm_files_bytes: Annotated[int | None, fact(f"their size; of the first {MAX_FILES} when there are more", f"owner:{SHM}/*", SHM)] = None
     shm_orphan_bytes: Annotated[
         int | None, fact("size of those torch files whose maker is no process that we can see", f"owner:{SHM}/torch_*", SHM)
     ] = None
@@ -258,7 +258,7 @@ def _shm_files(host: Host) -> dict[str, Any]:
     if names is None:
         return {}
     ours = {name: found for name in names if (found := _OURS.match(name))}
-    sizes = {name: _allocated_bytes(host.owner(f"{SHM}/{name}") or {}) for name in list(ours)[:MOST_FILES]}
+    sizes = {name: _allocated_bytes(host.owner(f"{SHM}/{name}") or {}) for name in list(ours)[:MAX_FILES]}
     makers = {found[1] for name, found in ours.items() if name in sizes and found[1]}
     gone = {pid for pid in makers if host.exists(f"/proc/{pid}") is False}
     orphans = sum(size for name, size in sizes.items() if ours[name][1] in gone)

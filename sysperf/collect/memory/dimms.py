@@ -10,7 +10,7 @@ from sysperf.model.text import neutral, parse_size
 from sysperf.startup import lazy
 
 DMIDECODE = "run:dmidecode-memory"
-MOST_SLOTS = 1_024
+MAX_SLOTS = 1_024
 
 _CHANNEL = lazy(r"(?i)channel[ _-]?([A-P0-9]{1,2})(?![A-Z0-9])|^(?:[PC]\w{0,3}[ _-])?DIMM[ _-]?([A-P])(?:[ _-]?[0-9]{1,2})?$")
 _CPU = lazy(r"(?i)(?:^|[ _-])(?:P|CPU|PROC|SOCKET|NODE)[ _-]?([0-9]{1,2})")
@@ -29,7 +29,7 @@ class Dimm(Record):
 
 def parse_dimms(text: str) -> tuple[Dimm, ...]:
     """The slots in the output of ``dmidecode -t 17``."""
-    blocks = text.split("Memory Device\n")[1 : MOST_SLOTS + 1]
+    blocks = text.split("Memory Device\n")[1 : MAX_SLOTS + 1]
     return tuple(_dimm(dict(_line(line) for line in block.splitlines()[:60])) for block in blocks)
 
 

@@ -16,7 +16,7 @@ from sysperf.procfs.maps import Mapped, torch_mapped
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.stat import Stat
 
-SMALLEST_BYTES = 300 << 20
+MIN_BYTES = 300 << 20
 """A process with less address space cannot have libtorch mapped: the CPU build alone needs 700 MiB (2.13)."""
 MAX_MAPS_BYTES = 16 << 20
 MAX_FAMILIES = 512
@@ -133,7 +133,7 @@ def read_argv(host: Host, pid: int) -> tuple[str, ...] | None:
 def _large(host: Host, pids: Iterable[str], found: Found) -> Iterator[str]:
     """The processes that are large enough, or whose size is kept from us."""
     page_bytes = int(host.call("page_size", lambda: os.sysconf("SC_PAGESIZE")) or 4096)
-    smallest = SMALLEST_BYTES // page_bytes
+    smallest = MIN_BYTES // page_bytes
     for pid in pids:
         raw = host.data(f"/proc/{pid}/statm", 4096)
         if raw is None:
