@@ -127,6 +127,8 @@ def test_a_guard_that_holds_outweighs_one_that_is_unknown() -> None:
     (low,) = judged([rule(confidence="low", unless=guards)], Box(swappiness=60, busy=False)).outcomes
 
     assert (held.state, held.because) == ("suppressed", "it is busy")
+    (first,) = judged([rule(unless=guards[::-1])], Box(swappiness=60, busy=True)).outcomes
+    assert (first.state, first.because) == ("suppressed", "it is busy")
     assert (low.state, low.confidence) == ("finding", "low")
 
 
