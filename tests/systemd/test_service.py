@@ -108,7 +108,7 @@ def test_status_tells_exposure(service: Booted) -> None:
     lines = {line.split()[0]: line for line in service["status"]["out"].splitlines() if not line.startswith(" ")}
 
     assert "active (listening), enabled" in lines["sysperf-helper.socket"]
-    assert "exposure 1.2" in lines["sysperf-agent.service"]
+    assert "exposure 1.7" in lines["sysperf-agent.service"], "with see-all-users"
     assert "exposure 1.3" in lines["sysperf-helper.service"]
 
 
