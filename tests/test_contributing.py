@@ -84,4 +84,4 @@ def test_each_drill_has_an_example() -> None:
     """What people add most often."""
     headings = re.findall(r"^### (Add a [a-z]+)", PAGE, re.MULTILINE)
 
-    assert headings == ["Add a rule", "Add a setting", "Add a command", "Add a profiler"]
+    assert headings == ["Add a rule", "Add a setting", "Add a command", "Add a report", "Add a meter", "Add a profiler"]

@@ -22,8 +22,8 @@ from sysperf.live.metrics import METERS, find
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
+from sysperf.report.as_prometheus import Sample, areas, family, findings, gauge, name_of
 from sysperf.report.machine import facts, look
-from sysperf.report.prometheus import Sample, areas, family, findings, gauge, name_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

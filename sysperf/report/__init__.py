@@ -1,22 +1,30 @@
-"""Reports: one module a format, imported when its format is asked for."""
+"""Reports: a format is a module `as_NAME` with a function `render`, found by its name and imported when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
+import os
 
 from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Report
 
-FORMATS = ("text", "json", "sarif", "junit", "github", "markdown", "html", "prometheus")
+_PREFIX, _SUFFIX = "as_", ".py"
 
-_MODULES = {"json": "as_json", "html": "as_html"}
-"""Modules that cannot have their format's name, because the standard library has a module of that name."""
+
+def _formats() -> tuple[str, ...]:
+    names = (entry for entry in os.listdir(os.path.dirname(__file__)) if entry.startswith(_PREFIX) and entry.endswith(_SUFFIX))
+    others = sorted({name[len(_PREFIX) : -len(_SUFFIX)] for name in names} - {"text"})
+    return ("text", *others)
+
+
+FORMATS = _formats()
+"""For people first, then the others in the order of their names."""
 
 
 def render(report: Report, format: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:  # noqa: A002 - the option's name
     """The report in one of `FORMATS`; colour, width in columns and verbosity matter to people, so to ``text`` only."""
     if format not in FORMATS:
         raise UsageError(f"no format {format!r}", f"choose one of {', '.join(FORMATS)}")
-    module = importlib.import_module(f"sysperf.report.{_MODULES.get(format, format)}")
+    module = importlib.import_module(f"sysperf.report.{_PREFIX}{format}")
     page: str = module.render(report, color=color, width=width, verbose=verbose) if format == "text" else module.render(report)
     return page

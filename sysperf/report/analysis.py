@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sysperf.model.text import neutral
+from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
-from sysperf.report.text import MARKS
 from sysperf.report.words import count
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Rank

@@ -9,9 +9,9 @@ from sysperf.model.outcome import Outcome, Report, Rewrap
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 from sysperf.report import words
+from sysperf.report.as_text import MARKS, fix_lines
 from sysperf.report.machine import facts, look
 from sysperf.report.terminal import Ink, Page, clip, table
-from sysperf.report.text import MARKS, fix_lines
 from sysperf.startup import lazy
 
 HEAD = ("pid", "age", "torch", "GPU", "CPUs", "threads", "workers", "memory", "program")

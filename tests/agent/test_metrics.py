@@ -18,7 +18,7 @@ from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.metric import SHARE
 from sysperf.live.metrics import METERS, find
 from sysperf.model.text import neutral
-from sysperf.report.prometheus import MAX_SERIES
+from sysperf.report.as_prometheus import MAX_SERIES
 from tests.agent.states import NAME, PID, START, Table, every_meter
 from tests.report import reports
 from tests.report.hostile import texts

@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 from sysperf.model.text import neutral
 from sysperf.report import render
-from sysperf.report.markdown import code, escape
+from sysperf.report.as_markdown import code, escape
 from tests.report import reports
 from tests.report.hostile import texts
 

@@ -11,9 +11,9 @@ from sysperf.evaluate.judge import rank
 from sysperf.model.outcome import Outcome
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.trial import Trial
-from sysperf.report import text, words
+from sysperf.report import as_text, words
+from sysperf.report.as_text import MARKS
 from sysperf.report.changes import duration
-from sysperf.report.text import MARKS
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, folded, line, padded, paragraph, span
@@ -78,7 +78,7 @@ def detail(now: Now, one: Outcome | None, width: int, measured: Trial | None = N
         out += [*paragraph(told, width, "good"), BLANK]
     if one.state == "unknown":
         return out + _unknown(one, width)
-    out += ansi.lines(text.finding(one, color=True, width=max(40, width)))
+    out += ansi.lines(as_text.finding(one, color=True, width=max(40, width)))
     since = now.since.get(one.key)
     if since:
         out += [BLANK, line(span(f"holds for {duration(now.at - since)}, says the agent" if now.at > since else _day(since), "dim"))]

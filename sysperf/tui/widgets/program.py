@@ -6,7 +6,7 @@ from typing import Any
 
 from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.text import neutral, size
-from sysperf.report import text
+from sysperf.report import as_text
 from sysperf.report.machine import look
 from sysperf.report.processes import age
 from sysperf.tui.now import Now, cpus
@@ -27,7 +27,7 @@ def detail(now: Now, one: Any, again: Rewrap | str | None, width: int) -> Lines:
     found = findings_of(now, pid)
     out += [line(span(f"Findings ({len(found)})" if found else "Nothing found that slows this program down.", "title"))]
     for finding in found:
-        out += [BLANK, *ansi.lines(text.finding(finding, color=True, width=width))]
+        out += [BLANK, *ansi.lines(as_text.finding(finding, color=True, width=width))]
     out += [BLANK, line(span("Started otherwise", "title")), *_wrap(again, width)]
     out += [BLANK, line(span("Environment at its start, secrets left out", "title")), *_environment(one, width)]
     out += [BLANK, line(span("Libraries that matter", "title")), *_libraries(one, width)]

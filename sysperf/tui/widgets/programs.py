@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
+from sysperf.report.as_text import MARKS
 from sysperf.report.machine import look
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
-from sysperf.report.text import MARKS
 from sysperf.startup import lazy
 from sysperf.tui.now import Now, cpus
 from sysperf.tui.widgets import workers

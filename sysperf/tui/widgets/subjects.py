@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sysperf.model.outcome import Outcome
+from sysperf.report.as_text import MARKS
 from sysperf.report.machine import look
-from sysperf.report.text import MARKS
 from sysperf.report.words import message
 from sysperf.tui.widgets.line import Line, line, span
 

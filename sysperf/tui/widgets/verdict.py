@@ -6,7 +6,7 @@ import msgspec
 
 from sysperf.model.rule import SEVERITIES
 from sysperf.report import words
-from sysperf.report.text import MARKS
+from sysperf.report.as_text import MARKS
 from sysperf.tui.now import Now
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
 
