@@ -191,7 +191,7 @@ class Api:
         return self._workers_task.result() if self._workers_task.done() and not self._workers_task.exception() else ()
 
     def _pids(self) -> list[int]:
-        return [pid for one in self._state.processes() if isinstance(pid := look(one, "process", "pid"), int)]
+        return [pid for process in self._state.processes() if isinstance(pid := look(process, "process", "pid"), int)]
 
     async def _read(self, pids: Sequence[int]) -> tuple[workers.Workers, ...]:
         return await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))
@@ -229,7 +229,7 @@ def _number(query: Mapping[str, str], name: str, otherwise: float) -> float:
 def openapi(table: Iterable[Route]) -> dict[str, Any]:
     """All paths as OpenAPI 3.1, with the schemas of the records that answer."""
     table = tuple(table)
-    types = (*dict.fromkeys(one for route in table for one in route.replies), Problem)
+    types = (*dict.fromkeys(reply for route in table for reply in route.replies), Problem)
     references, components = json_schemas(types, "#/components/schemas/{name}")
     schema = dict(zip(types, references, strict=True))
     return {
@@ -247,7 +247,8 @@ def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
         "operationId": route.path.removeprefix("/v1").strip("/").replace(".", "_") or "index",
         "summary": route.doc,
         "parameters": [
-            {"name": one.name, "in": one.where, "description": one.doc, "schema": {"type": one.kind}} for one in route.parameters
+            {"name": parameter.name, "in": parameter.where, "description": parameter.doc, "schema": {"type": parameter.kind}}
+            for parameter in route.parameters
         ],
         "responses": {
             "200": {"description": route.doc, "content": {route.content_type.partition(";")[0]: {"schema": _reply(route, schema)}}},
@@ -259,7 +260,7 @@ def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
 def _reply(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
     if route.content_type == EVENT_STREAM:
         return {"type": "string", "description": "server-sent events; the data of those with an id is an Event as JSON"}
-    found = [schema[one] for one in route.replies]
+    found = [schema[reply] for reply in route.replies]
     if len(found) > 1:
         return {"anyOf": found}
     return found[0] if found else {"type": "object" if route.content_type == JSON else "string"}

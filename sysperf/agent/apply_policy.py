@@ -131,4 +131,4 @@ def checked(rules: Sequence[str], known: Collection[str]) -> None:
 
 
 def _listed(settings: Sequence[Setting]) -> str:
-    return ", ".join(f"{one.knob}{f' of {one.item}' if one.item else ''} = {one.value}" for one in settings)
+    return ", ".join(f"{setting.knob}{f' of {setting.item}' if setting.item else ''} = {setting.value}" for setting in settings)

@@ -132,7 +132,7 @@ def _is_of_the_system(pid: int) -> bool:
 
 def leave_to_root(planned: Plan, transactions: Iterable[Transaction]) -> Plan:
     """A plan without what root has set with sysperf: only root changes that again."""
-    latest = {step.change.target: one for one in transactions for step in one.steps if one.live}
+    latest = {step.change.target: transaction for transaction in transactions for step in transaction.steps if transaction.live}
     roots = {change.target for change in planned.changes if change.target in latest and latest[change.target].by == ROOT}
     left = tuple(
         Skipped(

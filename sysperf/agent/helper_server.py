@@ -240,7 +240,7 @@ class HelperServer:
         )
         check(planned.changes, asked)
         done = transaction.apply(changer.host, changer.journal, planned, asked)
-        _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(one.change.shown() for one in done.steps)}")
+        _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(step.change.shown() for step in done.steps)}")
         return Answer(plan=planned, transaction=done)
 
     def _renew(self, ask: helper_protocol.AskRenew, peer: Peer) -> Answer:

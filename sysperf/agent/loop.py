@@ -328,28 +328,30 @@ class Agent:
     def _changed(self, made: tuple[Any, ...]) -> set[str]:
         """Something was changed or taken back: look at once at what the rules behind it look at. Returns those rules."""
         news = [one for one in made if one.steps and one not in self._state.made]  # one without steps is being written just now
-        rules = {step.change.rule for one in news for step in one.steps}
+        rules = {step.change.rule for new in news for step in new.steps}
         areas = {area for rule in rules for area in self._auditor.areas_of(rule)}
         if news:
             self._auditor.invalidate(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
-        for one in news:
-            if not one.why.startswith(OURS):  # those are told by whom they are made
-                self._tell("change", one.steps[0].change.shown(), _change_told(one), {"transaction": one.number, "state": one.state})
+        for new in news:
+            if not new.why.startswith(OURS):  # those are told by whom they are made
+                self._tell("change", new.steps[0].change.shown(), _change_told(new), {"transaction": new.number, "state": new.state})
         return rules
 
     def _apply_result(self, look: AuditPass, touched: Collection[str] = ()) -> None:
         """Take over what a look found."""
         first, self._state.last = self._state.last is None, look.snapshot
         programs = self._state.processes()
-        pids = [one.process.pid for one in programs]
-        self._names = {one.process.pid: one.process.name for one in programs}
+        pids = [program.process.pid for program in programs]
+        self._names = {program.process.pid: program.process.name for program in programs}
         before = set(self._programs.pids)
         self._programs.watch(pids)
         self._ends.watch(pids)
         self._system.watch_groups(self._auditor.throttle_files)
-        for one in programs:
-            if one.process.pid not in before and not first:
-                self._tell("process", f"{one.process.name} (pid {one.process.pid})", f"PyTorch {one.process.torch_version or ''} runs")
+        for program in programs:
+            if program.process.pid not in before and not first:
+                self._tell(
+                    "process", f"{program.process.name} (pid {program.process.pid})", f"PyTorch {program.process.torch_version or ''} runs"
+                )
         self._unchecked.take(look.rules, look.outcomes)
         times = Times(time.monotonic(), time.time())
         news = self._findings.take(times, look.rules, look.outcomes, self._auditor.period_s, look.present, touched)
@@ -369,23 +371,23 @@ class Agent:
                 self._store.remember(held.outcome.fingerprint, at)
 
     def _announce(self, news: list[Transition]) -> None:
-        for one in news:
-            if one.restored:
+        for new in news:
+            if new.restored:
                 continue
-            outcome = one.held.outcome
-            text = outcome.message if one.kind == "finding" else f"{outcome.title}: {_SAID[one.kind]}"
+            outcome = new.held.outcome
+            text = outcome.message if new.kind == "finding" else f"{outcome.title}: {_SAID[new.kind]}"
             self._tell(
-                one.kind, outcome.subject, text, {"rule": outcome.rule, "key": outcome.key, "fingerprint": outcome.fingerprint}, one.held
+                new.kind, outcome.subject, text, {"rule": outcome.rule, "key": outcome.key, "fingerprint": outcome.fingerprint}, new.held
             )
             if self._state.mode != "observe":
-                self._advise(one)
+                self._advise(new)
 
-    def _advise(self, one: Transition) -> None:
+    def _advise(self, transition: Transition) -> None:
         """Say in the log what is new, and what to do."""
-        outcome = one.held.outcome
+        outcome = transition.held.outcome
         where = f" [{outcome.subject}]" if outcome.subject else ""
-        if one.kind != "finding":
-            self._log.info("%s%s %s", outcome.rule, where, _SAID[one.kind])
+        if transition.kind != "finding":
+            self._log.info("%s%s %s", outcome.rule, where, _SAID[transition.kind])
             return
         level = logging.WARNING if outcome.severity in ("error", "warning") else NOTICE
         fix = _best(outcome)
@@ -504,12 +506,12 @@ def _allowed(setup: Setup) -> tuple[object, ...]:
     return settings.mode == "apply", settings.apply, settings.lease_s
 
 
-def _change_told(one: Transaction) -> str:
+def _change_told(transaction: Transaction) -> str:
     """``vm.swappiness: 60 → 10``, or that it is ``undone``."""
-    change = one.steps[0].change
-    more = f" and {len(one.steps) - 1} more" if len(one.steps) > 1 else ""
+    change = transaction.steps[0].change
+    more = f" and {len(transaction.steps) - 1} more" if len(transaction.steps) > 1 else ""
     told = f"{change.shown()}: {change.before} → {change.after}{more}"
-    return (told if one.state == "applied" else f"{one.state.replace('-', ' ')}: {told}")[:300]
+    return (told if transaction.state == "applied" else f"{transaction.state.replace('-', ' ')}: {told}")[:300]
 
 
 def _best(outcome: Outcome) -> Remedy | None:

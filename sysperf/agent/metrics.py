@@ -143,8 +143,8 @@ def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
 def _machine(snapshot: Snapshot | None, processes: Iterable[Any]) -> list[str]:
     """Facts that meters are compared with."""
     memory = look(facts(snapshot, "memory"), "total_bytes") if snapshot else None
-    gpus = [({"gpu": str(look(one, "index")), "bus_id": str(look(one, "bus_id") or "")}, one) for one in _devices(snapshot)]
-    running = [({"pid": str(_of(one, "pid")), "name": str(_of(one, "name") or "")}, one) for one in processes]
+    gpus = [({"gpu": str(look(device, "index")), "bus_id": str(look(device, "bus_id") or "")}, device) for device in _devices(snapshot)]
+    running = [({"pid": str(_of(process, "pid")), "name": str(_of(process, "name") or "")}, process) for process in processes]
     return [
         gauge("memory_total_bytes", "Memory of the machine.", [] if memory is None else [({}, memory)]),
         gauge("gpu_info", "A GPU.", [({**labels, "name": str(look(one, "name") or "")}, 1) for labels, one in gpus]),
@@ -168,9 +168,13 @@ def _machine(snapshot: Snapshot | None, processes: Iterable[Any]) -> list[str]:
 
 
 def _changes(changes: Iterable[Any]) -> list[str]:
-    states = [neutral(str(look(one, "state"))) for one in changes]
+    states = [neutral(str(look(change, "state"))) for change in changes]
     return [
-        gauge("changes", "Changes that sysperf made on this machine.", [({"state": one}, states.count(one)) for one in sorted(set(states))])
+        gauge(
+            "changes",
+            "Changes that sysperf made on this machine.",
+            [({"state": state}, states.count(state)) for state in sorted(set(states))],
+        )
     ]
 
 

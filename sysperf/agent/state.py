@@ -52,7 +52,7 @@ class AgentState:
         area = self.last.areas.get("process") if self.last else None
         if area is None or area.facts is None:
             return ()
-        return tuple(Program(one, self._meters_of(one.pid)) for one in area.facts.processes)
+        return tuple(Program(process, self._meters_of(process.pid)) for process in area.facts.processes)
 
     def meters(self) -> Mapping[str, float]:
         """The latest value of each series."""

@@ -129,7 +129,7 @@ class _Made:
     def _read(self) -> tuple[Transaction, ...]:
         from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
 
-        made = [one for folder in _journals() for one in Journal(os.path.dirname(folder)).transactions()]
+        made = [transaction for folder in _journals() for transaction in Journal(os.path.dirname(folder)).transactions()]
         return tuple(sorted(made, key=lambda one: one.taken_at, reverse=True))
 
 

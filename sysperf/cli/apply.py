@@ -177,7 +177,7 @@ def span(text: str) -> float:
 
 def _recovered(changer: Changer) -> None:
     """What an earlier run left half done is taken back before a plan is made, or the plan would take it for what was there."""
-    if any(recovery.is_over(one) for one in changer.journal.transactions()):
+    if any(recovery.is_over(transaction) for transaction in changer.journal.transactions()):
         text = changes.undone(changer.recover(), color=False, width=_options.width())
         sys.stderr.write(f"sysperf: an earlier change was interrupted or its lease has ended:\n{text}")
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = {one.folder: Changer(folder=one.folder.removesuffix("/changes")).transactions() for one in change.journals()}
+    found = {journal.folder: Changer(folder=journal.folder.removesuffix("/changes")).transactions() for journal in change.journals()}
     if args.format == "json":
         _options.write(
             as_json.dump({"schema": changes.SCHEMA, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args

@@ -78,7 +78,7 @@ def _text(now: Now, args: argparse.Namespace) -> str:
     if now.processes():
         lines += [BLANK, programs.head(now, width), *programs.draw(now, now.processes(), width)]
     return "\n".join(
-        "".join(ink(_STYLES.get(part.style, part.style or "plain"), part.text) for part in one.spans).rstrip() for one in lines
+        "".join(ink(_STYLES.get(part.style, part.style or "plain"), part.text) for part in line.spans).rstrip() for line in lines
     )
 
 

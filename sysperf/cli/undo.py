@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     problems: list[SysperfError] = []
     done = [*_undone(args, changer, problems)]
     if args.format == "json":
-        told = [{"problem": str(one), "hint": one.hint} for one in problems]
+        told = [{"problem": str(problem), "hint": problem.hint} for problem in problems]
         _options.write(as_json.dump({"schema": changes.SCHEMA, "undone": done, "problems": told}), args)
     else:
         text = changes.undone(done, color=_options.wants_color(args), width=_options.width())
@@ -65,7 +65,7 @@ def _undone(args: argparse.Namespace, changer: Changer, problems: list[SysperfEr
     if args.number is not None:
         yield from changer.undo(args.number, force=args.force)
         return
-    found = [one for one in changer.journal.transactions() if one.state not in ("undone", "rolled-back")]
+    found = [transaction for transaction in changer.journal.transactions() if transaction.state not in ("undone", "rolled-back")]
     in_force = [one for one in found if one.live or one.state in ("open", "damaged")]
     chosen = found if args.all else (in_force or found)[-1:]  # what somebody else has overwritten is not in the way of the others
     for one in reversed(chosen):

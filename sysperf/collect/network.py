@@ -213,7 +213,7 @@ def _adapter(host: Host, name: str) -> list[RdmaPort] | None:
             active=_active(host, f"{folder}/ports/{port}/state"),
             rate_gbps=_rate(host, f"{folder}/ports/{port}/rate"),
             link_layer=_link_layer(host, f"{folder}/ports/{port}/link_layer"),
-            interfaces=None if interfaces is None else tuple(neutral(one, 64) for one in interfaces[:MAX_PORTS]),
+            interfaces=None if interfaces is None else tuple(neutral(interface, 64) for interface in interfaces[:MAX_PORTS]),
             pci_address=None if target is None else address,
             numa_node=node,
         )

@@ -132,7 +132,7 @@ def _frequency(host: Host) -> dict[str, Any]:
     return {
         "driver": _text(host.word(f"{folders[0]}/scaling_driver")),
         "policies": len(folders),
-        "governors": None if governors is None else tuple(one.value for one in governors),
+        "governors": None if governors is None else tuple(governor.value for governor in governors),
         "governor_counts": governors,
         "available_governors": None if available is None else tuple(neutral(available).split()),
         "epp": _preferences(host, folders),
@@ -157,7 +157,7 @@ def _preferences(host: Host, folders: list[str]) -> tuple[str, ...] | None:
     if host.word(f"{folders[0]}/{name}") is None:
         return None
     counts = _counts(host, folders, name)
-    return None if counts is None else tuple(one.value for one in counts)
+    return None if counts is None else tuple(count.value for count in counts)
 
 
 def _share(host: Host, folder: str) -> float | None:

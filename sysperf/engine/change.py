@@ -114,7 +114,7 @@ class Changer:
 
     def apply(self, planned: Plan, request: transaction.Request, *, force: bool = False) -> Transaction:
         """Do a plan as a whole. Raises SysperfError with nothing changed; a refused step is told in the transaction."""
-        settings = tuple(Setting(one.knob, one.after, one.item, one.rule, one.start_time) for one in planned.changes)
+        settings = tuple(Setting(change.knob, change.after, change.item, change.rule, change.start_time) for change in planned.changes)
         if self.asks_helper(settings):
             unique = tuple(dict.fromkeys(settings))
             question = helper_protocol.AskApply(

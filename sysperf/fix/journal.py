@@ -149,9 +149,15 @@ class Journal:
     def _forget(self) -> None:
         """Drop the oldest of those that are over. The last that somebody else has overwritten stays: it tells what is theirs."""
         transactions = self.transactions()
-        theirs = {step.change.target: one.number for one in transactions for step in one.steps if step.state == "foreign"}
+        theirs = {
+            step.change.target: transaction.number for transaction in transactions for step in transaction.steps if step.state == "foreign"
+        }
         kept = {*theirs.values()}
-        over = [one.number for one in transactions if not one.live and one.state not in ("open", "damaged") and one.number not in kept]
+        over = [
+            transaction.number
+            for transaction in transactions
+            if not transaction.live and transaction.state not in ("open", "damaged") and transaction.number not in kept
+        ]
         for number in over[:-MAX_OVER]:
             with contextlib.suppress(OSError):
                 os.unlink(self.path(number))

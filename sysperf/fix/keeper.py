@@ -106,8 +106,8 @@ def _anew(journal: Journal) -> None:
     os.execve(sys.executable, [sys.executable, "-m", "sysperf", "undo", "--expired"], environment)  # noqa: S606 - no shell
 
 
-def _nap_s(one: Transaction) -> float:
-    if one.state != "open" and not one.live:
+def _nap_s(transaction: Transaction) -> float:
+    if transaction.state != "open" and not transaction.live:
         return 0.0
-    left = one.lease.until_s - boot_s() if one.lease and one.state != "open" else 0.0
+    left = transaction.lease.until_s - boot_s() if transaction.lease and transaction.state != "open" else 0.0
     return min(left, _LONGEST_NAP_S) if left > 0 else _NAP_S

@@ -54,8 +54,8 @@ def files(changes: Iterable[Change], number: int) -> Iterator[Change]:
     """The files that set these changes again at every start, as changes of their own."""
     changes = list(changes)
     lines = {
-        "persist.sysctl": [f"{one.knob} = {one.after}" for one in changes if KNOBS[one.knob].kind == "sysctl"],
-        "persist.tmpfiles": [f"w {one.target} - - - - {one.after}" for one in changes if KNOBS[one.knob].kind == "sysfs"],
+        "persist.sysctl": [f"{change.knob} = {change.after}" for change in changes if KNOBS[change.knob].kind == "sysctl"],
+        "persist.tmpfiles": [f"w {change.target} - - - - {change.after}" for change in changes if KNOBS[change.knob].kind == "sysfs"],
     }
     for name, found in lines.items():
         if found:

@@ -189,7 +189,7 @@ class Auditor:
     def _follow_gpus(self, areas: set[str]) -> None:
         """GPUs are watched closely only while a program computes on one, and let go of otherwise."""
         facts = self._areas["process"].facts if "process" in self._areas else None
-        computed, self._computes = self._computes, facts is not None and any(one.cuda_used for one in facts.processes)
+        computed, self._computes = self._computes, facts is not None and any(process.cuda_used for process in facts.processes)
         if self._computes and not computed and "gpu" not in areas:
             self._read(["gpu"])
             areas.add("gpu")

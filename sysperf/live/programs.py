@@ -71,7 +71,9 @@ class Programs:
     @property
     def problems(self) -> dict[str, str]:
         """What cannot be read, once for all processes of which it cannot."""
-        failed = [(kept.path.rpartition("/")[2], kept.problem) for one in self._programs.values() for kept in one.kept if kept.problem]
+        failed = [
+            (kept.path.rpartition("/")[2], kept.problem) for program in self._programs.values() for kept in program.kept if kept.problem
+        ]
         return {f"/proc/[pid]/{name}": f"{problem} ({failed.count((name, problem))} processes)" for name, problem in failed}
 
     def watch(self, pids: Iterable[int]) -> None:
@@ -189,7 +191,7 @@ class _Program:
         """
         engines = [self._engine(tid, kept, at) for tid, kept in self._engines.items()]
         if self._known_workers and ran is not None and waited is not None and None not in engines:
-            out[f"{self._prefix}data_wait"] = max(0.0, 1.0 - ran - waited - sum(one or 0.0 for one in engines))
+            out[f"{self._prefix}data_wait"] = max(0.0, 1.0 - ran - waited - sum(engine or 0.0 for engine in engines))
 
     def _engine(self, tid: str, kept: OpenFile, at: float) -> float | None:
         """The share of the time in which a thread of the autograd engine ran or was ready; 0 when it ended."""

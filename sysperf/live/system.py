@@ -132,7 +132,7 @@ class System:
             name, *numbers = line.split()
             if not name.startswith(b"cpu") or not name[3:].isdigit():
                 continue
-            cpu, ticks = int(name[3:]), [int(one) for one in numbers[:8] if one.isdigit()]
+            cpu, ticks = int(name[3:]), [int(number) for number in numbers[:8] if number.isdigit()]
             if len(ticks) < 5:
                 continue
             total, idle = sum(ticks), ticks[3] + ticks[4]
@@ -168,7 +168,7 @@ class System:
             out[name] = rate * scale
 
     def _stat(self, data: bytes, out: dict[str, float]) -> None:
-        ticks = tuple(int(one) for one in data[: data.index(b"\n")].split()[1:9])
+        ticks = tuple(int(word) for word in data[: data.index(b"\n")].split()[1:9])
         before, self._cpu_last = self._cpu_last, ticks
         if len(before) == len(ticks) and sum(ticks) > sum(before):
             user, nice, system, idle, iowait, irq, softirq, steal, *_ = (now - then for now, then in zip(ticks, before, strict=True))

@@ -103,11 +103,11 @@ def _skew(page: Page, analysis: Analysis) -> None:
 
 
 def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
-    serious = [one for one in analysis.findings if one.severity in ("error", "warning")]
+    serious = [finding for finding in analysis.findings if finding.severity in ("error", "warning")]
     shown = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
     for one in shown:
         _finding(page, one, verbose)
-    rest = [one for one in analysis.findings if one not in shown]
+    rest = [finding for finding in analysis.findings if finding not in shown]
     if rest:
         page.line()
     column = min(30, max((len(one.id) for one in rest), default=0))
@@ -119,28 +119,28 @@ def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
         page.paragraph(f"Together: {analysis.together.text()} of the step ({neutral(analysis.together.assumes)}).", "strong")
 
 
-def _line(one: Finding) -> str:
-    subject = f"{neutral(one.subject, 60)}: " if one.subject else ""
-    return f"{subject}{neutral(one.message)}"
+def _line(finding: Finding) -> str:
+    subject = f"{neutral(finding.subject, 60)}: " if finding.subject else ""
+    return f"{subject}{neutral(finding.message)}"
 
 
-def _finding(page: Page, one: Finding, verbose: bool) -> None:
+def _finding(page: Page, finding: Finding, verbose: bool) -> None:
     ink = page.ink
     page.line()
-    cost = f"  costs {one.exposed_pct:.1f} %" if one.exposed_pct is not None else ""
-    gain = f"  gains {one.predicted_gain.text()}" if one.predicted_gain is not None else ""
-    mark = ink(one.severity, MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
-    page.line(f"{mark} {ink('strong', one.id)}{ink('warning', cost)}{ink('good', gain)}")
-    page.paragraph(_line(one), indent="  ")
-    for number, where in enumerate(one.where):
+    cost = f"  costs {finding.exposed_pct:.1f} %" if finding.exposed_pct is not None else ""
+    gain = f"  gains {finding.predicted_gain.text()}" if finding.predicted_gain is not None else ""
+    mark = ink(finding.severity, MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
+    page.line(f"{mark} {ink('strong', finding.id)}{ink('warning', cost)}{ink('good', gain)}")
+    page.paragraph(_line(finding), indent="  ")
+    for number, where in enumerate(finding.where):
         page.verbatim("" if number else "where", clip(neutral(where, 200), page.width - 12))
-    if verbose and one.predicted_gain is not None:
-        page.labelled("if", neutral(one.predicted_gain.assumes), "dim")
-    for number, fix in enumerate(one.fixes[: None if verbose else 1]):
+    if verbose and finding.predicted_gain is not None:
+        page.labelled("if", neutral(finding.predicted_gain.assumes), "dim")
+    for number, fix in enumerate(finding.fixes[: None if verbose else 1]):
         page.labelled("or" if number else "fix", neutral(fix))
     if verbose:
-        page.labelled("why", neutral(" ".join(one.why.split()), 2_000))
-        for reference in one.refs:
+        page.labelled("why", neutral(" ".join(finding.why.split()), 2_000))
+        for reference in finding.refs:
             page.verbatim("read", neutral(reference), "dim")
 
 

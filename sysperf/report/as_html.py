@@ -153,6 +153,6 @@ def _suppressed(report: Report) -> Iterator[str]:
     if not outcomes:
         return
     yield f'<section class="suppressed"><h2>Suppressed <span>{len(outcomes)}</span></h2><ul>'
-    for one in outcomes:
-        yield f"<li><code>{_text(one.rule)}</code> {_text(one.subject)} <span>{_text(one.because)}</span></li>"
+    for outcome in outcomes:
+        yield f"<li><code>{_text(outcome.rule)}</code> {_text(outcome.subject)} <span>{_text(outcome.because)}</span></li>"
     yield "</ul></section>"

@@ -124,5 +124,5 @@ def _suppressed(report: Report) -> Iterator[str]:
     if not outcomes:
         return
     yield f"<details><summary>Suppressed ({len(outcomes)})</summary>"
-    yield "\n".join(f"- {code(one.rule)} {escape(one.subject)} {escape(one.because)}" for one in outcomes)
+    yield "\n".join(f"- {code(outcome.rule)} {escape(outcome.subject)} {escape(outcome.because)}" for outcome in outcomes)
     yield "</details>"

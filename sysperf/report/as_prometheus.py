@@ -40,7 +40,7 @@ def render(report: Report) -> str:
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
     """A series a finding, and a count a severity."""
     severities = [outcome.severity for outcome in outcomes]
-    named = [(name_of(one), one) for one in outcomes]
+    named = [(name_of(outcome), outcome) for outcome in outcomes]
     return [
         gauge("finding", "A finding of the last audit; the series ends when it is gone.", [(labels, 1) for labels, _ in named]),
         gauge(

@@ -77,26 +77,26 @@ def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
     page.line()
 
 
-def outcome(one: Transaction, *, color: bool, width: int) -> str:
+def outcome(transaction: Transaction, *, color: bool, width: int) -> str:
     """What became of a plan that was applied."""
     page = Page(Ink(color), width)
-    if one.state != "applied":
-        _rolled_back(page, one)
+    if transaction.state != "applied":
+        _rolled_back(page, transaction)
         return str(page)
-    done = [step for step in one.steps if not step.change.knob.startswith("persist.")]
-    page.paragraph(f"Transaction {one.number}: {count([step.change for step in done])} changed and read back.", "good")
-    for path in one.persisted:
+    done = [step for step in transaction.steps if not step.change.knob.startswith("persist.")]
+    page.paragraph(f"Transaction {transaction.number}: {count([step.change for step in done])} changed and read back.", "good")
+    for path in transaction.persisted:
         page.paragraph(f"set again at every start by {neutral(path, _LONGEST)}")
-    page.paragraph(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {one.number}` takes it back.")
+    page.paragraph(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {transaction.number}` takes it back.")
     return str(page)
 
 
-def _rolled_back(page: Page, one: Transaction) -> None:
-    stuck = [step for step in one.steps if step.state in LIVE]
-    for step in one.steps:
+def _rolled_back(page: Page, transaction: Transaction) -> None:
+    stuck = [step for step in transaction.steps if step.state in LIVE]
+    for step in transaction.steps:
         if step.state == "refused":
             page.paragraph(f"{_target(step.change)}: refused: {neutral(step.reason, _LONGEST)}", "error")
-    page.paragraph(f"Transaction {one.number} was rolled back{', but:' if stuck else '; every value is as it was.'}")
+    page.paragraph(f"Transaction {transaction.number} was rolled back{', but:' if stuck else '; every value is as it was.'}")
     for step in stuck:
         page.paragraph(f"{_target(step.change)} could not be put back: {neutral(step.reason, _LONGEST)}", "error", indent="  ")
 
@@ -122,10 +122,14 @@ def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s
     return str(page)
 
 
-def _about(one: Transaction) -> str:
+def _about(transaction: Transaction) -> str:
     return " ".join(
         part
-        for part in (neutral(one.taken_at, 60), one.by and f"by {neutral(one.by, 60)}", one.why and f"({neutral(one.why, 100)})")
+        for part in (
+            neutral(transaction.taken_at, 60),
+            transaction.by and f"by {neutral(transaction.by, 60)}",
+            transaction.why and f"({neutral(transaction.why, 100)})",
+        )
         if part
     )
 

@@ -50,8 +50,8 @@ def _columns(found: Sequence[Difference], names: Sequence[str]) -> list[int]:
     return [max(cells(row[column]) for row in rows) for column in range(len(names) + 1)]
 
 
-def _row(one: Difference) -> list[str]:
-    return [neutral(one.fact), *(neutral(value) for value in one.values)]
+def _row(difference: Difference) -> list[str]:
+    return [neutral(difference.fact), *(neutral(value) for value in difference.values)]
 
 
 def _beside(page: Page, found: Sequence[Difference], names: Sequence[str], columns: list[int]) -> None:
@@ -75,10 +75,10 @@ def _below(page: Page, found: Sequence[Difference], names: Sequence[str]) -> Non
         page.line()
 
 
-def _holders(one: Difference, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _holders(difference: Difference, names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Each value with the machines that have it, the rarest last: that is the odd one out."""
     holders: dict[str, list[str]] = {}
-    for name, value in zip(names, one.values, strict=True):
+    for name, value in zip(names, difference.values, strict=True):
         holders.setdefault(neutral(value), []).append(name)
     return sorted(holders.items(), key=lambda item: -len(item[1]))
 

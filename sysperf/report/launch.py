@@ -30,7 +30,7 @@ def render(plan: LaunchPlan, launch: Launch, outcomes: Sequence[Outcome], *, col
     _kept(page, plan)
     _section(page, "warnings", [f"{message} ({rule})" for rule, message in plan.warnings])
     _section(page, "untouched", _left(plan, outcomes))
-    _section(page, "unknown", [f"{one.rule}: {gap.fact}: {gap.reason}" for one in outcomes for gap in one.unknown])
+    _section(page, "unknown", [f"{outcome.rule}: {gap.fact}: {gap.reason}" for outcome in outcomes for gap in outcome.unknown])
     page.line()
     page.verbatim("command", neutral(command_line(plan), MAX_COMMAND), "command")
     return str(page)

@@ -39,7 +39,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
         page.line(row)
         if verbose:
             _details(page, process)
-        _findings(page, [one for one in outcomes if _pid(one) == look(process, "pid")], verbose)
+        _findings(page, [outcome for outcome in outcomes if _pid(outcome) == look(process, "pid")], verbose)
         for again in report.rewraps:
             if again.pid == look(process, "pid"):
                 _rewrap(page, again, verbose)
@@ -112,15 +112,15 @@ def _details(page: Page, process: Any) -> None:
 
 def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
     doubts = []
-    for one in outcomes:
-        if one.state == "unknown":
-            doubts.append(one)
-        if one.state != "finding":
+    for outcome in outcomes:
+        if outcome.state == "unknown":
+            doubts.append(outcome)
+        if outcome.state != "finding":
             continue
-        mark = page.ink(one.severity, MARKS[one.severity])
-        told = f"{neutral(one.rule)}  {words.message(one)}"
+        mark = page.ink(outcome.severity, MARKS[outcome.severity])
+        told = f"{neutral(outcome.rule)}  {words.message(outcome)}"
         page.line(f"      {mark} {told if verbose else clip(told, page.width - 8)}")
-        for fix in one.fixes if verbose else ():
+        for fix in outcome.fixes if verbose else ():
             fix_lines(page, "fix", fix)
     if doubts:
         told = _doubt(doubts, verbose=verbose)
@@ -129,8 +129,8 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
 
 def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
     """Which checks could not be made, for want of what, and why."""
-    gaps = [gap for one in outcomes for gap in one.unknown]
-    who = words.some([neutral(one.rule) for one in outcomes], len(outcomes)) if verbose else words.count(len(outcomes), "check")
+    gaps = [gap for outcome in outcomes for gap in outcome.unknown]
+    who = words.some([neutral(outcome.rule) for outcome in outcomes], len(outcomes)) if verbose else words.count(len(outcomes), "check")
     lacking = dict.fromkeys(neutral(gap.fact) for gap in gaps)
     why = dict.fromkeys(neutral(gap.reason) for gap in gaps)
     need = "needs" if len(outcomes) == 1 else "need"
@@ -138,7 +138,7 @@ def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
 
 
 def _rewrap(page: Page, again: Rewrap, verbose: bool) -> None:
-    told = f"wrap would have set {words.some([neutral(one, 200) for one in again.changes], len(again.changes) if verbose else 3)}"
+    told = f"wrap would have set {words.some([neutral(change, 200) for change in again.changes], len(again.changes) if verbose else 3)}"
     page.line(f"      {page.ink('dim', '→')} {told if verbose else clip(told, page.width - 8)}")
     if verbose:
         page.verbatim("", neutral(again.command, 2_000), "command")
@@ -153,6 +153,6 @@ def _foot(page: Page, found: Any, processes: Sequence[Any], outcomes: Sequence[O
     if unreadable:
         told = f"{words.count(unreadable, 'large program')} of other users could not be examined"
         page.paragraph(f"{told} → run it as root: `sudo sysperf ps`", "unknown")
-    rules = [one.rule for one in outcomes if one.state == "finding"]
+    rules = [outcome.rule for outcome in outcomes if outcome.state == "finding"]
     if rules:
         page.paragraph(f"Next: sysperf explain {neutral(rules[0])}", "strong")

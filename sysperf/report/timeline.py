@@ -90,18 +90,22 @@ def _findings(analysis: Analysis) -> Iterator[str]:
     if not analysis.findings:
         return
     yield "<h2>Findings</h2><table><tr><th>severity</th><th>finding</th><th>costs</th><th>gains by replay</th></tr>"
-    yield from (_finding(one) for one in analysis.findings)
+    yield from (_finding(finding) for finding in analysis.findings)
     yield "</table>"
     if analysis.together is not None:
         yield f"<p>Together: {_text(analysis.together.text())} of the step; {_text(analysis.together.assumes)}.</p>"
 
 
-def _finding(one: Finding) -> str:
-    cost = "" if one.exposed_pct is None else f"{one.exposed_pct:.1f} %"
-    gain = "" if one.predicted_gain is None else f"{_text(one.predicted_gain.text())}<small>{_text(one.predicted_gain.assumes)}</small>"
-    beside = "".join(f"<small>{_text(text)}</small>" for text in (*one.where, *one.fixes))
-    about = f"<b>{_text(one.id)}</b> {_text(one.subject)}<br>{_text(one.message)}{beside}"
-    return f'<tr><td>{_text(one.severity)}</td><td>{about}</td><td class="n">{cost}</td><td>{gain}</td></tr>'
+def _finding(finding: Finding) -> str:
+    cost = "" if finding.exposed_pct is None else f"{finding.exposed_pct:.1f} %"
+    gain = (
+        ""
+        if finding.predicted_gain is None
+        else f"{_text(finding.predicted_gain.text())}<small>{_text(finding.predicted_gain.assumes)}</small>"
+    )
+    beside = "".join(f"<small>{_text(text)}</small>" for text in (*finding.where, *finding.fixes))
+    about = f"<b>{_text(finding.id)}</b> {_text(finding.subject)}<br>{_text(finding.message)}{beside}"
+    return f'<tr><td>{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td>{gain}</td></tr>'
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:

@@ -119,10 +119,10 @@ def _changers(actions: Actions) -> list[Changer]:
     ]
 
 
-def _left(one: Transaction) -> float | None:
-    if one.lease is None:
+def _left(transaction: Transaction) -> float | None:
+    if transaction.lease is None:
         return None
-    return 0.0 if lease.expired(one.lease) else one.lease.until_s - lease.boot_s()
+    return 0.0 if lease.expired(transaction.lease) else transaction.lease.until_s - lease.boot_s()
 
 
 def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | None:

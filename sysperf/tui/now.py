@@ -136,7 +136,7 @@ class Now:
 
     def finding(self, key: str) -> Outcome | None:
         """The finding about this very subject."""
-        return next((one for one in self.report.outcomes if one.key == key), None) if self.report else None
+        return next((outcome for outcome in self.report.outcomes if outcome.key == key), None) if self.report else None
 
     def devices(self) -> list[Any]:
         """The GPUs."""
@@ -197,7 +197,7 @@ def meters_of(snapshot: Snapshot) -> dict[str, float]:
 def _of_gpu(device: Any) -> dict[str, Any]:
     prefix = f"gpu.{look(device, 'index')}."
     percent, events = look(device, "utilization_percent"), look(device, "clocks", "events")
-    bits = sum(_BITS.get(one, 0) for one in events) if events is not None else None
+    bits = sum(_BITS.get(event, 0) for event in events) if events is not None else None
     return {
         prefix + "utilization": percent / 100 if isinstance(percent, int) else None,
         prefix + "memory_used_bytes": look(device, "memory_used_bytes"),

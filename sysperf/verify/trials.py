@@ -55,7 +55,7 @@ def parse(raw: bytes) -> tuple[list[Trial], int]:
     """(the results in these lines, how many lines are none)."""
     lines = [line for line in raw.split(b"\n") if line.strip()]
     trials = [_trial(line) for line in lines[-MOST_TRIALS:]]
-    found = [one for one in trials if one is not None]
+    found = [trial for trial in trials if trial is not None]
     return found, len(trials) - len(found)
 
 
@@ -67,10 +67,10 @@ def _trial(line: bytes) -> Trial | None:
         raw: Any = msgspec.json.decode(line)
         if not isinstance(raw, dict):
             return None
-        one: Trial = convert({name: value for name, value in raw.items() if name in _FIELDS}, Trial)
+        trial: Trial = convert({name: value for name, value in raw.items() if name in _FIELDS}, Trial)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return one if one.is_sound() else None
+    return trial if trial.is_sound() else None
 
 
 def _tail(path: str) -> bytes:

@@ -263,10 +263,10 @@ def _hides(host: Host) -> bool | None:
 def with_leaders(processes: list[Process]) -> tuple[Process, ...]:
     """The same with the first computing process of each job marked."""
     leaders: dict[int, int] = {}
-    for one in processes:
-        if not one.launcher:
-            leaders.setdefault(one.job, one.pid)
-    return tuple(msgspec.structs.replace(one, leads_job=leaders.get(one.job) == one.pid) for one in processes)
+    for process in processes:
+        if not process.launcher:
+            leaders.setdefault(process.job, process.pid)
+    return tuple(msgspec.structs.replace(process, leads_job=leaders.get(process.job) == process.pid) for process in processes)
 
 
 class _Machine:

@@ -104,7 +104,11 @@ def with_running(host: Host, torch: Torch, programs: Iterable[Program]) -> Torch
     rights of the user whose program names it.
     """
     known = {"", *(install.prefix for install in torch.installs)}
-    missing = {(one.torch_prefix, one.torch_version, one.user): one.pid for one in programs if one.torch_prefix not in known}
+    missing = {
+        (program.torch_prefix, program.torch_version, program.user): program.pid
+        for program in programs
+        if program.torch_prefix not in known
+    }
     found: list[tuple[Install | None, str | None]] = []
     for (prefix, version, _), pid in list(missing.items())[:MAX_RUNNING]:
         with host.as_owner_of(pid):
@@ -305,7 +309,7 @@ def _pin_mismatches(site: Site, metadata: str, *, alone: bool) -> tuple[Pin, ...
     pins = [one for one in required if one.name.startswith(PINNED)]
     for one in required:
         pins += site.requirements(one.name, extras=one.extras) or [] if one.extras and one.name.startswith(PINNED) else []
-    found = (Pin(one.name, one.spec, site.dist(one.name)) for one in pins if not fits(site.dist(one.name), one.spec))
+    found = (Pin(pin.name, pin.spec, site.dist(pin.name)) for pin in pins if not fits(site.dist(pin.name), pin.spec))
     return tuple(pin for pin in found if pin.installed or alone)
 
 
@@ -428,7 +432,7 @@ def _companion(site: Site, name: str, torch_version: str | None) -> Companion:
     if built_for:
         wants = f"=={built_for[1] or f'{built_for[2]}.{built_for[3]}'}.*"
     else:
-        wants = next((one.spec for one in site.requirements(name) or () if one.name == "torch"), "")
+        wants = next((requirement.spec for requirement in site.requirements(name) or () if requirement.name == "torch"), "")
     return Companion(name, version, wants, None if torch_version is None else fits(torch_version, wants))
 
 

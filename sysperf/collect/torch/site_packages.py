@@ -63,12 +63,12 @@ class Site:
             return None
         return [one for one in _parsed(text) if self._wanted(one, extras)]
 
-    def _wanted(self, one: Requirement, extras: tuple[str, ...]) -> bool:
+    def _wanted(self, requirement: Requirement, extras: tuple[str, ...]) -> bool:
         """Whether a requirement counts on this machine; what its marker asks for beyond what we know does not."""
-        asked = _EXTRA.search(one.marker)
+        asked = _EXTRA.search(requirement.marker)
         if (canonical(asked[1]) in extras) is not bool(extras) if asked else bool(extras):
             return False
-        return holds(one.marker, self._surroundings(asked[1] if asked else "")) is True
+        return holds(requirement.marker, self._surroundings(asked[1] if asked else "")) is True
 
     def _surroundings(self, extra: str) -> dict[str, str]:
         known = {

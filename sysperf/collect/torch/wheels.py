@@ -40,7 +40,7 @@ def gpu_code(version: str, cuda: str, machine: str) -> tuple[str, ...]:
         return ()
     for first, last, toolkits, where, native, portable in WHEELS:
         if Version(first) <= release <= Version(last) and toolkit in toolkits and machine == where:
-            code = [("sm_", one) for one in native.split()] + [("compute_", one) for one in portable.split()]
+            code = [("sm_", word) for word in native.split()] + [("compute_", word) for word in portable.split()]
             return tuple(kind + one.replace(".", "") for kind, one in code)
     return ()
 
@@ -50,4 +50,4 @@ def capabilities(arch_list: tuple[str, ...] | None, kind: str) -> tuple[str, ...
     if arch_list is None:
         return None
     digits = (one.removeprefix(kind).rstrip("af") for one in arch_list if one.startswith(kind))
-    return tuple(dict.fromkeys(f"{one[:-1]}.{one[-1]}" for one in digits if _DIGITS.fullmatch(one)))
+    return tuple(dict.fromkeys(f"{digit[:-1]}.{digit[-1]}" for digit in digits if _DIGITS.fullmatch(digit)))

@@ -99,20 +99,20 @@ class Changes(Listing):
         self.app.push_screen(Question(title, lambda width, _: transactions.detail(one, width)), answered)
 
     @work(thread=True, exit_on_error=False)
-    def _undo(self, one: Made) -> None:
+    def _undo(self, made: Made) -> None:
         try:
-            taken = acting.undo(self.actions, one.transaction.number, one.folder)
+            taken = acting.undo(self.actions, made.transaction.number, made.folder)
         except SysperfError as error:
             self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
-            self.app.call_from_thread(self._undone, one, taken)
+            self.app.call_from_thread(self._undone, made, taken)
 
-    def _undone(self, one: Made, taken: Any) -> None:
-        self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != one.transaction.number}
+    def _undone(self, made: Made, taken: Any) -> None:
+        self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != made.transaction.number}
         self.actions.source.look_again()
         self.action_read()
         told = Reading(
-            f"Transaction {one.transaction.number}",
+            f"Transaction {made.transaction.number}",
             lambda width, _: ansi.folded_lines(changes.undone(taken, color=True, width=width), width),
         )
         self.app.push_screen(told)

@@ -168,8 +168,8 @@ class Waiving(ModalScreen[tuple[str, datetime.date | None] | None]):
 def note(text: str, width: int, style: str = "") -> Lines:
     """A text of several lines for a dialog."""
     out: Lines = []
-    for one in text.split("\n"):
-        out += paragraph(one, width, style) or [line(span(""))]
+    for row in text.split("\n"):
+        out += paragraph(row, width, style) or [line(span(""))]
     return out
 
 

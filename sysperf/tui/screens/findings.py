@@ -183,29 +183,29 @@ class Findings(Filtered):
             about = f"{one.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
             self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(one, text))
 
-    def _for_a_time(self, one: Outcome, text: str | None) -> None:
+    def _for_a_time(self, outcome: Outcome, text: str | None) -> None:
         if text is not None:
-            self._in_thread(lambda: acting.propose(self.actions, one, change.seconds(text)), lambda found: self._ask(one, found))
+            self._in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda found: self._ask(outcome, found))
 
-    def _ask(self, one: Outcome, found: acting.Proposal) -> None:
+    def _ask(self, outcome: Outcome, found: acting.Proposal) -> None:
         if not found.plan.changes:
-            self._read(f"Nothing to apply for {_named(one)}", found.text, findings.command_of(one))
+            self._read(f"Nothing to apply for {_named(outcome)}", found.text, findings.command_of(outcome))
             return
-        title = f"Apply this for {_named(one)}?"
+        title = f"Apply this for {_named(outcome)}?"
         self.app.push_screen(
             Question(title, lambda width, _: ansi.folded_lines(found.text(width), width)),
-            lambda yes: self._apply(one, found) if yes else None,
+            lambda yes: self._apply(outcome, found) if yes else None,
         )
 
-    def _apply(self, one: Outcome, found: acting.Proposal) -> None:
+    def _apply(self, outcome: Outcome, found: acting.Proposal) -> None:
         def done(made: Any) -> None:
             if made.state == "applied":
-                self.now.fixed[one.key] = made.number
+                self.now.fixed[outcome.key] = made.number
             self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
 
-        self._in_thread(lambda: acting.apply(self.actions, one, found.plan, found.lease_s), done)
+        self._in_thread(lambda: acting.apply(self.actions, outcome, found.plan, found.lease_s), done)
 
     def action_undo(self) -> None:
         if (one := self.chosen) is None:
@@ -223,9 +223,9 @@ class Findings(Filtered):
 
         self._in_thread(lambda: acting.in_force(self.actions, one), ask)
 
-    def _undo(self, one: Outcome, number: int, folder: str) -> None:
+    def _undo(self, outcome: Outcome, number: int, folder: str) -> None:
         def done(taken: Any) -> None:
-            self.now.fixed.pop(one.key, None)
+            self.now.fixed.pop(outcome.key, None)
             self.actions.source.look_again()
             self.redraw()
             self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))

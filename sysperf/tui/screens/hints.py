@@ -69,14 +69,14 @@ class Hints(Widget):
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
         under, key = self.rich_style, self.rich_style + self.get_component_rich_style("hints--key", partial=True)
-        parts = [part for one in self._hints() for part in (Segment(one.shown, key), Segment(f" {one.told} ", under))]
+        parts = [part for hint in self._hints() for part in (Segment(hint.shown, key), Segment(f" {hint.told} ", under))]
         return Strip(parts).adjust_cell_length(self.size.width, under)
 
     def _at(self, x: int) -> Hint | None:
-        for one in self._hints():
-            if x < one.width:
-                return one
-            x -= one.width
+        for hint in self._hints():
+            if x < hint.width:
+                return hint
+            x -= hint.width
         return None
 
     def on_click(self, event: events.Click) -> None:

@@ -107,7 +107,7 @@ class History(Filtered):
             self.app.call_from_thread(self._have_names, names)
 
     def _have_names(self, names: list[tuple[str, str]]) -> None:
-        self._names = sorted(names, key=lambda one: (one[0].startswith(("process.", "agent.")), one[0]))
+        self._names = sorted(names, key=lambda name: (name[0].startswith(("process.", "agent.")), name[0]))
         self.redraw()
 
     @work(thread=True, exit_on_error=False, exclusive=True, group="past")

@@ -116,7 +116,7 @@ class Processes(Filtered):
     def _chosen(self) -> Any:
         key = self.query_one("#rows", Pane).key
         key = key[0] if isinstance(key, tuple) else key  # a worker belongs to its program
-        return next((one for one in self.now.processes() if look(one, "pid") == key), None)
+        return next((process for process in self.now.processes() if look(process, "pid") == key), None)
 
     # ------------------------------------------------------------------ actions
 
@@ -229,7 +229,7 @@ class Processes(Filtered):
 
     def _read_workers(self, *, anew: bool = False) -> None:
         """Each second while a program is unfolded and somebody looks; once of a machine that stands still."""
-        alive = {look(one, "pid") for one in self.now.processes()}
+        alive = {look(process, "pid") for process in self.now.processes()}
         self._readings = {pid: readings for pid, readings in self._readings.items() if pid in alive}
         if self._readings and not self._counting and self.app.screen is self and (anew or self.actions.source.live):
             self._counting = True

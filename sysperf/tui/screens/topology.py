@@ -41,7 +41,7 @@ class Topology(View):
         yield Pane(self._draw)
 
     def _draw(self, width: int, _: int) -> Lines:
-        marked = next((one for one in self.now.processes() if look(one, "pid") == self._pid), None)
+        marked = next((process for process in self.now.processes() if look(process, "pid") == self._pid), None)
         head: Lines = []
         if marked is not None:
             head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {programs.program(marked)}", "mark")), width)]

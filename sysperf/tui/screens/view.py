@@ -125,5 +125,5 @@ class View(Screen[None]):
 
     def say(self, text: str, severity: Any = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""
-        shown = "\n".join(neutral(one) for one in text.split("\n")[:4])
+        shown = "\n".join(neutral(row) for row in text.split("\n")[:4])
         self.notify(shown, severity=severity, timeout=6, markup=False)

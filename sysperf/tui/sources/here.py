@@ -138,4 +138,4 @@ def _reported(publish: Publish) -> Iterator[None]:
 
 def _pids(snapshot: Snapshot) -> Iterable[int]:
     area = snapshot.areas.get("process")
-    return (one.pid for one in area.facts.processes) if area is not None and area.facts is not None else ()
+    return (process.pid for process in area.facts.processes) if area is not None and area.facts is not None else ()

@@ -12,7 +12,7 @@ _STYLES = {code: name for name, code in COLORS.items() if code}
 
 def lines(text: str) -> Lines:
     """The lines of a coloured report. Its text is harmless already; other escapes would be spelled out."""
-    return [_line(one) for one in text.rstrip("\n").split("\n")] if text.strip() else []
+    return [_line(row) for row in text.rstrip("\n").split("\n")] if text.strip() else []
 
 
 def folded_lines(text: str, width: int) -> Lines:

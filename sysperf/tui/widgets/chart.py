@@ -40,7 +40,7 @@ def _columns(history: History, room: int) -> list[float | None]:
         column = int((at - history.since) / span_s * room)
         if 0 <= column < room and math.isfinite(mean):
             sums[column].append(mean)
-    found = [sum(one) / len(one) if one else None for one in sums]
+    found = [sum(total) / len(total) if total else None for total in sums]
     return _joined(found, len(history.points))
 
 

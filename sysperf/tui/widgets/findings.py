@@ -29,15 +29,25 @@ WIDEST_ID = 30
 def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Outcome]:
     """The findings that hold all of these words, in this order; the unknown ones behind them when asked for."""
     wanted = words_wanted.lower().split()
-    found = [one for one in now.findings() if _matches(one, wanted)]
+    found = [finding for finding in now.findings() if _matches(finding, wanted)]
     found.sort(key=ORDERS[order])  # type: ignore[arg-type]  # each order's keys compare with each other
     if unknown and now.report:
-        found += [one for one in now.report.outcomes if one.state == "unknown" and _matches(one, wanted)]
+        found += [outcome for outcome in now.report.outcomes if outcome.state == "unknown" and _matches(outcome, wanted)]
     return found
 
 
-def _matches(one: Outcome, wanted: Sequence[str]) -> bool:
-    told = " ".join((one.rule, one.subject, one.severity, one.title, one.message, one.scope, *(fix.kind for fix in one.fixes))).lower()
+def _matches(outcome: Outcome, wanted: Sequence[str]) -> bool:
+    told = " ".join(
+        (
+            outcome.rule,
+            outcome.subject,
+            outcome.severity,
+            outcome.title,
+            outcome.message,
+            outcome.scope,
+            *(fix.kind for fix in outcome.fixes),
+        )
+    ).lower()
     return all(word in told for word in wanted)
 
 
@@ -89,22 +99,26 @@ def _day(at: float) -> str:
     return f"holds since {time.strftime('%Y-%m-%d %H:%M', time.localtime(at))}"
 
 
-def _unknown(one: Outcome, width: int) -> Lines:
-    out = [line(span("? ", "unknown"), span(one.rule, "strong"), Span("  "), span(one.subject)), *paragraph(one.title, width), BLANK]
-    for gap in one.unknown:
+def _unknown(outcome: Outcome, width: int) -> Lines:
+    out = [
+        line(span("? ", "unknown"), span(outcome.rule, "strong"), Span("  "), span(outcome.subject)),
+        *paragraph(outcome.title, width),
+        BLANK,
+    ]
+    for gap in outcome.unknown:
         out += paragraph(f"{gap.fact}: {gap.reason}", width, "unknown")
         out += paragraph(f"→ {gap.remedy}", width, "dim", "  ") if gap.remedy else []
     return out
 
 
-def command_of(one: Outcome) -> str:
+def command_of(outcome: Outcome) -> str:
     """The command to copy: that of the first fix that has one; what sysperf would run where it can set it itself."""
-    for fix in one.fixes:
+    for fix in outcome.fixes:
         if lines := words.command(fix.command):
             return "\n".join(lines)
-    setting = next((fix.setting for fix in one.fixes if fix.setting), None)
+    setting = next((fix.setting for fix in outcome.fixes if fix.setting), None)
     if setting is not None and setting.item:  # the rule's name alone would change all that it is about
         return f"sudo sysperf apply --set {setting.knob}@{setting.item}={setting.value}"
     if setting is not None:
-        return f"sudo sysperf apply {one.rule}"
-    return f"sysperf explain {one.rule}"
+        return f"sudo sysperf apply {outcome.rule}"
+    return f"sysperf explain {outcome.rule}"

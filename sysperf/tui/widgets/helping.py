@@ -28,7 +28,7 @@ KEY = 10
 def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
     """The screen's own keys first."""
     out: Lines = [line(span(name.capitalize(), "title")), *paragraph(about, width), BLANK]
-    own = [one for one in bindings if isinstance(one, Binding) and one.description and one.key not in ("enter", "r")]
+    own = [binding for binding in bindings if isinstance(binding, Binding) and binding.description and binding.key not in ("enter", "r")]
     for one in own:
         out += _key(key_of(one), one.tooltip or one.description, width)
     if own:
@@ -44,9 +44,9 @@ def _key(key: str, told: str, width: int) -> Lines:
     return [line(Span(padded("" if number else key, KEY), "strong"), span(part)) for number, part in enumerate(parts)]
 
 
-def key_of(one: Binding) -> str:
+def key_of(binding: Binding) -> str:
     """How a key is written."""
-    return one.key_display or _shown(one.key)
+    return binding.key_display or _shown(binding.key)
 
 
 def _shown(key: str) -> str:

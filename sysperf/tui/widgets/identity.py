@@ -34,7 +34,7 @@ def _installs(snapshot: Snapshot, told: str) -> list[tuple[str, str]]:
     installs = look(facts(snapshot, "torch"), "installs") or ()
     if not installs:
         return [("PyTorch", told)]
-    active_first = sorted(installs, key=lambda one: (not look(one, "active"), look(one, "version") is None))
+    active_first = sorted(installs, key=lambda install: (not look(install, "active"), look(install, "version") is None))
     rows = [("PyTorch" if number == 0 else "", _install(one)) for number, one in enumerate(active_first[:MOST_INSTALLS])]
     rest = len(active_first) - MOST_INSTALLS
     return [*rows, ("", f"and {rest} more")] if rest > 0 else rows

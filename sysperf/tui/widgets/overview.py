@@ -24,7 +24,7 @@ def draw(now: Now, width: int, height: int) -> Lines:
 def _elsewhere(now: Now, out: Lines, width: int) -> Lines:
     """Findings that no meter shows."""
     shown = {one.key for one in out}
-    rest = [one for one in now.findings() if one.key not in shown]
+    rest = [finding for finding in now.findings() if finding.key not in shown]
     if not rest:
         return []
     more = [line(span(f"  and {len(rest) - MOST} more: key 2", "dim"))] if len(rest) > MOST else []

@@ -17,7 +17,7 @@ from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, folded, line, pad
 
 def findings_of(now: Now, pid: int) -> list[Outcome]:
     """What is wrong with one program."""
-    return [one for one in now.findings() if (match := programs.PID.search(one.subject)) and int(match[1]) == pid]
+    return [finding for finding in now.findings() if (match := programs.PID.search(finding.subject)) and int(match[1]) == pid]
 
 
 def detail(now: Now, one: Any, again: Rewrap | str | None, width: int) -> Lines:

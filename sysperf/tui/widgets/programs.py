@@ -41,7 +41,7 @@ ORDERS = (START, "CPUs", "data", "GPU mem", "memory", "GPU %", "main", "wait", "
 def chosen(now: Now, words_wanted: str, order: str) -> list[Any]:
     """The programs that hold all of these words, in this order; unknown values last."""
     wanted = words_wanted.lower().split()
-    found = [one for one in now.processes() if all(word in _searched(one) for word in wanted)]
+    found = [process for process in now.processes() if all(word in _searched(process) for word in wanted)]
     if order != START:
         found.sort(key=lambda one: _value(now, one, order), reverse=True)
     return found
@@ -82,7 +82,7 @@ def _searched(one: Any) -> str:
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
     """The columns that fit; those about GPUs, ranks and NUMA nodes only where there are some."""
     gpus, nodes = bool(now.devices()), (now.fact("numa", "nodes_with_cpus") or 0) >= 2
-    ranks = any((look(one, "world_size") or 1) > 1 for one in now.processes())
+    ranks = any((look(process, "world_size") or 1) > 1 for process in now.processes())
     absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
     known = [one for one in COLUMNS if one[0] not in absent]
     room, shown = width - LEAST_COMMAND, set()
@@ -165,9 +165,9 @@ class _Table:
         self._room = width - sum(wide + 1 for _, wide in self._columns) - 2
         self._numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in now.devices()}
         self._marks: dict[int, Severity] = {}
-        for one in now.findings():
-            if match := PID.search(one.subject):
-                self._marks.setdefault(int(match[1]), one.severity)
+        for finding in now.findings():
+            if match := PID.search(finding.subject):
+                self._marks.setdefault(int(match[1]), finding.severity)
 
     def row(self, one: Any, *, unfolded: bool = False) -> Line:
         """One program. Its width is known, so nothing but the command has to be measured."""

@@ -24,18 +24,19 @@ METER_OF = {name: meter for meter, names in _METERS.items() for name in names}
 
 def at_meter(findings: Iterable[Outcome], meter: str) -> list[Outcome]:
     """The findings about the machine that belong to a meter."""
-    return [one for one in findings if one.scope == "host" and METER_OF.get(one.rule.partition(".")[0]) == meter]
+    return [finding for finding in findings if finding.scope == "host" and METER_OF.get(finding.rule.partition(".")[0]) == meter]
 
 
 def at_gpu(findings: Iterable[Outcome], device: Any) -> list[Outcome]:
     """The findings about one GPU."""
-    return [one for one in findings if one.scope == "gpu" and one.subject.startswith(f"GPU {look(device, 'index')} ")]
+    return [finding for finding in findings if finding.scope == "gpu" and finding.subject.startswith(f"GPU {look(device, 'index')} ")]
 
 
-def named(one: Outcome, *, subject: bool = True) -> Line:
+def named(outcome: Outcome, *, subject: bool = True) -> Line:
     """A finding in one line, to be clipped; without its subject where that stands above it."""
-    about = f"{one.subject}: " if one.subject and subject else ""
+    about = f"{outcome.subject}: " if outcome.subject and subject else ""
     return line(
-        span(f"{MARKS[one.severity]} ", one.severity), span(f"{one.rule}  ", "strong"), span(about, "dim"), span(message(one)),
-        key=one.key,
+        span(f"{MARKS[outcome.severity]} ", outcome.severity), span(f"{outcome.rule}  ", "strong"),
+        span(about, "dim"), span(message(outcome)),
+        key=outcome.key,
     )  # fmt: skip

@@ -37,8 +37,8 @@ def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
     """A row for each meter."""
     found = now.findings() if findings else []
     out: Lines = []
-    for one in meters(now):
-        out += _row(now, one, subjects.at_meter(found, one.name), width)
+    for meter in meters(now):
+        out += _row(now, meter, subjects.at_meter(found, meter.name), width)
     return out
 
 
@@ -97,13 +97,13 @@ def _rate(per_s: float | None) -> str:
     return "?" if per_s is None else f"{size(round(per_s))}/s"
 
 
-def _row(now: Now, one: Meter, found: Sequence[Outcome], width: int) -> Lines:
+def _row(now: Now, meter: Meter, found: Sequence[Outcome], width: int) -> Lines:
     beside = width >= WIDE
     room = width // 2 - 1 if beside else width
-    curve = _curve(now, one, 12 if room >= 60 else 6)
+    curve = _curve(now, meter, 12 if room >= 60 else 6)
     length = max(8, min(24, room // 4))
-    full, empty = bar(one.share, length, heat=one.heat) if one.name != "network" else (Span(""), Span(" " * length))
-    head = line(Span(padded(one.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(one.told))
+    full, empty = bar(meter.share, length, heat=meter.heat) if meter.name != "network" else (Span(""), Span(" " * length))
+    head = line(Span(padded(meter.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(meter.told))
     if not found:
         return [fitted(head, width)]
     head = fitted(head, room)
@@ -116,7 +116,7 @@ def _row(now: Now, one: Meter, found: Sequence[Outcome], width: int) -> Lines:
     return [head, *(fitted(Line((Span(" " * LABEL), *other.spans), other.key), width) for other in shown[:1])]
 
 
-def _curve(now: Now, one: Meter, width: int) -> str:
-    past = now.past.get(one.series, ())
-    values = [one.top - value for value in past] if one.falling and one.top else [*past]
-    return spark(values, width, one.top)
+def _curve(now: Now, meter: Meter, width: int) -> str:
+    past = now.past.get(meter.series, ())
+    values = [meter.top - value for value in past] if meter.falling and meter.top else [*past]
+    return spark(values, width, meter.top)

@@ -89,7 +89,7 @@ def devices_at(now: Now, node: int | None) -> list[str]:
         place = 0 if alone and place in (None, -1) else place
         return place == node if node is not None else place is None or place < 0
 
-    found = [str(look(one, "index")) for one in now.devices() if here(one)]
+    found = [str(look(device, "index")) for device in now.devices() if here(device)]
     names = [f"GPU {' '.join(found)}"] if found else []
     cards = [one for one in now.fact("network", "interfaces") or () if look(one, "pci_address")]
     disks = [one for one in now.fact("storage", "disks") or () if look(one, "pci_address")]
@@ -133,12 +133,12 @@ class _Map:
         return out
 
     def _domains(self, inside: CpuSet) -> list[Domain]:
-        caches = [one & inside for one in self._caches if one & inside]
+        caches = [cache & inside for cache in self._caches if cache & inside]
         left = inside - CpuSet.union(caches)
         return [self._cores_in(one) for one in [*caches, *([left] if left else [])]]
 
     def _cores_in(self, some: CpuSet) -> Domain:
-        found = [one & some for one in self._cores if one & some]
+        found = [core & some for core in self._cores if core & some]
         left = some - CpuSet.union(found)
         return tuple(sorted([*found, *(CpuSet((cpu,)) for cpu in left)], key=lambda one: one.first() or 0))
 
@@ -189,6 +189,6 @@ def _legend(now: Now, marking: bool, width: int) -> Lines:
 
 def next_marked(programs: Sequence[Any], pid: int | None, step: int) -> int | None:
     """The program to mark after this one; None, no program, is one of the choices."""
-    choices: list[int | None] = [None, *(look(one, "pid") for one in programs)]
+    choices: list[int | None] = [None, *(look(program, "pid") for program in programs)]
     place = choices.index(pid) if pid in choices else 0
     return choices[(place + step) % len(choices)]

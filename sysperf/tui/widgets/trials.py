@@ -53,23 +53,23 @@ def _head(kind: str, reach: float, name: int, room: int, width: int) -> Line:
     return fitted(line(Span(padded(NAMES[kind], name), "title"), Span(" "), span(scale, "dim")), width)
 
 
-def _row(one: Trial, reach: float, name: int, room: int, width: int) -> Line:
-    figures = f"{(one.ratio - 1) * 100:+.1f} % ({(one.low - 1) * 100:+.1f} … {(one.high - 1) * 100:+.1f})"
+def _row(trial: Trial, reach: float, name: int, room: int, width: int) -> Line:
+    figures = f"{(trial.ratio - 1) * 100:+.1f} % ({(trial.low - 1) * 100:+.1f} … {(trial.high - 1) * 100:+.1f})"
     parts = (
-        Span(padded(one.what, name), "strong"), Span(" "), *_bar(one, reach, room), Span(" "), Span(padded(figures, FIGURES)),
-        span(padded(one.verdict, 8), STYLES[one.verdict]), span(f"{one.pairs} pairs" if width >= PAIRS_FROM else "", "dim"),
+        Span(padded(trial.what, name), "strong"), Span(" "), *_bar(trial, reach, room), Span(" "), Span(padded(figures, FIGURES)),
+        span(padded(trial.verdict, 8), STYLES[trial.verdict]), span(f"{trial.pairs} pairs" if width >= PAIRS_FROM else "", "dim"),
     )  # fmt: skip
-    return fitted(Line(parts, (one.experiment, one.rung, one.at, one.what)), width)
+    return fitted(Line(parts, (trial.experiment, trial.rung, trial.at, trial.what)), width)
 
 
-def _bar(one: Trial, reach: float, room: int) -> list[Span]:
+def _bar(trial: Trial, reach: float, room: int) -> list[Span]:
     """``──────│━━●━━─``: the interval, the ratio, and no change."""
 
     def column(ratio: float) -> int:
         return min(room - 1, max(0, round((ratio - 1 + reach) / (2 * reach) * (room - 1))))
 
-    low, point, high, none = column(one.low), column(one.ratio), column(one.high), room // 2
-    style = STYLES[one.verdict]
+    low, point, high, none = column(trial.low), column(trial.ratio), column(trial.high), room // 2
+    style = STYLES[trial.verdict]
     marks = {**dict.fromkeys(range(low, high + 1), ("━", style)), none: ("│", "plain"), point: ("●", style)}
     cells = [marks.get(number, ("─", "dim")) for number in range(room)]
     out: list[Span] = []
@@ -89,18 +89,18 @@ def _skipped(trials: Trials, width: int) -> Lines:
     return [*out, *(paragraph(f"! {trials.problem}", width, "warning") if trials.problem else [])]
 
 
-def detail(one: Trial | None, width: int) -> Lines:
+def detail(trial: Trial | None, width: int) -> Lines:
     """Everything that is known of one."""
-    if one is None:
+    if trial is None:
         return []
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(trial.at))
     rows = (
-        ("tried", one.what),
-        ("found", one.gain().text),
-        ("without it", f"{one.baseline:.6g} {one.unit}"),
-        ("measured", f"{when}, by {f'rung {one.rung} of the ladder' if one.rung else one.experiment}"),
-        ("rule", one.rule),
-        ("machine", one.fingerprint),
+        ("tried", trial.what),
+        ("found", trial.gain().text),
+        ("without it", f"{trial.baseline:.6g} {trial.unit}"),
+        ("measured", f"{when}, by {f'rung {trial.rung} of the ladder' if trial.rung else trial.experiment}"),
+        ("rule", trial.rule),
+        ("machine", trial.fingerprint),
     )
     out: Lines = []
     for label, told in rows:

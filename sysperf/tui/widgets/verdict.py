@@ -19,7 +19,7 @@ def draw(now: Now, width: int) -> Lines:
     if report is None:
         return [line(span("Looking at this machine …", "dim"))]
     if now.waived:
-        report = msgspec.structs.replace(report, outcomes=tuple(one for one in report.outcomes if one.key not in now.waived))
+        report = msgspec.structs.replace(report, outcomes=tuple(outcome for outcome in report.outcomes if outcome.key not in now.waived))
     if now.counted or report.findings():
         out = paragraph(words.verdict(report), width, words.mood(report) if now.counted else _mood(now))
     else:

@@ -49,8 +49,8 @@ def paces(readings: WorkerReadings) -> Mapping[int, Pace]:
     if readings.latest is None or readings.before is None or readings.latest.at <= readings.before.at:
         return {}
     took_s = readings.latest.at - readings.before.at
-    known = {one.pid: one for one in readings.before.workers or ()}
-    return {one.pid: _pace(known[one.pid], one, took_s) for one in readings.latest.workers or () if one.pid in known}
+    known = {worker.pid: worker for worker in readings.before.workers or ()}
+    return {worker.pid: _pace(known[worker.pid], worker, took_s) for worker in readings.latest.workers or () if worker.pid in known}
 
 
 def _pace(before: Worker, now: Worker, took_s: float) -> Pace:
@@ -66,8 +66,8 @@ def draw(pid: int, readings: WorkerReadings, width: int) -> Lines:
         return [fitted(Line((Span(f"  {LAST} ", "dim"), span(_none(readings), "dim")), (pid, 0)), width)]
     pace = paces(readings)
     return [
-        fitted(_row(pid, one, pace.get(one.pid, Pace(None, None)), LAST if one is readings.latest.workers[-1] else MORE), width)
-        for one in readings.latest.workers
+        fitted(_row(pid, worker, pace.get(worker.pid, Pace(None, None)), LAST if worker is readings.latest.workers[-1] else MORE), width)
+        for worker in readings.latest.workers
     ]
 
 
@@ -79,12 +79,12 @@ def _none(readings: WorkerReadings) -> str:
     return "its workers are unknown here" if readings.latest.workers is None else "it has no worker right now"
 
 
-def _row(pid: int, one: Worker, pace: Pace, branch: str) -> Line:
+def _row(pid: int, worker: Worker, pace: Pace, branch: str) -> Line:
     """``└ 4300  1.0 CPUs  256 MiB  waits  CPU 3 of 0-7  reads 3 MiB/s``."""
     used = "?" if pace.cpus is None else f"{pace.cpus:.1f}"
-    memory = "?" if one.rss_bytes is None else size(one.rss_bytes)
-    state = STATES.get(one.state, neutral(f"state {one.state}", 20))
-    where = f"CPU {'?' if one.last_cpu is None else one.last_cpu} of {'?' if one.allowed is None else one.allowed}"
+    memory = "?" if worker.rss_bytes is None else size(worker.rss_bytes)
+    state = STATES.get(worker.state, neutral(f"state {worker.state}", 20))
+    where = f"CPU {'?' if worker.last_cpu is None else worker.last_cpu} of {'?' if worker.allowed is None else worker.allowed}"
     read = "" if pace.read_bytes_per_s is None else f"  reads {size(round(pace.read_bytes_per_s))}/s"
-    told = f"{one.pid:>7} {used:>5} CPUs {memory:>9}  {padded(state, WIDEST_STATE)}  {where}{read}"
-    return Line((Span(f"  {branch} ", "dim"), span(told)), (pid, one.pid))
+    told = f"{worker.pid:>7} {used:>5} CPUs {memory:>9}  {padded(state, WIDEST_STATE)}  {where}{read}"
+    return Line((Span(f"  {branch} ", "dim"), span(told)), (pid, worker.pid))
