@@ -17,6 +17,7 @@ from sysperf.verify.trials import Trials
 
 if TYPE_CHECKING:
     from sysperf.engine.change import Changer
+    from sysperf.trace.analysis import Analysis
 
 
 ELSEWHERE = "This is another machine: copy the command with y and run it there."
@@ -33,6 +34,8 @@ class Profilers(NamedTuple):
     trace: Callable[[int, ReportProgress], Trace]
     iterations: int = 5
     """Optimizer steps in such a trace."""
+    analysis: Callable[[str, ReportProgress], Analysis] | None = None
+    """What the time was lost to in the trace of this path; None: it is not asked."""
 
 
 class Actions(NamedTuple):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import TYPE_CHECKING
 
 from sysperf import plugin
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
 from sysperf.model.profile import TraceRequest
+from sysperf.plugin import ReportProgress
 from sysperf.tui.actions import Profilers
+
+if TYPE_CHECKING:
+    from sysperf.trace.analysis import Analysis
 
 ITERATIONS = 5
 
@@ -21,6 +26,7 @@ def here(stacks: str = "", traces: str = "") -> Profilers:
         lambda pid: _trace_folder(pid, traces),
         lambda pid, progress: plugin.tracer(traces).trace(Host(), TraceRequest(pid, ITERATIONS), progress),
         ITERATIONS,
+        _analysis,
     )
 
 
@@ -30,3 +36,10 @@ def _trace_folder(pid: int, name: str) -> str:
     if uid != os.geteuid():
         raise UsageError(f"process {pid} belongs to user {uid}", f"sudo sysperf trace {pid}")
     return os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir()
+
+
+def _analysis(path: str, progress: ReportProgress) -> Analysis:
+    """Return what `sysperf analyze` says of this trace."""
+    from sysperf.engine import analyze, judging  # noqa: PLC0415 - no dashboard needs it before a trace is taken
+
+    return analyze.analyze([path], judging.load_rules(), lambda _, part: progress(f"reading it ({part:.0%})")).analysis

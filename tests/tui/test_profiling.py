@@ -6,8 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sysperf.model.errors import SysperfError, UsageError
@@ -15,6 +17,7 @@ from sysperf.model.profile import Frame, Stacks, Thread, Trace
 from sysperf.plugin import ReportProgress
 from sysperf.tui.actions import READ_ONLY, Actions, Profilers
 from sysperf.tui.app import Dashboard
+from sysperf.tui.profilers import here
 from sysperf.tui.screens.dialogs import Question, Reading
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.profiling import Progress
@@ -94,6 +97,45 @@ def test_a_trace_is_asked_for_taken_and_told() -> None:
         assert not app.screen.query(Progress)
 
     drive(at_processes(Profilers(stacks, traceable, take)), do)
+
+
+LABELLED = Path(__file__).parent.parent / "traces" / "kineto_resnet50_nw0.json.gz"
+
+
+def analyzing(path: str) -> Profilers:
+    """Profilers that write this file, and read it as the dashboard of this machine does."""
+    return here()._replace(traceable=traceable, trace=lambda *_: msgspec.structs.replace(DONE, path=path))
+
+
+def test_a_trace_opens_its_analysis() -> None:
+    """What the time was lost to stands first, the file below it; the path can be copied."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "x", "y")
+        shown = screen_text(app)
+        assert "Input-bound: the device waits for the loader 33 % of the time." in shown
+        assert "trace.input-bound" in shown
+        await press(pilot, "end")
+        assert "551 events, 5 optimizer steps" in screen_text(app)
+        await press(pilot, "y", "escape")
+        assert app.clipboard == str(LABELLED)
+        assert not app.screen.query(Progress)
+
+    drive(at_processes(analyzing(str(LABELLED))), do)
+
+
+def test_a_trace_that_cannot_be_read_is_still_told(tmp_path: Path) -> None:
+    """The file was written; why it was not analyzed stands below it."""
+    broken = tmp_path / "t.json"
+    broken.write_text("no trace")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "x", "y")
+        shown = screen_text(app)
+        assert "551 events, 5 optimizer steps" in shown
+        assert "It was not analyzed" in shown
+
+    drive(at_processes(analyzing(str(broken))), do)
 
 
 def test_progress_is_shown_meanwhile_and_only_one_is_taken() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -21,6 +21,10 @@ from sysperf.tui.screens.view import View
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.ink import styles
 from sysperf.tui.widgets.line import Span, fitted, line, span
+
+if TYPE_CHECKING:
+    from sysperf.plugin import ReportProgress
+    from sysperf.trace.analysis import Analysis
 
 T = TypeVar("T")
 
@@ -93,7 +97,7 @@ def _trace(view: View, profilers: Profilers, pid: int) -> None:
     progress = Progress(f"of process {pid}")
     view.mount(progress)
 
-    def take() -> Trace:
+    def take() -> _Taken:
         worker: Worker[None] = get_current_worker()
 
         def tell(text: str) -> None:
@@ -101,18 +105,49 @@ def _trace(view: View, profilers: Profilers, pid: int) -> None:
                 raise Left("the dashboard ends")
             progress.told = text
 
-        return profilers.trace(pid, tell)
+        written = profilers.trace(pid, tell)
+        return _analyzed(profilers, written, tell)
 
-    def show(found: Trace) -> None:
+    def show(taken: _Taken) -> None:
         view.app.push_screen(
             Reading(
                 f"Trace of process {pid}",
-                lambda width, _: ansi.folded_lines(profile.trace(found, iterations=profilers.iterations, color=True, width=width), width),
-                found.path,
+                lambda width, _: ansi.folded_lines(_report(taken, profilers.iterations, width, color=True), width),
+                taken.trace.path,
             )
         )
 
     _in_thread(view, take, show, progress.remove)
+
+
+class _Taken(NamedTuple):
+    """A trace that was written, and what its time was lost to, or why that is not known."""
+
+    trace: Trace
+    analysis: Analysis | None = None
+    why: str = ""
+
+
+def _analyzed(profilers: Profilers, trace: Trace, tell: ReportProgress) -> _Taken:
+    """Read the trace. It stays the user's, and is shown, also where it cannot be read."""
+    if profilers.analysis is None or not trace.events:
+        return _Taken(trace)
+    try:
+        return _Taken(trace, profilers.analysis(trace.path, tell))
+    except Left:
+        raise
+    except SysperfError as error:
+        return _Taken(trace, why=acting.error_text(error))
+
+
+def _report(taken: _Taken, iterations: int, width: int, *, color: bool) -> str:
+    """The analysis, and below it the facts about the file."""
+    written = profile.trace(taken.trace, iterations=iterations, color=color, width=width)
+    if taken.analysis is None:
+        return f"{written}\nIt was not analyzed: {taken.why}\n" if taken.why else written
+    from sysperf.report import analysis  # noqa: PLC0415 - no dashboard needs it before a trace is taken
+
+    return analysis.render(taken.analysis, color=color, width=width) + "\n" + written
 
 
 def _allowed(view: View, pid: int, command: str) -> Profilers | None:
