@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     when = parser.add_argument_group("when it stops")
     when.add_argument("--max-pairs", type=int, default=40, metavar="N", help="at most so many pairs that count (default: 40)")
+    when.add_argument("--keep-disturbed", action="store_true", help="count pairs during which others took CPUs, too")
     when.add_argument("--minutes", type=float, metavar="N", help="stop after this time, with what is there")
     when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
     when.add_argument("--resume", action="store_true", help="go on with the study of the same commands that was interrupted")
@@ -120,6 +121,7 @@ def planned(args: argparse.Namespace) -> Plan:
         limit_s=args.limit,
         seed=seed,
         settings=settings,
+        keep_disturbed=args.keep_disturbed,
         rule=args.fix or "",
     )
 

@@ -45,6 +45,8 @@ class Plan(Record, kw_only=True):
     limit_s: float = 3_600.0
     """The first runs are ended after this time."""
     seed: int = 0
+    keep_disturbed: bool = False
+    """Count the pairs that others disturbed too."""
     settings: tuple[Setting, ...] = ()
     """Settings of the machine that B has and A has not: applied before each run of B under a lease, and taken back after it."""
     rule: str = ""
@@ -181,7 +183,7 @@ def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> R
         None if load is None else load.total,
         len(steps.times),
         tuple(steps.times) if pair == 0 else (),
-        noise.disturbance(load, _history(state)) if pair else "",
+        noise.disturbance(load, _history(state)) if pair and not plan.keep_disturbed else "",
     )
 
 

@@ -19,8 +19,10 @@ from sysperf.procfs.stat import TICKS_PER_S
 
 MIN_HISTORY = 4
 """Runs before which no run is called disturbed: what is usual here is not known yet."""
-MIN_EXCESS_CPUS, MIN_EXCESS_SHARE, MIN_EXCESS_S = 0.3, 0.1, 0.05
-"""A run is disturbed when others use so many CPUs, such a share of all CPUs, and so much CPU time more than usual."""
+MIN_EXCESS_CPUS, MIN_EXCESS_SHARE, MIN_EXCESS_S = 0.3, 0.1, 0.2
+"""A run is disturbed when others use so many CPUs, such a share of all CPUs, and so much CPU time more than usual.
+
+CPU time is counted in ticks of 10 ms, of which a short run has few."""
 _USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL = 0, 1, 2, 5, 6, 7
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1")
+SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
 
 
 def says(speed: float) -> str:
@@ -154,7 +154,7 @@ def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -
     with subprocess.Popen(("sleep", "300")) as other:
         program = f"read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
         done = verify(
-            tmp_path, "--metric", "level: ([0-9]+)", "--higher-is-better", "--max-pairs", "3", "--json",
+            tmp_path, "--metric", "level: ([0-9]+)", "--higher-is-better", "--max-pairs", "3", "--keep-disturbed", "--json",
             "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
         )  # fmt: skip
         after = nice_of(other.pid)
