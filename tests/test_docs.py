@@ -98,3 +98,19 @@ def test_nobody_is_told_to_install_another_project() -> None:
     for path in told:
         if path.is_file():
             assert not re.search(r"pip3? install (?:-\S+ )*'?sysperf", path.read_text()), path
+
+
+def test_the_rooms_and_trips_of_the_architecture_exist() -> None:
+    """Each module that docs/architecture.md names between backticks, and each room of its table is a room."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text))
+    absent = {
+        name
+        for name in named
+        if not any((ROOT / place).exists() for place in (f"sysperf/{name}.py", f"sysperf/{name}", name, f"{name}.py"))
+    }
+    rooms = {path.name for path in (ROOT / "sysperf").iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    table = set(re.findall(r"^\| [a-z]* ?\| `([a-z]+)` \|", text, re.MULTILINE))
+
+    assert not absent
+    assert rooms <= table | {"plugin"}, rooms - table
