@@ -12,9 +12,11 @@ audit: .venv/.ready
 test: .venv-dev/.ready
 	$(DEV)/pytest -n 2 $(TESTS)
 
-# Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
+# Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled
+# otherwise; then runs sick programs and their healthy twins, one at a time.
 test-machines: .venv-dev/.ready
 	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd or slow" $(TESTS)
+	$(DEV)/pytest -n 0 -m programs $(TESTS)
 
 # Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 60 fixed examples.
 EXAMPLES ?= 5000
