@@ -6,7 +6,7 @@ exit codes:
   0  nothing at or above --fail-on
   1  at least one finding at or above --fail-on
   2  the command line, a rule file or a capture is wrong
-  3  with --strict: something could not be read
+  3  with --strict: something could not be read, or a program not examined
 
 examples:
   sysperf audit                                   this machine
@@ -30,7 +30,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.outcome import Report
 from sysperf.model.rule import SEVERITIES
-from sysperf.report.words import unexamined
+from sysperf.report.words import all_examined
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     fail_on = args.fail_on or config.fail_on
     if fail_on != "never" and at_least(result.outcomes, fail_on):
         return Exit.FINDINGS
-    return Exit.PARTIAL if args.strict and (result.tally.unknown or unexamined(result)) else Exit.CLEAN
+    return Exit.PARTIAL if args.strict and not all_examined(result) else Exit.CLEAN
 
 
 def _report(args: argparse.Namespace, config: Config) -> Report:

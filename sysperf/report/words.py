@@ -91,11 +91,12 @@ def mood(report: Report) -> str:
 def _clean(report: Report) -> str:
     passed, unknown = report.tally.passed, report.tally.unknown
     if not passed:
-        return f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
-    if not unknown and not unexamined(report):
+        doubt = f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
+        return doubt + _unexamined(report)
+    if not unknown and not _unexamined(report):
         return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
     if unknown > passed:
-        return f"Cannot tell much: only {passed} of {passed + unknown} checks could be made; those passed."
+        return f"Cannot tell much: only {passed} of {passed + unknown} checks could be made; those passed.{_unexamined(report)}"
     return f"Nothing found that slows PyTorch down: {count(passed, 'check')} passed.{_unseen(report)}"
 
 
@@ -105,16 +106,27 @@ def _all(passed: int) -> str:
 
 def _unseen(report: Report) -> str:
     checks = f" {count(report.tally.unknown, 'check')} could not be made." if report.tally.unknown else ""
-    programs = unexamined(report)
-    return checks + (f" {count(programs, 'program')} of other users could not be examined; root can." if programs else "")
+    return checks + _unexamined(report)
 
 
-def unexamined(report: Report) -> int:
-    """How many programs of other users may run PyTorch, and nobody could look."""
+def _unexamined(report: Report) -> str:
+    """The programs that may run PyTorch and could not be examined, as a sentence behind another; empty when there are none."""
+    programs = _process_fact(report, "unreadable")
+    sentence = f" {count(programs, 'program')} of other users could not be examined; root can." if programs else ""
+    hides = _process_fact(report, "hidden") is True
+    return sentence + (" /proc hides the processes of other users (hidepid); root sees them." if hides else "")
+
+
+def all_examined(report: Report) -> bool:
+    """Whether every check could be made and every program be examined, which is what `--strict` asks for."""
+    return not report.tally.unknown and not _unexamined(report)
+
+
+def _process_fact(report: Report, name: str) -> Any:
+    """A fact of the area `process`, from records or from a report that was read back; None when it was not read."""
     area = report.snapshot.areas.get("process")
     facts = area.facts if area else None
-    number = facts.get("unreadable") if isinstance(facts, dict) else getattr(facts, "unreadable", None)
-    return number if isinstance(number, int) else 0
+    return facts.get(name) if isinstance(facts, dict) else getattr(facts, name, None)
 
 
 def tally(report: Report) -> str:

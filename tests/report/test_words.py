@@ -32,6 +32,44 @@ def test_the_verdict_is_one_honest_sentence(outcomes: Any, passed: int, sentence
 
 
 @pytest.mark.parametrize(
+    ("process", "outcomes", "passed", "sentence"),
+    [
+        (
+            {"unreadable": 3},
+            (),
+            9,
+            "Nothing found that slows PyTorch down: 9 checks passed. 3 programs of other users could not be examined; ",
+        ),
+        ({"unreadable": 1}, (), 0, "Nothing was checked. 1 program of other users could not be examined; root can."),
+        ({"unreadable": 3}, reports.UNKNOWNS, 2, "those passed. 3 programs of other users could not be examined; root can."),
+        (
+            {"unreadable": 3},
+            (reports.brief("a.b", "hint", "x"),),
+            9,
+            "could be better. 3 programs of other users could not be examined; root",
+        ),
+        ({"hidden": True}, (), 9, "9 checks passed. /proc hides the processes of other users (hidepid); root sees them."),
+    ],
+)
+def test_programs_that_could_not_be_examined_are_in_the_verdict(process: Any, outcomes: Any, passed: int, sentence: str) -> None:
+    """A machine is healthy as far as somebody looked; what was not looked at counts as not read."""
+    report = reports.report(*outcomes, passed=passed, machine=reports.snapshot(process=process))
+
+    assert sentence in words.verdict(report)
+    assert "Healthy" not in words.verdict(report)
+    assert not words.all_examined(report)
+
+
+@pytest.mark.parametrize("process", [{"unreadable": 0, "hidden": False}, {"unreadable": 0, "hidden": None}, {}])
+def test_all_programs_examined_is_healthy(process: Any) -> None:
+    """Nothing is added where nothing was left out."""
+    report = reports.report(passed=9, machine=reports.snapshot(process=process))
+
+    assert words.verdict(report) == "Healthy: nothing found that slows PyTorch down, all 9 checks passed."
+    assert words.all_examined(report)
+
+
+@pytest.mark.parametrize(
     ("outcomes", "passed", "mood"),
     [
         ((), 5, "good"),

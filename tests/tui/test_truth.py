@@ -233,3 +233,14 @@ def test_every_meter_names_areas_that_have_rules() -> None:
     areas = {path.stem for path in (Path(__file__).parents[2] / "rules").glob("*.toml")}
 
     assert set(METER_OF) <= areas
+
+
+@pytest.mark.parametrize(("hidden", "says"), [(True, "it hides those of other users (hidepid)"), (False, ""), (None, "")])
+def test_hidden_processes_are_not_called_absent(hidden: bool | None, says: str) -> None:
+    """The dashboard says of the same machine what the report says."""
+    now = now_of(process={"processes": [], "scanned": 4, "hidden": hidden})
+    text = " ".join(line.text for line in programs.draw(now, [], 200))
+
+    assert text.startswith("No PyTorch program is running among 4 processes")
+    assert says in text
+    assert ("hides" in text) is bool(says)

@@ -138,7 +138,8 @@ def _empty(now: Now, width: int) -> Lines:
     if area is None or area.facts is None:
         return paragraph(f"PyTorch programs are unknown: {area.problem if area else 'the area was not read'}", width, "unknown")
     scanned, unreadable = now.fact("process", "scanned"), now.fact("process", "unreadable")
-    out = paragraph(f"No PyTorch program is running{f' among {scanned} processes' if scanned else ''}.", width)
+    hides = " that /proc shows: it hides those of other users (hidepid)" if now.fact("process", "hidden") else ""
+    out = paragraph(f"No PyTorch program is running{f' among {scanned} processes' if scanned else ''}{hides}.", width)
     if unreadable:
         out += paragraph(f"{unreadable} large programs of other users could not be examined: run it as root.", width, "unknown")
     return out
