@@ -90,7 +90,7 @@ def metrics_on_a_port() -> list[Any]:
     run("systemctl", "start", "sysperf-metrics.socket", check=True)
     before = show("sysperf-metrics.service", "ActiveState")["ActiveState"]
     told = [run("curl", "--silent", "--max-time", "10", f"http://127.0.0.1:9109{path}")["out"] for path in ("/metrics", "/v1/snapshot")]
-    return [before, *told]
+    return [before, *told, show("sysperf-metrics.service", "ActiveState", "SubState", "NRestarts")]
 
 
 @fact

@@ -55,9 +55,10 @@ def test_others_may_not_ask(agent: Booted) -> None:
 
 def test_prometheus_gets_figures_from_a_port(agent: Booted) -> None:
     """The proxy is started by whoever asks, and joins the port to the socket that has figures only."""
-    before, figures, snapshot = agent["metrics_on_a_port"]
+    before, figures, snapshot, after = agent["metrics_on_a_port"]
 
     assert before == "inactive"
+    assert after == {"ActiveState": "active", "SubState": "running", "NRestarts": "0"}, "it is ready, not waited for until it is killed"
     assert "\nsysperf_findings{" in figures
     assert "areas" not in snapshot
     assert "not found" in snapshot.lower() or "no such" in snapshot.lower()
