@@ -43,7 +43,7 @@ from sysperf.model.comparison import Comparison, Metric, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 from sysperf.model.trial import Trial
-from sysperf.report import comparison
+from sysperf.report import changes, comparison
 from sysperf.verify import trials
 from sysperf.verify.study import Study
 
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
     what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
+    what.add_argument("--yes", action="store_true", help="with --fix or --set: change the machine during B's runs without a question")
     measure = parser.add_argument_group("what is measured")
     measure.add_argument(
         "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
@@ -91,10 +92,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     plan = planned(args)
     state = _saved(plan) if args.resume else None
+    if plan.settings and not args.yes:
+        _confirm(plan.settings)
     found = verify.verify(plan, _Progress(plan), state)
     _keep(found, plan)
     _options.write(_rendered(found, args), args)
     return exit_code(found, args.fail_if_slower)
+
+
+def _confirm(settings: tuple[Setting, ...]) -> None:
+    """Show what would be changed during B's runs, and ask. Raises UsageError where nobody agrees."""
+    planned = change.Changer().plan(settings)
+    sys.stderr.write(changes.plan(planned, color=False, width=_options.width()))
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
+    sys.stderr.write(f"Change {changes.count(planned.changes)} during each run of B, and undo it after it? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed")
 
 
 def planned(args: argparse.Namespace) -> Plan:

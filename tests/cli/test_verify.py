@@ -23,7 +23,13 @@ def says(speed: float) -> str:
 def verify(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run `sysperf verify` with a state folder of its own."""
     return subprocess.run(
-        (sys.executable, "-m", "sysperf", "verify", *argv), env=environment(home), capture_output=True, text=True, check=False, timeout=120
+        (sys.executable, "-m", "sysperf", "verify", *argv),
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -155,7 +161,7 @@ def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -
         program = f"read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
         done = verify(
             tmp_path, "--metric", "level: ([0-9]+)", "--higher-is-better", "--max-pairs", "3", "--keep-disturbed", "--json",
-            "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
+            "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
         )  # fmt: skip
         after = nice_of(other.pid)
         other.kill()
@@ -165,6 +171,20 @@ def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -
     assert after == 0
     assert found["b"]["name"] == f"process.nice@{other.pid}=5"
     assert json.loads((tmp_path / "trials.jsonl").read_text())["fingerprint"]
+
+
+def test_the_machine_is_not_changed_without_a_yes(tmp_path: Path) -> None:
+    """The plan is shown, and nothing runs and nothing is changed where nobody can be asked."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        done = verify(tmp_path, "--set", f"process.nice@{other.pid}=5", "--", "touch", str(tmp_path / "ran"))
+        after = nice_of(other.pid)
+        other.kill()
+
+    assert done.returncode == 2
+    assert "+ 5" in done.stderr
+    assert "add --yes" in done.stderr
+    assert after == 0
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
