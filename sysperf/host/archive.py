@@ -1,6 +1,10 @@
 """A packed capture: a tar, plain or compressed by gzip, bzip2, xz or zstd, held in memory and read by offset.
 
-tarfile takes 13 µs a member and reads headers of any size; an index of our own is several times faster and bounds all sizes.
+Why not tarfile (Python 3.11, an Intel Xeon, CPU time and peak memory of opening, with the same bounds put around it):
+a capture of 228 members takes 8.1 ms instead of 2.8, one of 15,801 members 396 ms instead of 149 (streaming: 1,203).
+It reads a pax header of 100 MiB whole (529 MB, 1.8 s), follows 200,000 headers of a sparse file for 5.6 s instead of
+0.25, keeps 1 kB a member until it ends (298 MB instead of 159 where the limit refuses 280,000), recurses once per pax
+header, and takes a damaged header for the end of the archive, so that the rest is missing without a word.
 Format  https://www.gnu.org/software/tar/manual/html_node/Standard.html
         https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html
 """
@@ -29,7 +33,7 @@ MEMBER_BYTES, FOLDER_BYTES = 640, 480
 """What the index needs for each, measured."""
 MAX_MEMBERS = 500_000
 MAX_FOLDERS = 500_000
-_MAX_HEADER = 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
 _BLOCK = 512
 _HEADER = struct.Struct("100s24x12s12x8sc100s8s80x155s12x")  # name size checksum kind target magic prefix
@@ -171,6 +175,8 @@ def members(raw: bytes | bytearray) -> Iterator[Member]:
         if size < 0 or at > len(raw):
             raise ValueError("damaged: ends in the middle of a file")
         if kind in _HEADERS:
+            if size > _MAX_HEADER_BYTES:
+                raise ValueError(f"a header of more than {_MAX_HEADER_BYTES >> 20} MiB")
             fields |= _fields(kind, raw[start : start + size])
             continue
         if "path" not in fields and magic == _POSIX and prefix[0]:
@@ -214,8 +220,6 @@ def _data_start(raw: bytes | bytearray, at: int, kind: bytes) -> int:
 
 def _fields(kind: bytes, data: bytes | bytearray) -> dict[str, str]:
     """What a header that stands before a member says about it."""
-    if len(data) > _MAX_HEADER:
-        raise ValueError(f"a header of more than {_MAX_HEADER >> 20} MiB")
     if kind in (_LONG_NAME, _LONG_TARGET):
         return {"path" if kind == _LONG_NAME else "linkpath": _text(data)}
     fields = {}

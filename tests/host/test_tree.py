@@ -355,11 +355,13 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comp
         Archive(tmp_path / "bomb")
 
 
-@pytest.mark.parametrize("kind", ["large", "many"])
+@pytest.mark.parametrize("kind", ["large", "many", "a long header"])
 def test_no_archive_takes_more_than_200_mb(tmp_path: Path, kind: str) -> None:
     """Compressed to nothing, it is large or has very many members: refused, or read within the bound."""
     if kind == "large":
         content = header("proc/x", b"%011o\0" % (150 << 20)) + bytes(150 << 20)
+    elif kind == "a long header":
+        content = header("pax", b"%011o\0" % (130 << 20), b"x") + bytes(130 << 20)
     else:
         block = header("proc/000000/x", b"00000000000\0")
         names = (b"%06d" % number for number in range(170_000))
