@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable
 
+from sysperf.host.secret_words import names_secret, without_keys
 from sysperf.startup import lazy
 
 MAX_KEPT_LINES = 20_000
@@ -38,6 +39,8 @@ _VENV = lazy(
 _INSTALLER = lazy(r"\s*([A-Za-z0-9_.-]{1,40})\s*")
 _SOURCE = lazy(r"['\"]torch['\"]: ?['\"]/[^'\"\n]{1,1000}['\"]")
 _FOLDER = lazy(r"/[^\0\n]{0,1000}")
+_ENVIRONMENT_FOLDER = lazy(r"^/[^\0\n]{0,1000}$", re.MULTILINE)
+_NCCL_SETTING = lazy(r"^[ \t]*(NCCL_[A-Z0-9_]{1,80})[ \t]*=[ \t]*([^\n]{0,1000})$", re.MULTILINE)
 
 Extract = Callable[[str], str]
 
@@ -86,6 +89,17 @@ def _editable(text: str) -> str:
     return first if _FOLDER.fullmatch(first) else _lines(found[0] for found in _SOURCE.finditer(text))
 
 
+def _environments(text: str) -> str:
+    """~/.conda/environments.txt: one folder a line."""
+    return _lines(folder[0].rstrip() for folder in _ENVIRONMENT_FOLDER.finditer(text))
+
+
+def _nccl_settings(text: str) -> str:
+    """nccl.conf: NCCL's own variables. Comments and other lines are anybody's."""
+    settings = (setting.groups() for setting in _NCCL_SETTING.finditer(text))
+    return _lines(f"{name}={without_keys(value.strip())}" for name, value in settings if not names_secret(name))
+
+
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in itertools.islice(lines, MAX_KEPT_LINES))
 
@@ -98,4 +112,7 @@ _EXTRACTS: dict[str, Extract] = {
     "INSTALLER": _installer,
     "history": _history,
     "pyvenv.cfg": _venv,
+    "environments.txt": _environments,
+    "nccl.conf": _nccl_settings,
+    ".nccl.conf": _nccl_settings,
 }

@@ -24,6 +24,7 @@ from sysperf.host.capture import Pseudonyms, write_capture
 from sysperf.host.tree import TOO_LARGE
 from sysperf.model.errors import CaptureError
 from sysperf.model.record import plain
+from tests.collect.programs import SMALL, process
 from tests.conftest import Dict, Files, captured, fixture_folder
 
 SUFFIXES = (".tar", ".tar.gz", ".tar.xz", ".tar.zst")
@@ -149,6 +150,20 @@ def test_a_question_never_asked_is_unknown(tmp_path: Path) -> None:
         assert answer is None
         assert again.sources[-1].error == NOT_CAPTURED
     assert again.exists("/sys/a/b") is True, "it was read"
+
+
+def test_a_machine_with_20_000_processes_is_captured_and_read(tmp_path: Path) -> None:
+    """The bounds on archives refuse no genuine machine: each process is in the capture, and counted in it."""
+    files: Files = {"/proc/uptime": "1000.50 3000.00\n"}
+    for pid in range(10, 20_010):
+        files.update(process(pid, pages=300_000 if pid == 7_000 else SMALL))
+    host = recording(files)
+    live = facts(host)["process"]["facts"]
+    summary = write_capture(host, tmp_path / "x.tar.zst")
+
+    assert summary.files > 20_000
+    assert facts(Host(tmp_path / "x.tar.zst"))["process"]["facts"] == live
+    assert (live["scanned"], [program["pid"] for program in live["processes"]]) == (20_000, [7_000])
 
 
 def test_an_answer_nested_to_no_end_is_unknown(tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ password = '{SECRET}'
             ),
         ),
         ("/v/pyvenv.cfg", f"home = /usr/bin\nversion = 3.11.2\nprompt = {SECRET}\n", "home = /usr/bin\nversion = 3.11.2\n"),
+        (
+            "/home/ada/.conda/environments.txt",
+            f"/opt/conda\n# {SECRET}\nhttps://me:{SECRET}@x\n/data/envs/my work\r\n",
+            "/opt/conda\n/data/envs/my work\n",
+        ),
+        (
+            "/etc/nccl.conf",
+            (
+                f"# asked {SECRET}\nNCCL_IB_HCA = =mlx5_0:1\r\nPASSWORD={SECRET}\nNCCL_X_TOKEN={SECRET}\nexport HF={SECRET}\n"
+                f"NCCL_DEBUG_FILE=https://me:{SECRET}@h.example/x\n"
+            ),
+            "NCCL_IB_HCA==mlx5_0:1\nNCCL_DEBUG_FILE=https://<hidden>@h.example/x\n",
+        ),
+        ("/home/ada/.nccl.conf", f"NCCL_ALGO=Ring\n{SECRET}\n", "NCCL_ALGO=Ring\n"),
         ("/s/x.dist-info/INSTALLER", "uv\n", "uv"),
         ("/s/x.dist-info/INSTALLER", f"uv {SECRET}", ""),
         ("/s/__editable__.torch-2.0.pth", "/src/pytorch\n", "/src/pytorch\n"),
@@ -99,7 +113,10 @@ def test_no_text_becomes_a_version_by_accident(text: str) -> None:
     assert not set(version(text)) & set(" \t\n:/@$'\"=")
 
 
-@given(st.sampled_from(["requirements.txt", "history", "version.py", "METADATA", "pyvenv.cfg", "INSTALLER"]), st.text(max_size=400))
+@given(
+    st.sampled_from(["requirements.txt", "history", "version.py", "METADATA", "pyvenv.cfg", "INSTALLER", "environments.txt", "nccl.conf"]),
+    st.text(max_size=400),
+)
 def test_extracts_are_stable(name: str, text: str) -> None:
     """What was extracted is extracted again as it is: a capture answers as the machine did."""
     once = redact.clean(f"/x/{name}", text.encode("utf-8", "replace"))
