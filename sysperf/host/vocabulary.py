@@ -65,6 +65,31 @@ FLAG_WORDS = frozenset(
 )
 """The words that names of harmless options are made of."""
 
+NAMED_THINGS = frozenset(
+    """
+    activation adapter adapters algo algorithm arch architecture attention augment backend class classifier cls compiler dataset
+    datasets decoder dtype dtypes encoder engine executor format framework gpu hca image impl implementation interface kernel kernels
+    loader loss method metric metrics mode model models module modules norm normalization optim optimizer parser partition pipeline
+    platform policy quant quantization recipe sampler sched schedule scheduler strategy task tasks teacher tokenizer transform type
+    types vae version versions vision
+    """.split()  # noqa: SIM905 - a list of 800 quoted words would be read by nobody
+)
+"""What has names that are public: behind an option for one of them, a name of any words is shown."""
+
+NAME_ENDINGS = frozenset(("name", "names", "or", "path", "cls", "to", "wrap"))
+"""Words that may follow such a thing in an option: ``--model_name_or_path``."""
+
+NAME_WORDS = frozenset(
+    """
+    albert baseline bart bert bloom chat codellama convnext deepseek densenet distilbert efficientnet electra falcon flux gemma glm
+    gpt granite imagenet instruct jpeg jpg png webp
+    internlm internvl large llama llava lora mamba mini mistral mixtral mobilenet mpt nano nemotron
+    olmo phi pythia qlora qwen resnet resnext roberta sdxl segformer siglip small smollm stable starcoder swin tiny uncased unet
+    wav whisper wwm yolo
+    """.split()  # noqa: SIM905 - a list of 800 quoted words would be read by nobody
+)
+"""Words that names of runs and models are made of, besides those of options and values."""
+
 HASH_FLAGS = frozenset(
     """
     commit rev revision sha version versions

@@ -87,7 +87,7 @@ SECRETS = (SECRET, *KEYS.values())
 SURVIVE = (
     ("python", "train.py", "--tokenizer", "gpt2"),
     ("python", "train.py", "--tokenizer=meta-llama/Llama-3.1-70B-Instruct", "--max-tokens", "512", "--max_token=512"),
-    ("python", "train.py", "--author", "Ada", "--keyframes", "3", "--passes", "2", "--monkey", "1"),
+    ("python", "train.py", "--author", "none", "--keyframes", "3", "--passes", "2", "--monkey", "1"),
     ("python", "train.py", "--pad-token", "0", "--eos-token-id", "2", "--num-token", "7", "--sort-key", "length"),
     ("python", "-m", "torch.distributed.run", "--nproc-per-node", "8", "--master-port", "29500", "--rdzv-endpoint=node1:29400"),
     ("python", "/home/ada/projects/2024-05-experiments/llama3_70b_finetune_lora_r64/scripts/train_distributed_fsdp2.py"),

@@ -38,6 +38,13 @@ FLAGS = (
     "--kennwort-datei-inhalt", "--model-secret", "--model-password", "--key", "--cfg.auth.token", "--trainer.logger.api_key", "--x", "-p", "-k", "-P",
 )  # fmt: skip
 
+FREE_NAMES = (
+    # options of training tools behind which anybody may write anything
+    "--name", "--run-name", "--run_name", "--experiment", "--project", "--tag", "--tags", "--label", "--job", "--user", "--note", "--prefix", "--suffix",
+    "--title", "--prompt", "--template", "--system-prompt", "--group", "--id", "--host", "--data", "--config", "--output", "--store", "--wandb-name",
+    "--remote", "--text", "--settings", "--model-prompt", "--log-name",
+)  # fmt: skip
+
 TOOLS = (
     "7z x -p{} a.7z", "7z a -p{} out.7z data", "curl -su u:{} https://h.example", "curl -u me:{} https://h.example", "curl --user me:{} h.example",
     "curl -H 'X-Auth: {}' h.example", "curl -H 'PRIVATE-TOKEN: {}' h.example", "curl -b session={} h.example", "curl -d pass={} h.example",
@@ -75,6 +82,10 @@ def leaking_lines() -> list[tuple[str, list[str]]]:
         lines += [(secret, [*train, flag, secret]) for flag in FLAGS]
         lines += [(secret, [*train, f"{flag}={secret}"]) for flag in FLAGS]
         lines += [(secret, [*train, f"{flag.strip('-')}={secret}"]) for flag in FLAGS]
+        for flag in FREE_NAMES:
+            lines += [(secret, [*train, flag, secret]), (secret, [*train, f"{flag}={secret}"]), (secret, [*train, f"{flag[2:]}={secret}"])]
+            lines += [(secret, ["my-tool", flag, secret]), (secret, ["bash", "-c", f"srun my-tool {flag} {shlex.quote(secret)}"])]
+            lines += [(secret, [*train, "--payload", json.dumps({flag[2:]: secret})])]
         lines += [(secret, [*train, "--payload", form]) for form in _json_forms(secret)]
         lines += [(secret, [*train, f"--config={form}"]) for form in _json_forms(secret)]
         lines += [(secret, [*train, *where, url.format(secret)]) for url in URLS for where in ((), ("--data",), ("--hook",))]
