@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
 from sysperf import paths
@@ -28,6 +26,8 @@ def fingerprint(facts: Snapshot) -> str:
         for name, fields in FINGERPRINTED.items()
         for field in fields
     }
+    import hashlib  # noqa: PLC0415 - 3.6 MB of OpenSSL, which only a machine with results of trials pays
+
     return hashlib.sha256(to_json(known)).hexdigest()[:16]
 
 

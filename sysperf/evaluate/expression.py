@@ -18,7 +18,7 @@ import ast
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sysperf.evaluate import functions
@@ -105,9 +105,32 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | No
 
     `params` are the values of ``p.NAME``; they are constants.
     """
-    compiler = _Compiler(schema, params or {})
-    run, annotation = compiler.visit(parse(text), 0)
-    return Expression(text, run, annotation, frozenset(compiler.names))
+    tree = parse(text)
+    run, annotation = _Compiler(schema, params or {}).visit(tree, 0)
+    return Expression(text, run, annotation, frozenset(_free_names(tree, frozenset("p"))))
+
+
+def names_in(text: str) -> frozenset[str]:
+    """The areas, lists and items that an expression looks at, from its syntax alone: nothing is checked or compiled.
+
+    The agent asks this of every rule, and most rules never need their condition. Raises RuleError when it is no expression.
+    """
+    return frozenset(_free_names(parse(text), frozenset("p")))
+
+
+def _free_names(node: ast.AST, bound: frozenset[str]) -> Iterator[str]:
+    """The names that stand for facts: no functions, and none that are bound, as `p` and what a comprehension binds."""
+    if isinstance(node, ast.Name):
+        if node.id not in bound:
+            yield node.id
+        return
+    children: Iterable[ast.AST] = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+    if isinstance(node, ast.GeneratorExp | ast.ListComp):
+        yield from (name for loop in node.generators for name in _free_names(loop.iter, bound))
+        bound |= {loop.target.id for loop in node.generators if isinstance(loop.target, ast.Name)}
+        children = (node.elt, *(test for loop in node.generators for test in loop.ifs))
+    for child in children:
+        yield from _free_names(child, bound)
 
 
 class _Compiler:
@@ -117,9 +140,6 @@ class _Compiler:
         self._schema = schema
         self._params = params
         self._loops = 0
-        self._bound: tuple[str, ...] = ()
-        self.names: set[str] = set()
-        """The names of the schema that were met."""
 
     def visit(self, node: ast.expr, depth: int) -> tuple[Node, Any]:
         if depth > MAX_DEPTH:
@@ -153,8 +173,6 @@ class _Compiler:
         if root == "p":
             return self._parameter(steps)
         annotation, path = self._schema.root(root), root
-        if root not in self._bound:
-            self.names.add(root)
         reads = self._schema.reads.get(root, ())
         for step in steps:
             if isinstance(step, int):
@@ -287,11 +305,10 @@ class _Compiler:
         source, annotation = self.visit(loop.iter, depth)
         name, outer = loop.target.id, self._schema
         _plain_name(name)
-        self._schema, bound = outer.bind(name, element(annotation)), self._bound
-        self._bound = (*bound, name)
+        self._schema = outer.bind(name, element(annotation))
         keep = [self._truth(test, depth) for test in loop.ifs]
         value, value_type = self.visit(node.elt, depth)
-        self._schema, self._loops, self._bound = outer, self._loops - 1, bound
+        self._schema, self._loops = outer, self._loops - 1
 
         def run(scope: Scope) -> Any:
             items = source(scope)

@@ -14,7 +14,7 @@ import msgspec
 from sysperf import __version__
 from sysperf.evaluate.acts import Acts, check_acts, settled
 from sysperf.evaluate.earlier_ids import EarlierIds
-from sysperf.evaluate.expression import Expression, Scope, compile_expression
+from sysperf.evaluate.expression import Expression, Scope, compile_expression, names_in
 from sysperf.evaluate.schema import Schema, element, fields, suggest
 from sysperf.evaluate.template import FOR_READERS, Template, compile_template
 from sysperf.host.files import write_whole
@@ -109,8 +109,9 @@ class Compiled:
     @cached_property
     def areas(self) -> frozenset[str]:
         """The areas whose facts decide what it says: those that its conditions name, by themselves or through an item."""
-        conditions = [self.when, *([self.applies] if self.applies else []), *(condition for condition, _ in self.guards())]
-        return self._areas_of(self._listed.union(*(condition.names for condition in conditions)))
+        rule = self.rule
+        conditions = [rule.when, *([rule.applies] if rule.applies else []), *(guard.when for guard in rule.unless)]
+        return self._areas_of(self._listed.union(*map(names_in, conditions)))
 
     def areas_of_texts(self, texts: Iterable[str]) -> frozenset[str]:
         """The areas that texts with blanks of this rule name: its message, or what a fix sets."""

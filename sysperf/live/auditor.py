@@ -17,7 +17,6 @@ import msgspec
 from sysperf.collect import AREAS, add_running_torch, collect
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
-from sysperf.engine.gains import with_gains
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names
@@ -180,6 +179,8 @@ class Auditor:
 
     def report(self) -> Report:
         """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""
+        from sysperf.engine.gains import with_gains  # noqa: PLC0415 - only a face that shows everything asks
+
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
         return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)))

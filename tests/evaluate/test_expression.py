@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.evaluate.expression import MAX_STEPS, Scope, compile_expression
+from sysperf.evaluate.expression import MAX_STEPS, Scope, compile_expression, names_in
 from sysperf.evaluate.functions import Unknown
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
@@ -266,3 +266,27 @@ def test_any_text_is_an_expression_or_a_rule_error(text: str) -> None:
     except RuleError:
         return
     condition(Scope({"box": UNKNOWN_BOX, "other": UNKNOWN_BOX}))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("box.busy and not gpu.name", {"box", "gpu"}),
+        ("len(box.disks) > p.len", {"box"}),
+        ("any(disk.rotational and cpu.online for disk in box.disks if disk.size > box.size)", {"box", "cpu"}),
+        ("any(x == disk for disk in box.disks) or disk.rotational", {"box", "x", "disk"}),
+        ("all(any(y == x for y in x.parts) for x in box.disks)", {"box"}),
+        ("any(box.busy for box in box.disks)", {"box"}),
+        ("box['busy'] == 'gpu'", {"box"}),
+    ],
+)
+def test_the_names_of_an_expression_are_those_that_stand_for_facts(text: str, names: set[str]) -> None:
+    """Neither functions, parameters and texts, nor what a comprehension binds, within that comprehension."""
+    assert names_in(text) == names
+
+
+@pytest.mark.parametrize("text", ["box.busy and", "", "\\", "(" * 500])
+def test_the_names_of_what_is_no_expression_are_an_error(text: str) -> None:
+    """As when it is compiled."""
+    with pytest.raises(RuleError):
+        names_in(text)
