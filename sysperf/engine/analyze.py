@@ -121,7 +121,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
 
 def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
     """Findings by severity, then by what acting gains, then by what it costs."""
-    gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset)
+    gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
     return (SEVERITIES.index(outcome.severity), -((gain.low + gain.high) / 2 if gain else 0.0), -(cost or 0.0), *rank(outcome)[1:])
 
 
@@ -138,11 +138,20 @@ def subject(file: str) -> str:
 
 def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
     """The exposed time that a finding is about, by its rule's `cost`."""
-    rule = ruleset.compiled(outcome.rule)
-    if not rule.rule.cost:
+    return _share(outcome, trace, ruleset, "cost", ruleset.compiled(outcome.rule).rule.cost)
+
+
+def work(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
+    """The busy time of the kernels or operators that a finding is about, by its rule's `work`. It is no exposed time: nothing waits."""
+    return _share(outcome, trace, ruleset, "work", ruleset.compiled(outcome.rule).rule.work)
+
+
+def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str) -> float | None:
+    """The value of an expression about the rank that a finding is about; None where there is none, or it is unknown."""
+    if not text:
         return None
     names = {"trace": trace, "rank": subject_rank(outcome, trace)}
-    value = rule.expression(rule.rule.cost, "cost")(Scope(names, ruleset.tables))
+    value = ruleset.compiled(outcome.rule).expression(text, key)(Scope(names, ruleset.tables))
     return None if isinstance(value, Unknown) or not isinstance(value, int | float) else float(value)
 
 
@@ -173,6 +182,7 @@ def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
         message=outcome.message,
         subject=outcome.subject if len(trace.ranks) > 1 else "",
         exposed_pct=cost,
+        work_pct=work(outcome, trace, ruleset),
         predicted_gain=prediction(outcome, trace, ruleset),
         where=_places(rule.predict, one),
         why=outcome.why,
@@ -196,7 +206,7 @@ def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> P
         return None
     replayer = Replayer(accounting.timeline, accounting.window, accounting.times, accounting.launches)
     low, high = replayer.gain([together(fixes)])
-    limit = min(100.0, sum(found.exposed_pct or 0.0 for found in wanted.values()))
+    limit = min(100.0, sum(found.exposed_pct or found.work_pct or 0.0 for found in wanted.values()))
     names = ", ".join(sorted(fix.name for fix in fixes))
     return Prediction(
         fix="together", low=min(low, limit), high=min(high, limit), assumes=f"all of these at once, replayed together: {names}"

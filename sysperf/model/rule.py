@@ -174,6 +174,7 @@ class Rule(Record, kw_only=True):
     seeds: tuple[str, ...] = ()
     detects: Annotated[tuple[str, ...], fact("for traces: the detections of docs/analyze.md that it implements")] = ()
     cost: Annotated[str, fact("for traces: expression of the exposed time that it is about, in percent")] = ""
+    work: Annotated[str, fact("for traces: expression of the busy time of the kernels or operators that it is about, in percent")] = ""
     predict: Annotated[str, fact("for traces: the fix that is replayed to predict the gain")] = ""
     for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
     applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""

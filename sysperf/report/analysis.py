@@ -128,6 +128,7 @@ def _finding(page: Page, finding: Finding, verbose: bool) -> None:
     ink = page.ink
     page.line()
     cost = f"  costs {finding.exposed_pct:.1f} %" if finding.exposed_pct is not None else ""
+    cost += f"  busy with it {finding.work_pct:.1f} %" if finding.work_pct is not None else ""
     gain = f"  gains {finding.predicted_gain.text()}" if finding.predicted_gain is not None else ""
     mark = ink(finding.severity, MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
     page.line(f"{mark} {ink('strong', finding.id)}{ink('warning', cost)}{ink('good', gain)}")

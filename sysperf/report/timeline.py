@@ -89,7 +89,7 @@ def _part(number: int, share: float) -> str:
 def _findings(analysis: Analysis) -> Iterator[str]:
     if not analysis.findings:
         return
-    yield "<h2>Findings</h2><table><tr><th>severity</th><th>finding</th><th>costs</th><th>gains by replay</th></tr>"
+    yield "<h2>Findings</h2><table><tr><th>severity</th><th>finding</th><th>exposed</th><th>busy</th><th>gains by replay</th></tr>"
     yield from (_finding(finding) for finding in analysis.findings)
     yield "</table>"
     if analysis.together is not None:
@@ -97,7 +97,7 @@ def _findings(analysis: Analysis) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> str:
-    cost = "" if finding.exposed_pct is None else f"{finding.exposed_pct:.1f} %"
+    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.exposed_pct, finding.work_pct))
     gain = (
         ""
         if finding.predicted_gain is None
@@ -105,7 +105,7 @@ def _finding(finding: Finding) -> str:
     )
     beside = "".join(f"<small>{_text(text)}</small>" for text in (*finding.where, *finding.fixes))
     about = f"<b>{_text(finding.id)}</b> {_text(finding.subject)}<br>{_text(finding.message)}{beside}"
-    return f'<tr><td>{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td>{gain}</td></tr>'
+    return f'<tr><td>{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td class="n">{busy}</td><td>{gain}</td></tr>'
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:

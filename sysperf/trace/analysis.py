@@ -23,6 +23,7 @@ class Finding(Record, kw_only=True):
     message: str
     subject: Annotated[str, fact("the file, where there are several")] = ""
     exposed_pct: Annotated[float | None, fact("exposed time that it is about, percent of the window; null: it is about none")] = None
+    work_pct: Annotated[float | None, fact("busy time of the kernels or operators that it is about, percent of the window")] = None
     predicted_gain: Annotated[Prediction | None, fact("percent of the step; null: no prediction can be made")] = None
     where: Annotated[tuple[str, ...], fact("source lines, where the file has stacks")] = ()
     why: str = ""

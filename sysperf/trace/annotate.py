@@ -82,7 +82,10 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
     for number, one in enumerate(analysis.findings, len(accounting.times) + 1):
         events.append(_meta("thread_name", number, one.id))
         gain = one.predicted_gain.text() if one.predicted_gain else None
-        told = {"message": neutral(one.message), "exposed_pct": one.exposed_pct, "predicted_gain": gain, "where": list(one.where)}
+        told = {
+            "message": neutral(one.message), "exposed_pct": one.exposed_pct, "work_pct": one.work_pct,
+            "predicted_gain": gain, "where": list(one.where),
+        }  # fmt: skip
         if window is not None:
             events.append(_box(one.id, number, window.span, told))
     return events

@@ -50,6 +50,17 @@ def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str]) -> N
     assert found["summary"]["dataloader_exposed_pct"] is None
 
 
+def test_busy_time_is_no_exposed_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing waits while slow kernels run: what they take is told as such, and in the figures' terms."""
+    found = {one["id"]: one for one in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
+    slow, waits = found["trace.tensor-cores-unused"], found["trace.input-bound"]
+
+    assert slow["exposed_pct"] is None
+    assert slow["work_pct"] == pytest.approx(0.627 * 55.9, abs=1)
+    assert (waits["exposed_pct"], waits["work_pct"]) == (pytest.approx(32.9, abs=0.1), None)
+    assert "trace.tensor-cores-unused  busy with it" in told(capsys, BEFORE)
+
+
 @pytest.mark.parametrize("form", ["sarif", "junit", "github", "markdown", "prometheus"])
 def test_every_format_of_the_audit_shows_the_finding(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "trace.input-bound" in told(capsys, BEFORE, "--format", form)
