@@ -1,8 +1,9 @@
 """Predicted against measured gains: real programs on the CPU, sick and cured, each trace taken of the sick one.
 
-Needs a Python with torch: SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/trace_gain.py [--repeats 5]
+Needs a Python with torch: SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/trace_gain.py [--blocks 15]
 
-Sick and cured runs take turns, so that the machine's load hits both; times are medians without the profiler.
+Sick and cured steps take turns in blocks of one process, so that the machine's load hits both; gains are medians over pairs of blocks,
+without the profiler. What others do on the machine meanwhile is printed: a worker without a CPU of its own hides little.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from sysperf.trace import account, read
 
@@ -24,7 +26,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
-cause, cured, trace = sys.argv[1], sys.argv[2] == "cured", sys.argv[3]
+cause, trace = sys.argv[1:]
 torch.set_num_threads(1)
 
 
@@ -45,13 +47,13 @@ layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 102
 model = torch.nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loads = cause.startswith("loader")
-batches = iter(DataLoader(Data(), batch_size=16, num_workers=1 if cured and loads else 0))
-fixed = next(batches)
+batches = {cured: iter(DataLoader(Data(), batch_size=16, num_workers=1 if cured and loads else 0)) for cured in (False, True)}
+fixed = next(batches[False])
 written = open(os.devnull, "wb")
 
 
-def step():
-    x, y = next(batches) if loads else fixed
+def step(cured):
+    x, y = next(batches[cured]) if loads else fixed
     if cause == "copies" and not cured:
         for parameter in model.parameters():
             parameter.detach().clone()
@@ -67,20 +69,26 @@ def step():
         pickle.dump({name: value.tolist() for name, value in list(model.state_dict().items())[:1]}, written)
 
 
-for _ in range(8):
-    step()
-times = []
-for _ in range(40):
+def block(cured):
+    for _ in range(SETTLE):
+        step(cured)
     start = time.perf_counter()
-    step()
-    times.append(time.perf_counter() - start)
-if trace:
-    plan = schedule(wait=0, warmup=2, active=10)
-    with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=lambda p: p.export_chrome_trace(trace)) as profiler:
-        for _ in range(12):
-            step()
-            profiler.step()
-print(json.dumps(sorted(times)[len(times) // 2] * 1e3))
+    for _ in range(STEPS):
+        step(cured)
+    return (time.perf_counter() - start) / STEPS * 1e3
+
+
+SETTLE, STEPS = 4, 8
+for cured in (False, True):
+    block(cured)
+pairs = [(block(False), block(True)) for _ in range(int(os.environ["BLOCKS"]))]
+plan = schedule(wait=0, warmup=2, active=20)
+with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=lambda p: p.export_chrome_trace(trace)) as profiler:
+    for _ in range(22):
+        step(False)
+        profiler.step()
+print(json.dumps(pairs), flush=True)
+os._exit(0)  # without waiting for the worker
 """
 CAUSES = {"loader-storage": "loader", "loader-decode": "loader", "pause": "hole", "checkpoint": "hole", "copies": "cast"}
 """What is wrong with the program, and the fix whose prediction is compared."""
@@ -88,45 +96,56 @@ CAUSES = {"loader-storage": "loader", "loader-decode": "loader", "pause": "hole"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--blocks", type=int, default=15, help="pairs of blocks of 8 steps (default: 15)")
     args = parser.parse_args()
     python = os.environ.get("SYSPERF_TORCH_PYTHON", "")
     if not python:
         sys.exit("SYSPERF_TORCH_PYTHON must name a Python with torch")
-    errors = []
-    print(f"{'cause':<16} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'predicted':>14} {'error of the gain':>18}")
+    results = []
+    print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before")
+    print(f"{'cause':<16} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'predicted':>14} {'inside':>7} {'error of the gain':>18}")
     with tempfile.TemporaryDirectory() as folder:
         for cause, fix in CAUSES.items():
-            errors.append(compare(python, folder, cause, fix, args.repeats))
-    known = [error for error in errors if error is not None]
-    print(f"median error {statistics.median(known):.0%} of the gain, {len(known)} of {len(errors)} predicted")
+            results.append(compare(python, folder, cause, fix, args.blocks))
+    known = [result for result in results if result is not None]
+    middle = statistics.median(result.error for result in known)
+    inside = sum(result.inside for result in known)
+    print(f"median error {middle:.0%} of the gain, {len(known)} of {len(results)} predicted, {inside} within the interval")
+    print(f"load average {os.getloadavg()[0]:.1f} after")
 
 
-def compare(python: str, folder: str, cause: str, fix: str, repeats: int) -> float | None:
-    """Run both forms by turns, and print a line; returns the error of the middle of the interval, as a share of the gain."""
+class Comparison(NamedTuple):
+    """How a prediction did: the error of the interval's middle as a share of the gain, and whether the interval holds it."""
+
+    error: float
+    inside: bool
+
+
+def compare(python: str, folder: str, cause: str, fix: str, blocks: int) -> Comparison | None:
+    """Run both forms by turns, and print a line; None where nothing was predicted."""
     trace = f"{folder}/{cause}.json"
-    sick, cured = [], []
-    for number in range(repeats):
-        sick.append(run(python, cause, "sick", trace if number == repeats - 1 else ""))
-        cured.append(run(python, cause, "cured", ""))
-    before, after = statistics.median(sick), statistics.median(cured)
-    measured = 100 * (1 - after / before)
+    pairs = run(python, cause, trace, blocks)
+    before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
+    measured = statistics.median(100 * (1 - cured / sick) for sick, cured in pairs)
     rank = account(read(trace))
-    found = next((one for one in rank.replay.predictions if one.fix == fix), None)
-    if found is None:
-        print(f"{cause:<16} {before:>8.2f} {after:>9.2f} {measured:>8.1f}% {'none':>14}")
+    prediction = next((one for one in rank.replay.predictions if one.fix == fix), None)
+    line = f"{cause:<16} {before:>8.2f} {after:>9.2f} {measured:>8.1f}%"
+    if prediction is None:
+        print(f"{line} {'none':>14}", flush=True)
         return None
-    error = abs((found.low + found.high) / 2 - measured) / abs(measured)
-    print(f"{cause:<16} {before:>8.2f} {after:>9.2f} {measured:>8.1f}% {found.low:>6.1f}-{found.high:>5.1f}% {error:>17.0%}", flush=True)
-    return error
+    error = abs((prediction.low + prediction.high) / 2 - measured) / abs(measured)
+    inside = prediction.low <= measured <= prediction.high
+    print(f"{line} {prediction.low:>6.1f}-{prediction.high:>5.1f}% {'yes' if inside else 'no':>7} {error:>17.0%}", flush=True)
+    return Comparison(error, inside)
 
 
-def run(python: str, cause: str, form: str, trace: str) -> float:
-    """Median milliseconds of a step."""
+def run(python: str, cause: str, trace: str, blocks: int) -> list[tuple[float, float]]:
+    """Milliseconds of a step, (sick, cured), of blocks that take turns in one process."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         Path(file.name).write_text(PROGRAM)
-        done = subprocess.run([python, file.name, cause, form, trace], capture_output=True, check=True, timeout=240)
-    return float(json.loads(done.stdout.decode().splitlines()[-1]))
+        environment = {**os.environ, "BLOCKS": str(blocks)}
+        done = subprocess.run([python, file.name, cause, trace], capture_output=True, check=True, timeout=240, env=environment)
+    return [(sick, cured) for sick, cured in json.loads(done.stdout.decode().splitlines()[-1])]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections import Counter
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import launching_thread, sites
-from sysperf.trace.intervals import clip, length, subtract, union
+from sysperf.trace.intervals import clip, intersect, length, subtract, union
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
 from sysperf.trace.window import Window, loader_calls
@@ -30,7 +30,8 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     low, high = window.span
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < high and rows.end[i] > low]
-    computing = subtract(union(clip((rows.span(i) for i in operators), window.span)), loader)
+    running = union(clip((rows.span(i) for i in operators), window.span))
+    computing = subtract(running, loader)
     talking = subtract(subtract(union(clip(_named(timeline, _COMMUNICATION), window.span)), loader), computing)
     own, counts, tiny = _own_times(timeline, window, threads)
 
@@ -50,6 +51,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         operators=len(operators),
         operator_pct=100 * length(computing) / whole,
         loader_pct=100 * length(loader) / whole,
+        loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
         matmul_pct=share(_MATMUL),

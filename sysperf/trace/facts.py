@@ -146,6 +146,7 @@ class Cpu(Record, kw_only=True):
     operators: int = 0
     operator_pct: Annotated[float, fact("time in operators, on any thread, outside the loader")] = 0.0
     loader_pct: float = 0.0
+    loader_operator_pct: Annotated[float, fact("the part of loader_pct that is in operators: it needs a CPU wherever it runs")] = 0.0
     communication_pct: float = 0.0
     python_pct: Annotated[float, fact("time in neither operators nor loader nor communication")] = 0.0
     matmul_pct: float = 0.0

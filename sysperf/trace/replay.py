@@ -289,7 +289,8 @@ def predict(replayer: Replayer, figures: Figures, host: HostWork, work: Work) ->
 
 
 CPU_WORDS = {
-    "loader": "low: one worker prepares batches beside the step, on a CPU of its own; high: enough workers that no step waits",
+    "loader": "low: one worker prepares batches beside the step, and no CPU is free for its operators; "
+    "high: enough workers, with CPUs of their own, that no step waits",
     "hole": "low: half of the long times between operators are hidden; high: all",
     "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
     "cast": "low: half of the copies and conversions go; high: all",
@@ -302,11 +303,11 @@ def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole) -> Replay:
     """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
 
     The profiler stretches operators and not the waits between them, so a wait is a larger share of a step without it: the
-    upper bounds are for such a step.
+    upper bounds are for such a step. A file does not say how many CPUs are free: operators of the loader may win nothing in a worker.
     """
-    load = cpu.loader_pct
+    load, waits = cpu.loader_pct, cpu.loader_pct - cpu.loader_operator_pct
     parts = {
-        "loader": (min(load, 100 - load), load),
+        "loader": (min(waits, 100 - load), load),
         "hole": (hole.pct / 2, hole.pct),
         "launch": (max(0.0, cpu.python_pct - hole.pct) / 4, max(0.0, cpu.python_pct - hole.pct)),
         "cast": (cpu.copy_pct / 2, cpu.copy_pct),

@@ -9,7 +9,8 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
-from sysperf.trace.replay import BY_NAME, Replayer
+from sysperf.trace.facts import Cpu, Hole, HostWork
+from sysperf.trace.replay import BY_NAME, Replayer, predict_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, steps, written
@@ -285,6 +286,15 @@ def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) ->
 
     assert together is not None
     assert max(gain(result, "loader")[1], gain(result, "launch")[1]) - 0.5 <= together.high <= 100
+
+
+@pytest.mark.parametrize(("load", "operators", "low"), [(40, 0, 40), (40, 25, 15), (80, 0, 20), (80, 75, 5)])
+def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, operators: float, low: float) -> None:
+    """By the step that it runs beside, and by its operators, for which there may be no CPU; all of it is the most."""
+    cpu = Cpu(loader_pct=load, loader_operator_pct=operators, operator_pct=100 - load)
+    (found,) = [one for one in predict_cpu(cpu, HostWork(), Hole()).predictions if one.fix == "loader"]
+
+    assert (found.low, found.high) == (low, load)
 
 
 def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
