@@ -1,6 +1,6 @@
 """What each client of the helper may ask for: root everything, the agent what the site's rules set, nobody what is root's.
 
-The agent is known by its user, which systemd makes: a program that took it over can ask for nothing that the site did not list.
+The agent is known by its service and its user: a program that took it over can ask for nothing that the site did not list.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sysperf.engine.change import user
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.ruleset import load, site_files
 from sysperf.fix.helper_protocol import AskApply
+from sysperf.fix.recovery import key_of, steps_in_force
 from sysperf.model.change import Plan, Setting, Skipped, Transaction
 from sysperf.model.errors import SysperfError
 from sysperf.model.knob import KNOBS
@@ -23,7 +24,7 @@ from sysperf.model.rule import Affinity, Fix, MigratePages, Nvml, SetKnob, Sysct
 AGENT = "sysperf-agent"
 ROOT = "root"
 DYNAMIC_UIDS = range(61_184, 65_520)
-"""Users that systemd makes for services (https://systemd.io/UIDS-GIDS/): the agent is one, and no person is."""
+"""Users that systemd makes for services (https://systemd.io/UIDS-GIDS/), each for one service at a time: the agent is one of them."""
 
 
 class Refused(SysperfError):
@@ -33,12 +34,25 @@ class Refused(SysperfError):
 def client_of(uid: int, pid: int) -> Client:
     """Who is on the other side of a socket. Raises Refused when a process that says to be root is gone."""
     try:
-        with open(f"/proc/{pid}/cgroup") as file:
-            return Client(uid, f"/{AGENT}.service" in file.read(65_536))
+        process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # this process, whoever has its number later
     except OSError:
-        if uid == 0:
-            raise Refused("who asked has ended: who it was is not known") from None
-        return Client(uid)
+        return _client_that_ended(uid)
+    try:
+        with open("cgroup", opener=lambda path, flags: os.open(path, flags, dir_fd=process)) as file:
+            in_agent = f"/{AGENT}.service" in file.read(65_536)
+        owner = os.fstat(process).st_uid
+    except OSError:
+        return _client_that_ended(uid)
+    finally:
+        os.close(process)
+    return Client(uid, in_agent) if in_agent or owner == uid else _client_that_ended(uid)
+
+
+def _client_that_ended(uid: int) -> Client:
+    """Who asked, when the process with its number is not known to be theirs: the user of a service may be the agent's."""
+    if uid == 0:
+        raise Refused("who asked has ended: who it was is not known")
+    return Client(uid, uid in DYNAMIC_UIDS)
 
 
 class Allowed(NamedTuple):
@@ -65,7 +79,7 @@ class Client(NamedTuple):
 
     uid: int
     in_agent: bool = False
-    """Whether it runs inside the agent's service, as whatever user."""
+    """Whether it runs inside the agent's service, as whatever user, or has ended and may have."""
 
     @property
     def is_root(self) -> bool:
@@ -74,8 +88,8 @@ class Client(NamedTuple):
 
     @property
     def is_agent(self) -> bool:
-        """Also any other service with a user of its own: none of them is a person."""
-        return self.in_agent or self.uid in DYNAMIC_UIDS or user(self.uid) == AGENT
+        """Whether it is the agent, or may be."""
+        return self.in_agent or user(self.uid) == AGENT
 
     @property
     def name(self) -> str:
@@ -109,7 +123,7 @@ def check_apply(client: Client, question: AskApply, rules: AllowedByRule) -> Non
 
 
 def _check_listed(setting: Setting, rules: AllowedByRule) -> None:
-    allowed = next((one for one in rules.get(setting.rule, ()) if one.covers(setting)), None)
+    allowed = next((allowed for allowed in rules.get(setting.rule, ()) if allowed.covers(setting)), None)
     if allowed is None:
         raise Refused(
             f"{setting.knob} = {setting.value[:80]} is nothing that a rule of `[agent] apply` sets",
@@ -131,19 +145,19 @@ def _is_of_the_system(pid: int) -> bool:
 
 
 def leave_to_root(planned: Plan, transactions: Iterable[Transaction]) -> Plan:
-    """A plan without what root has set with sysperf: only root changes that again."""
-    latest = {step.change.target: transaction for transaction in transactions for step in transaction.steps if transaction.live}
-    roots = {change.target for change in planned.changes if change.target in latest and latest[change.target].by == ROOT}
+    """A plan without what root has set with sysperf and what is still in force: only root changes that again, or undoes it first."""
+    latest = {key_of(step.change): transaction for transaction in transactions for step in steps_in_force(transaction)}
+    roots = {key: transaction.number for key, transaction in latest.items() if transaction.by == ROOT}
     left = tuple(
         Skipped(
             Setting(change.knob, change.after, change.item, change.rule, change.start_time),
-            f"root has set it with transaction {latest[change.target].number}",
+            f"root has set it with transaction {roots[key_of(change)]}; `sudo sysperf undo {roots[key_of(change)]}` gives it back",
         )
         for change in planned.changes
-        if change.target in roots
+        if key_of(change) in roots
     )
-    kept = tuple(change for change in planned.changes if change.target not in roots)
-    return Plan(kept, (*planned.skipped, *left), planned.conflicts)
+    remaining = tuple(change for change in planned.changes if key_of(change) not in roots)
+    return Plan(remaining, (*planned.skipped, *left), planned.conflicts)
 
 
 def allowed_by_rule() -> AllowedByRule:

@@ -145,6 +145,13 @@ def key_of(change: Change) -> Key:
     return change.knob, change.item, change.target, change.start_time
 
 
+def steps_in_force(transaction: Transaction) -> tuple[Step, ...]:
+    """The steps that nobody has taken back. A restart has taken back all, unless a file of ours sets them at every start."""
+    steps = tuple(step for step in transaction.steps if step.state in LIVE)
+    restarted = transaction.boot not in (boot_id(), "")
+    return () if restarted and not any(lasts(step.change) for step in steps) else steps
+
+
 class At(NamedTuple):
     """A step, and where it is."""
 

@@ -12,9 +12,10 @@ import pytest
 from sysperf.agent import client_policy
 from sysperf.agent.client_policy import AGENT, Allowed, Client, Refused, check_apply, leave_to_root
 from sysperf.fix.helper_protocol import AskApply
+from sysperf.fix.lease import boot_id
 from sysperf.model.change import Change, Plan, Setting, Step, Transaction
 
-ROOT, MEMBER, AGENTS = Client(0), Client(1000), Client(61_300)
+ROOT, MEMBER, AGENTS = Client(0), Client(1000), Client(61_300, in_agent=True)
 RULES = {
     "thp.never": (Allowed("thp.enabled", "madvise", ""),),
     "process.low": (Allowed("process.nice", "10", ""),),
@@ -116,7 +117,38 @@ def test_what_root_has_set_is_not_set_over() -> None:
     over = Transaction(number=5, state="undone", by="root", steps=(Step(other, "undone"),))
     planned = leave_to_root(Plan((change, other)), [roots, over])
     assert planned.changes == (other,)
-    assert planned.skipped[0].reason == "root has set it with transaction 4"
+    assert planned.skipped[0].reason == "root has set it with transaction 4; `sudo sysperf undo 4` gives it back"
+
+
+def test_what_root_has_set_blocks_nobody_when_it_is_over() -> None:
+    """A process that has ended, whose number another has; a setting before a restart, unless it is set at every start."""
+    ended = Change("process.nice", "7", "process 7", "0", "5", start_time=100)
+    begun = Change("process.nice", "7", "process 7", "0", "5", start_time=200)
+    change = Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "10", "20")
+    file = Change("persist.sysctl", "000004", "/etc/sysctl.d/90-sysperf-000004.conf", "", "vm.swappiness = 20")
+    steps = (Step(ended, "applied"), Step(change, "applied"))
+    now = Transaction(number=4, state="applied", by="root", boot=boot_id(), steps=steps)
+    earlier = Transaction(number=4, state="applied", by="root", boot="another boot", steps=steps)
+    lasting = Transaction(number=4, state="applied", by="root", boot="another boot", steps=(*steps, Step(file, "applied")))
+
+    assert leave_to_root(Plan((begun, change)), [now]).changes == (begun,)
+    assert leave_to_root(Plan((ended, change)), [now]).changes == ()
+    assert leave_to_root(Plan((begun, change)), [earlier]).changes == (begun, change)
+    assert leave_to_root(Plan((begun, change)), [lasting]).changes == (begun,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to start a process of another user needs root")
+def test_another_service_with_a_user_of_its_own_is_not_the_agent() -> None:
+    """While its process is there: it is known not to be in the agent's service. When it has ended, it may have been the agent."""
+    child = subprocess.Popen(["sleep", "60"], user=61_300)
+    assert not client_policy.client_of(61_300, child.pid).is_agent
+    assert client_policy.client_of(61_301, child.pid).is_agent, "this process is another user's: the one that asked has ended"
+    with pytest.raises(Refused):
+        client_policy.client_of(0, child.pid)
+    child.kill()
+    child.wait()
+    assert client_policy.client_of(61_300, child.pid).is_agent
+    assert not client_policy.client_of(1000, child.pid).is_agent
 
 
 def test_fixes_of_the_shipped_rules_are_covered() -> None:
