@@ -29,6 +29,7 @@ from sysperf.agent.state import AgentState
 from sysperf.agent.status import Cost
 from sysperf.agent.store import Event
 from sysperf.engine.judging import Terms
+from sysperf.evaluate.judge import JUDGED
 from sysperf.live.auditor import Auditor, AuditPass
 from sysperf.live.gpus import Gpus
 from sysperf.live.hysteresis import FindingTracker, Past, Times, Transition
@@ -92,11 +93,10 @@ class Agent:
 
     def __init__(self, load: Callable[[], Setup], options: Options, log: logging.Logger, notifier: Notifier | None = None) -> None:
         self._load = load
-        self._setup = load()
         self._options = options
+        self._setup = self._checked_setup()
         self._log = log
         self._notify = notifier or Notifier()
-        _require_fixer(self._setup, options)
         self._stop = False
         self._reload = False
         self._wake: asyncio.Future[None] | None = None
@@ -438,8 +438,7 @@ class Agent:
         """Read rules and configuration again; a mistake in them leaves everything as it was."""
         self._notify.reloading()
         try:
-            setup = self._load()
-            _require_fixer(setup, self._options)
+            setup = self._checked_setup()
         except SysperfError as error:
             self._problems["reload"] = f"not reloaded: {error}"
             self._log.error("not reloaded, the former rules stay in force: %s%s", error, f" ({error.hint})" if error.hint else "")
@@ -451,6 +450,13 @@ class Agent:
             self._problems.pop("reload", None)
             self._take_over(setup)
         self._notify.ready(self._status())
+
+    def _checked_setup(self) -> Setup:
+        """What is to be in force, without the rules that nobody judges here. Raises SysperfError."""
+        setup = self._load()
+        _require_fixer(setup, self._options)
+        setup.terms.ruleset.keep_scopes(JUDGED)
+        return setup
 
     def _take_over(self, setup: Setup) -> None:
         before, self._setup = self._setup, setup

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
-    ruleset.keep_scope("process")
+    ruleset.keep_scopes(("process",))
     host = _options.host(args)
     result = with_rewraps(host, audit(host, judging.Terms(ruleset, config.waive), AREAS))
     if args.format == "json":

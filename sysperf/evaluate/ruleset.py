@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -106,7 +106,7 @@ class Compiled:
     def _guards(self) -> list[tuple[Expression, str]]:
         return [(self.expression(guard.when, f"unless[{index}].when"), guard.because) for index, guard in enumerate(self.rule.unless)]
 
-    @cached_property
+    @property
     def areas(self) -> frozenset[str]:
         """The areas whose facts decide what it says: those that its conditions name, by themselves or through an item."""
         rule = self.rule
@@ -235,8 +235,8 @@ class Ruleset:
             for override in file.override:
                 self.override(override)
         self._compiled: dict[str, Compiled] = {}
-        self.known_rules = list(self._rules.values())
-        """Every rule, also those that are disabled or not selected."""
+        self.known_ids = frozenset(self._rules)
+        """The ids of all rules, also of those that are disabled or not selected."""
 
     def override(self, override: Override) -> None:
         """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
@@ -292,9 +292,9 @@ class Ruleset:
         self._rules = {name: rule for name, rule in self._rules.items() if name in wanted and name not in unwanted}
         self.__dict__.pop("rules", None)
 
-    def keep_scope(self, scope: str) -> None:
-        """Keep the rules of one scope."""
-        self._rules = {name: rule for name, rule in self._rules.items() if rule.scope == scope}
+    def keep_scopes(self, scopes: Collection[str]) -> None:
+        """Keep the rules of these scopes."""
+        self._rules = {name: rule for name, rule in self._rules.items() if rule.scope in scopes}
         self.__dict__.pop("rules", None)
 
     def compiled(self, rule_id: str) -> Compiled:

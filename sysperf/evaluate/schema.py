@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -85,19 +86,25 @@ def kind(annotation: Any) -> str:
 class Schema:
     """The names that a condition may use, with their types."""
 
-    def __init__(self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None, bound: Mapping[str, Any] | None = None
+    ) -> None:
         self.roots = roots
+        self._bound = bound or {}
         self.reads = reads or {}
         """What names that stand for a list of an area (`gpus`) are read from."""
 
     def bind(self, name: str, annotation: Any) -> Schema:
-        """The same schema with one more name."""
-        return Schema({**self.roots, name: annotation}, self.reads)
+        """The same schema with one more name. The others are shared: an agent holds a schema for each rule."""
+        return Schema(self.roots, self.reads, {**self._bound, name: annotation})
 
     def root(self, name: str) -> Any:
         """The type of a name. Raises RuleError with a suggestion."""
+        if name in self._bound:
+            return self._bound[name]
         if name not in self.roots:
-            raise RuleError(f"`{name}` is no area or name here{suggest(name, self.roots)}", "`sysperf facts --describe` lists the areas")
+            known = (*self.roots, *self._bound)
+            raise RuleError(f"`{name}` is no area or name here{suggest(name, known)}", "`sysperf facts --describe` lists the areas")
         if isinstance(self.roots[name], types.FunctionType):
             self.roots[name] = self.roots[name]()
         return self.roots[name]

@@ -102,7 +102,7 @@ def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseli
 
 def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Outcome]) -> frozenset[str]:
     """The ids that a waiver names: of rules, by their ids of today or earlier, and of findings about our own lists."""
-    known = {rule.id for rule in ruleset.known_rules} | {outcome.rule for outcome in outcomes}
+    known = ruleset.known_ids | {outcome.rule for outcome in outcomes}
     today = frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
     return ruleset.earlier_ids.add(waiver.rule, today, known)
 

@@ -94,7 +94,9 @@ class Auditor:
         """Judge by these from now on."""
         self._terms = terms
         rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED]
-        self._looks_at = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
+        shared: dict[frozenset[str], frozenset[str]] = {}  # hundreds of rules look at a few dozens of combinations
+        areas = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
+        self._looks_at = {rule: shared.setdefault(names, names) for rule, names in areas.items()}
         self._rules = {rule.id: rule for rule in rules}
 
     @property

@@ -303,11 +303,11 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     def look(self: Auditor) -> None:
         self.doing = what if what == "reading storage" else ""
-        release.wait(30)
+        release.wait(120)
 
     def made() -> tuple[()]:
         if what != "reading storage":
-            release.wait(30)
+            release.wait(120)
         return ()
 
     monkeypatch.setattr(Auditor, "run_pass", look)
