@@ -21,7 +21,7 @@ from sysperf_pyspy import reading
 from sysperf_pyspy.refusal import explained
 
 RATE_HZ = 50
-LONGEST_S = 600
+MAX_SECONDS = 600
 DUMP_S = 10.0
 """A dump takes 12 to 150 ms; a starved machine gets more."""
 TRIES = 8
@@ -43,8 +43,8 @@ def dump(host: Host, pid: int) -> Stacks:
 
 def sample(host: Host, pid: int, seconds: int) -> Samples:
     """Where its threads are, 50 times a second, those that wait included. Raises SysperfError."""
-    if not 1 <= seconds <= LONGEST_S:
-        raise UsageError(f"--seconds {seconds}: not between 1 and {LONGEST_S}")
+    if not 1 <= seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds {seconds}: not between 1 and {MAX_SECONDS}")
     program = _program(host, pid)
     how = ("--format", "raw", "--output", "/dev/stdout", "--nonblocking", "--idle", "--threads", "--full-filenames")
     long = ("--rate", str(RATE_HZ), "--duration", str(seconds))

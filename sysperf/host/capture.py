@@ -123,7 +123,7 @@ _SHAPE = lazy(
 )
 _KEPT = lazy(rf"{_PREFIX}|(?<![0-9a-fA-F])(?:0000|ffff|fe80)(?![0-9a-fA-F])|[^0-9a-fA-F]")
 _OF_KERNEL = ("/sys/class/", "/sys/devices/", "/sys/bus/", "/sys/block/", "/sys/kernel/", "/sys/module/", "/proc/sys/", "/proc/driver/")
-_SHORTEST = 4
+MIN_HOST_NAME_LETTERS, MIN_SERIAL_LETTERS = 3, 4
 
 
 class Pseudonyms:
@@ -182,7 +182,7 @@ def _host_names(answers: dict[str, Any], host_name: str) -> set[str]:
         path = key[key.find("/") :]
         if path.startswith(_OF_KERNEL):
             common.update(path.split("/"))
-    return {name for name in names if len(name) >= _SHORTEST - 1 and not name.startswith("localhost")} - common
+    return {name for name in names if len(name) >= MIN_HOST_NAME_LETTERS and not name.startswith("localhost")} - common
 
 
 def _serials(answers: dict[str, Any]) -> set[str]:
@@ -194,4 +194,4 @@ def _serials(answers: dict[str, Any]) -> set[str]:
             found.update(_LABELLED.findall(text))
             if key[key.rfind("/") + 1 :] in _IDENTITY_FILES:
                 found.add(text.strip(" \t\n\0"))
-    return {word for word in found if len(word) >= _SHORTEST and len(set(word)) > 2 and any(map(str.isdigit, word))}
+    return {word for word in found if len(word) >= MIN_SERIAL_LETTERS and len(set(word)) > 2 and any(map(str.isdigit, word))}

@@ -52,41 +52,41 @@ def extract_for(name: str) -> Extract | None:
 
 def version(text: str) -> str:
     """A version and nothing else; "" when the text is none."""
-    found = _VERSION.fullmatch(text)
-    return found[1] if found else ""
+    match = _VERSION.fullmatch(text)
+    return match[1] if match else ""
 
 
 def _assignments(text: str) -> str:
-    return "".join(f"{found[1]} = {found[2]}\n" for found in _ASSIGNMENT.finditer(text))
+    return "".join(f"{match[1]} = {match[2]}\n" for match in _ASSIGNMENT.finditer(text))
 
 
 def _requirements(text: str) -> str:
-    return _lines(found[1].rstrip() for found in _REQUIREMENT.finditer(text))
+    return _lines(match[1].rstrip() for match in _REQUIREMENT.finditer(text))
 
 
 def _metadata(text: str) -> str:
-    return _lines(found[1] for found in _HEADER.finditer(text.partition("\n\n")[0]))
+    return _lines(match[1] for match in _HEADER.finditer(text.partition("\n\n")[0]))
 
 
 def _history(text: str) -> str:
     """conda-meta/history: installed packages and the last word of their channels. Before it may stand a token (``/t/TOKEN/``)."""
     text = _TOKEN_CHANNEL.sub("", text)
-    return _lines(f"+{found[1]}/{found[2]}" for found in _FROM_CHANNEL.finditer(text))
+    return _lines(f"+{match[1]}/{match[2]}" for match in _FROM_CHANNEL.finditer(text))
 
 
 def _venv(text: str) -> str:
-    return _lines(found[1] for found in _VENV.finditer(text))
+    return _lines(match[1] for match in _VENV.finditer(text))
 
 
 def _installer(text: str) -> str:
-    found = _INSTALLER.fullmatch(text)
-    return found[1] if found else ""
+    match = _INSTALLER.fullmatch(text)
+    return match[1] if match else ""
 
 
 def _editable(text: str) -> str:
     """Where the sources of an editable torch lie: the first line of a path file, or the entry of a finder."""
     first = text.partition("\n")[0].strip()
-    return first if _FOLDER.fullmatch(first) else _lines(found[0] for found in _SOURCE.finditer(text))
+    return first if _FOLDER.fullmatch(first) else _lines(match[0] for match in _SOURCE.finditer(text))
 
 
 def _environments(text: str) -> str:

@@ -92,11 +92,11 @@ class Knob(Record):
 
 
 _NUMBER = lazy(r"-?[0-9]{1,19}")
-_LONGEST_LIST = 4_096
+_MAX_LIST_LENGTH = 4_096
 
 
 def _is_list(value: str) -> bool:
-    if len(value) > _LONGEST_LIST:
+    if len(value) > _MAX_LIST_LENGTH:
         return False
     try:
         return bool(CpuSet.parse(value))

@@ -9,7 +9,7 @@ from sysperf.startup import lazy
 
 _RELEASE = lazy(r"\s*[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})")
 _STAGE = lazy(r"[-_.]?(dev|alpha|a|beta|b|preview|pre|rc|c|post)[-_.]?([0-9]{0,9})(?![A-Za-z])", re.IGNORECASE)
-_LONGEST = 200
+_MAX_LENGTH = 200
 _RANKS = {"dev": -4, "alpha": -3, "a": -3, "beta": -2, "b": -2, "preview": -1, "pre": -1, "rc": -1, "c": -1, "post": 1}
 
 
@@ -25,7 +25,7 @@ class Version:
 
     def __init__(self, text: str) -> None:
         release = _RELEASE.match(text)
-        if not release or len(text) > _LONGEST:
+        if not release or len(text) > _MAX_LENGTH:
             raise ValueError(f"not a version: {text[:40]!r}")
         self.text = text.strip()
         self.numbers = tuple(int(number) for number in release[1].split("."))
