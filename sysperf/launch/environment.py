@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from sysperf.host import Host, redact
 from sysperf.launch.command import Command
 from sysperf.launch.gpus import VISIBLE
-from sysperf.launch.ranks import NAMES
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
+from sysperf.procfs.rank_variables import NAMES
 
 MARKER = "SYSPERF_WRAPPED"
 """What an outer `sysperf wrap` has done: ``MODE RANK NAME,…``: program or launcher, the rank it was, the variables it set."""

@@ -1,49 +1,23 @@
-"""Which part of a parallel job this process is, as its launcher says in the environment.
+"""This process among the ranks of its job: what its launcher says, and what that launcher did to CPUs and variables.
 
-torchrun  https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
-Slurm     https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
-Open MPI  https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
-Intel MPI, MPICH (Hydra), PALS (Cray), Flux and MVAPICH name theirs in the table below.
+Reads   the environment  /proc/[pid]/{status,environ} of the processes above
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from sysperf.host import Host
 from sysperf.launch.gpus import VISIBLE
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
-from sysperf.procfs import environ
-from sysperf.startup import lazy
+from sysperf.procfs import environ, rank_variables
+from sysperf.procfs.rank_variables import LAUNCHERS, MAX_PARTS, SLURM
+from sysperf.procfs.rank_variables import number as _number
 
-FAMILIES = (
-    # launcher, local rank, local size (the first that is set)
-    ("torchrun", "LOCAL_RANK", ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")),
-    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",)),
-    ("MPICH", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",)),
-    ("MVAPICH", "MV2_COMM_WORLD_LOCAL_RANK", ("MV2_COMM_WORLD_LOCAL_SIZE",)),
-    ("PALS", "PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE",)),
-    ("Flux", "FLUX_TASK_LOCAL_ID", ()),
-)
-SLURM = "SLURM_LOCALID"
 ACCELERATE = "ACCELERATE_USE_CPU"
 """accelerate sets it for whatever it starts, also for a single process."""
 
-OTHERS = (
-    "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
-    "SLURM_NNODES", "SLURM_JOB_NUM_NODES",
-    "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID",
-    "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID",
-)  # fmt: skip
-NAMES = frozenset((SLURM, *OTHERS, *(name for _, rank, sizes in FAMILIES for name in (rank, *sizes))))
-"""What launchers tell their ranks; none of it is secret."""
-
 OURS = "sysperf wrap --nproc"
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 MAX_ABOVE = 8
-MAX_PARTS = 4096
-_COUNTS = lazy(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
-MAX_RANKS = 65_536
 
 
 class Ranks(Record):
@@ -75,7 +49,7 @@ def identity(source: str, rank: int) -> str:
 
 def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
     """What the environment says, and whether the launcher bound this rank already."""
-    source, rank, size = _place(env)
+    source, rank, size = rank_variables.local_rank(env)
     if not source:
         return Ranks(injected=_injected(env, _above(host, ACCELERATE)[1])) if ACCELERATE in env else Ranks()
     above = _above(host, _rank_name(source))
@@ -113,7 +87,7 @@ def _inferred_binding(size: int | None, allowed: CpuSet | None, above: CpuSet | 
 
 def of_running(env: Mapping[str, str]) -> Ranks:
     """The rank of a program that runs already, by its variables. Nobody can tell any more whether its launcher bound it."""
-    source, rank, size = _place(env)
+    source, rank, size = rank_variables.local_rank(env)
     injected = ("OMP_NUM_THREADS",) if source == "torchrun" and size != 1 and env.get("OMP_NUM_THREADS") == "1" else ()
     return Ranks(source, rank, size, injected=injected, same_gpus=_same_gpus(source, env, None, size)) if source else Ranks()
 
@@ -134,69 +108,7 @@ def _injected(env: Mapping[str, str], above: Mapping[str, str] | None) -> tuple[
 
 
 def _rank_name(source: str) -> str:
-    return next((rank for family, rank, _ in FAMILIES if family == source), SLURM)
-
-
-def _place(env: Mapping[str, str]) -> tuple[str, int, int | None]:
-    """(launcher, local rank, local size): of the first launcher that says both, else of the first that gives a rank."""
-    complete, partial = None, None
-    for source, rank, size in _places(env):
-        if size is None:
-            partial = partial or (source, rank, None)
-        elif complete is None and (partial is None or partial[1] == rank):  # another rank is a process below that launcher's
-            complete = (source, rank, size)
-    return complete or partial or ("", 0, 1)
-
-
-def _places(env: Mapping[str, str]) -> Iterator[tuple[str, int, int | None]]:
-    for source, name, sizes in FAMILIES:
-        rank = _number(env.get(name))
-        if rank is not None:
-            told = next((size for size in (_number(env.get(name)) for name in sizes) if size), None)
-            yield source, rank, _checked(rank, told or (_per_node(env) if source == "Flux" else None))
-    rank = _number(env.get(SLURM))
-    if rank is not None and ("SLURM_STEP_ID" in env or "SLURM_STEPID" in env):  # the batch script itself has SLURM_LOCALID too
-        yield "Slurm", rank, _checked(rank, _slurm_size(env))
-    rank = _number(env.get("LOCAL_RANK"))
-    if rank is not None and (size := _of_world(env)):
-        yield "torchrun", rank, _checked(rank, size)
-
-
-def _of_world(env: Mapping[str, str]) -> int | None:
-    """Ranks on this machine, of all ranks: where the number of machines is known, or there is one."""
-    world = _number(env.get("WORLD_SIZE"))
-    if world == 1 or (world and env.get("MASTER_ADDR") in LOOPBACK):
-        return world
-    nodes = _number(env.get("GROUP_WORLD_SIZE")) or _number(env.get("SLURM_NNODES")) or _number(env.get("SLURM_JOB_NUM_NODES"))
-    return -(-world // nodes) if world and nodes else None
-
-
-def _checked(rank: int, size: int | None) -> int | None:
-    return None if size is None or not rank < size <= MAX_RANKS else size
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"[0-9]{1,6}", text) else None
-
-
-def _per_node(env: Mapping[str, str]) -> int | None:
-    size, nodes = _number(env.get("FLUX_JOB_SIZE")), _number(env.get("FLUX_JOB_NNODES"))
-    return -(-size // nodes) if size and nodes else None
-
-
-def _slurm_size(env: Mapping[str, str]) -> int | None:
-    """``4(x2),3`` is 4 tasks on each of the first two nodes and 3 on the third."""
-    text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or env.get("SLURM_NTASKS_PER_NODE") or ""
-    node = _number(env.get("SLURM_NODEID")) or 0
-    for part in text.split(",")[:MAX_PARTS]:
-        match = _COUNTS.fullmatch(part.strip())
-        if not match:
-            return None
-        repeated = int(match[2] or 1)
-        if node < repeated:
-            return int(match[1]) or None
-        node -= repeated
-    return None
+    return next((launcher.local_rank for launcher in LAUNCHERS if launcher.name == source), SLURM.local_rank)
 
 
 def _above(host: Host, name: str) -> tuple[CpuSet | None, dict[str, str] | None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sysperf.host import redact
-from sysperf.launch.ranks import NAMES, OURS, identity, read
+from sysperf.launch.ranks import OURS, identity, read
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.rank_variables import NAMES
 from tests.conftest import MakeMachine
 
 ALL, HALF = CpuSet(range(8)), CpuSet(range(4))

@@ -24,6 +24,7 @@ from sysperf.procfs import (
     numbers,
     pci,
     psi,
+    rank_variables,
     schedstat,
     torch_version,
 )
@@ -430,3 +431,39 @@ def test_no_bytes_break_the_loader_cache(raw: bytes, magic: bytes) -> None:
         ldcache.parse(magic + raw, frozenset((b"libc.so.6",)))
     except ValueError as error:
         assert str(error)  # noqa: PT017 - either answer is right; anything else is a defect
+
+
+# ---------------------------------------------------------------------- ranks
+
+
+@pytest.mark.parametrize(
+    "launcher", [launcher for launcher in rank_variables.LAUNCHERS if launcher.rank], ids=lambda launcher: launcher.name
+)
+@given(size=st.integers(1, rank_variables.MAX_RANKS), data=st.data())
+def test_the_rank_that_a_launcher_gives_is_read_back(launcher: rank_variables.Launcher, size: int, data: st.DataObject) -> None:
+    """Among all ranks and among those of this machine."""
+    rank = data.draw(st.integers(0, size - 1))
+    env = {launcher.rank: str(rank), launcher.local_rank: str(rank), launcher.world_size: str(size)}
+    env |= {name: str(size) for name in (*launcher.local_sizes, *(() if launcher.local_sizes else ("FLUX_JOB_SIZE",)))}
+    env |= {"FLUX_JOB_NNODES": "1"}
+
+    assert rank_variables.global_rank(env, started_by_srun=False) == (rank, rank, size)
+    assert rank_variables.local_rank(env) == (launcher.name, rank, size)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(rank_variables.NAMES)), NEARLY | st.sampled_from(FOREIGN_DIGITS)), st.booleans())
+def test_no_variable_breaks_the_reading_of_ranks(env: dict[str, str], started_by_srun: bool) -> None:
+    """A size is larger than its rank, or unknown."""
+    place = rank_variables.local_rank(env)
+    world = rank_variables.global_rank(env, started_by_srun=started_by_srun)
+
+    assert place.size is None or place.rank < place.size
+    assert world.rank >= -1
+
+
+def test_a_batch_script_of_slurm_is_no_rank() -> None:
+    """Slurm sets SLURM_PROCID there too: only what srun started is one."""
+    env = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"}
+
+    assert rank_variables.global_rank(env, started_by_srun=False) == (-1, -1, 1)
+    assert rank_variables.global_rank(env, started_by_srun=True) == (3, 1, 8)
