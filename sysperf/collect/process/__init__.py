@@ -449,14 +449,17 @@ def _thread_demand(subject: _Subject) -> dict[str, Any]:
     threads, host, pid, uptime_s = subject.threads, subject.host, subject.pid, subject.machine.uptime_s
     if threads is None:
         return {}
-    wanted = demand.of_threads(host, pid, threads.stats, uptime_s)
-    team = demand.of_threads(host, pid, threads.team, uptime_s) if threads.compute > 2 else None
+    shares = demand.of_threads(host, pid, threads.stats, uptime_s)
+    wanted = None if shares is None else demand.together(shares.values())
+    if shares is None and threads.compute > 2:  # too many for all of them, hardly for the team
+        shares = demand.of_threads(host, pid, threads.team, uptime_s)
+    team = demand.together(shares[stat.pid] for stat in threads.team if stat.pid in shares) if shares and threads.compute > 2 else None
     waiters = demand.lock_waiters(host, pid, [stat.pid for stat in threads.team]) if team else 0
-    shares = demand.share_a_lock(threads.compute, team, waiters)
+    takes_turns = demand.share_a_lock(threads.compute, team, waiters)
     return {
-        "compute_threads": 1 if shares else threads.compute,
-        "lock_sharing_threads": threads.compute if shares else 0,
-        "lock_waiters": waiters if shares else 0,
+        "compute_threads": 1 if takes_turns else threads.compute,
+        "lock_sharing_threads": threads.compute if takes_turns else 0,
+        "lock_waiters": waiters if takes_turns else 0,
         "wanted_cpus": None if wanted is None else round(wanted.cpus, 3),
         "used_cpus": None if wanted is None else round(wanted.used, 3),
     }

@@ -38,30 +38,35 @@ class Wanted(NamedTuple):
     """Received."""
 
 
-def of_threads(host: Host, pid: int, stats: Iterable[Stat], uptime_s: float | None) -> Wanted | None:
-    """What these threads of a process wanted and received; None where the kernel does not say, or they are too many."""
+def of_threads(host: Host, pid: int, stats: Iterable[Stat], uptime_s: float | None) -> dict[int, Wanted] | None:
+    """What each of these threads of a process wanted and received; None where they are too many or the uptime is unknown."""
     listed = list(stats)
     if uptime_s is None or len(listed) > MAX_THREADS:
         return None
-    return _sum(host, [(f"/proc/{pid}/task/{stat.pid}/schedstat", stat) for stat in listed], uptime_s)
+    return _of_each(host, [(f"/proc/{pid}/task/{stat.pid}/schedstat", stat) for stat in listed], uptime_s)
 
 
 def of_processes(host: Host, stats: Iterable[Stat], uptime_s: float | None) -> Wanted | None:
-    """What the main threads of these processes wanted and received."""
-    return None if uptime_s is None else _sum(host, [(f"/proc/{stat.pid}/schedstat", stat) for stat in list(stats)[:MAX_WORKERS]], uptime_s)
+    """What the main threads of these processes wanted and received, together."""
+    if uptime_s is None:
+        return None
+    return together(_of_each(host, [(f"/proc/{stat.pid}/schedstat", stat) for stat in list(stats)[:MAX_WORKERS]], uptime_s).values())
 
 
-def _sum(host: Host, files: list[tuple[str, Stat]], uptime_s: float) -> Wanted | None:
-    wanted = used = 0.0
-    counted = 0
+def together(shares: Iterable[Wanted]) -> Wanted | None:
+    """The sum; None of nothing, where the kernel does not say it."""
+    listed = list(shares)
+    return Wanted(sum(share.cpus for share in listed), sum(share.used for share in listed)) if listed else None
+
+
+def _of_each(host: Host, files: list[tuple[str, Stat]], uptime_s: float) -> dict[int, Wanted]:
+    shares: dict[int, Wanted] = {}
     for path, stat in files:
         life_s = uptime_s - stat.start_ticks / TICKS_PER_S
         spent = schedstat.parse(_text(host, path)) if life_s >= MIN_LIFE_S else None
         if spent is not None:
-            counted += 1
-            wanted += min(1.0, (spent.run_s + spent.wait_s) / life_s)
-            used += min(1.0, spent.run_s / life_s)
-    return Wanted(wanted, used) if counted else None
+            shares[stat.pid] = Wanted(min(1.0, (spent.run_s + spent.wait_s) / life_s), min(1.0, spent.run_s / life_s))
+    return shares
 
 
 def lock_waiters(host: Host, pid: int, tids: Iterable[int]) -> int | None:
