@@ -24,6 +24,7 @@ from sysperf.agent.log import NOTICE, logger
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.engine.judging import Terms
+from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import End, StepResult, StepStarted
@@ -578,6 +579,19 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
 
     assert "change" in asyncio.run(scenario())
     assert [call[0] for call in hand.calls] == ["apply", "undo", "apply", "undo"]
+
+
+def test_rules_that_nobody_judges_here_are_not_kept(tmp_path: Path) -> None:
+    """An audit of a machine judges no launch and no trace; a waiver may still name their rules."""
+    ruleset = judging.load_rules()
+    launch_or_trace = {rule.id for rule in ruleset.rules if rule.scope not in JUDGED}
+    setup = loop.Setup(Settings(), Terms(ruleset))
+
+    loop.Agent(lambda: setup, loop.Options(str(tmp_path / "a.sock")), logging.getLogger("test"), notify.Notifier({}))
+
+    assert {rule.scope for rule in ruleset.rules} == set(JUDGED)
+    assert launch_or_trace
+    assert launch_or_trace <= ruleset.known_ids
 
 
 def test_apply_without_a_list_or_with_unknown_rules_is_refused() -> None:
