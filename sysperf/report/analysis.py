@@ -72,6 +72,8 @@ def _about(rank: Rank) -> str:
         parts.append(f"{count(rank.steps.count, 'iteration')} of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
     if rank.window_ms is not None:
         parts.append(f"window {rank.window_ms:.1f} ms ({rank.window_rule.replace('_', ' ')})")
+    if rank.kept_until_us is not None:
+        parts.append("the first part of a large file")
     if rank.replay.error_pct is not None and rank.has_device:
         parts.append(f"replay {rank.replay.error_pct:.1f} % off")
     return " · ".join(parts)

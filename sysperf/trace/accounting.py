@@ -54,6 +54,7 @@ class Accounting:
             sm_active_pct=_metric(timeline, "SMs Active", "SM Active"),
             tensor_active_pct=_metric(timeline, "Tensor Active"),
             page_faults=timeline.page_faults,
+            kept_until_us=timeline.cut / 1e3 if timeline.cut is not None else None,
             with_stacks=timeline.with_stacks,
             with_shapes=timeline.with_shapes,
         )

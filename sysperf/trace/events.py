@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sysperf.trace.part import STEP, FirstPart
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, PYTHON, SET, Collective, Memory, Timeline
 
 MAX_NS = 1 << 62
@@ -25,7 +26,7 @@ _IGNORED = frozenset(("trace", "overhead", "gpu_user_annotation", "cuda_sync", "
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
 
 
-class Args(msgspec.Struct):
+class Args(msgspec.Struct, gc=False):
     """The arguments that are used; the names are those of Kineto's writer. `Any`: each version and vendor has its own types."""
 
     correlation: Any = None
@@ -49,7 +50,7 @@ class Args(msgspec.Struct):
     label: Any = msgspec.field(default=None, name="name")
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, gc=False):
     """One event of any kind."""
 
     ph: str = ""
@@ -74,11 +75,14 @@ class Adder:
         self._kinds: dict[str, tuple[int, int]] = {}
         self._others = 0
         self._names = timeline.names.numbers
+        self._part = FirstPart(timeline)
+        self.limit_us = self._part.keep()
+        """Events that start later are not kept, those of the profiler's steps excepted."""
         self.seen = 0
 
     def add(self, events: Iterable[Event]) -> None:
         """Add these events; what has no time or duration is counted and left out."""
-        kinds = self._kinds
+        kinds, limit = self._kinds, self.limit_us
         for event in events:
             if event.ph != "X":
                 if event.ph in ("i", "I", "M"):
@@ -95,7 +99,10 @@ class Adder:
             if event.ts is None or event.dur is None or not abs(event.ts) < 9e15 or not abs(event.dur) < 9e15:
                 self._timeline.damage.no_duration += 1
                 continue
+            if event.ts > limit and not (event.name or "").startswith(STEP):
+                continue
             _ADD[kind[0]](self, event, kind[1])
+        self.limit_us = self._part.keep()
 
     def _span(self, columns: Any, event: Event) -> None:
         ts, dur, name = event.ts, event.dur, event.name or ""
@@ -198,7 +205,7 @@ class Adder:
         args = event.args
         if args is None:
             return
-        if event.name == "[memory]" and event.ts is not None and abs(event.ts) < 9e15:
+        if event.name == "[memory]" and event.ts is not None and abs(event.ts) < 9e15 and event.ts <= self.limit_us:
             self._timeline.with_memory = True
             allocated, reserved = number(args.allocated, 62, default=-1), number(args.reserved, 62, default=-1)
             if args.memory_type in (1, 2, "1", "2") and allocated >= 0:  # a GPU: c10/core/DeviceType.h CUDA 1 (HIP is masked as it), XPU 12

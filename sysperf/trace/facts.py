@@ -228,6 +228,7 @@ class Rank(Record, kw_only=True):
     window_rule: str = ""
     window_ms: float | None = None
     window_start_us: float | None = None
+    kept_until_us: Annotated[float | None, fact("of a large file, only events that start until then were examined; null: all were")] = None
     step_count: Annotated[int | None, fact("steps that the profiler marked")] = None
     step_ms: tuple[float, ...] | None = None
     step_ms_median: float | None = None

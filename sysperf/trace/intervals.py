@@ -40,15 +40,17 @@ def clip(intervals: Iterable[Interval], window: Interval) -> Intervals:
 def intersect(left: Intervals, right: Intervals) -> Intervals:
     """The time that both sets cover."""
     common: Intervals = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if start < end:
-            common.append((start, end))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
+    others = iter(right)
+    low, high = next(others, (0, 0))
+    for start, end in left:
+        while low < end and low < high:
+            if high > start:
+                common.append((max(low, start), min(high, end)))
+            if high > end:
+                break
+            low, high = next(others, (0, 0))
+        if low >= high:
+            break
     return common
 
 

@@ -23,12 +23,14 @@ from sysperf.trace.events import Adder, Event
 from sysperf.trace.metadata import describe
 from sysperf.trace.timeline import Timeline
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 19
 MAX_PIECE_BYTES = 64 << 20
 """A file without a place to cut for so long is no trace."""
 MAX_HEAD_BYTES = 32 << 20
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CUT = re.compile(rb"\}\s*,\s*\Z")
+_TIME = re.compile(rb'"ts"\s*:\s*(\d+(?:\.\d+)?)\s*[,}]')
+_KEPT = b"ProfilerStep", b'"ph": "M"', b'"ph":"M"'  # steps, and the names of threads
 _FIRST_KEYS = (b'"ph"', b'"name"', b'"cat"', b'"pid"', b'"ts"', b'"args"', b'"dur"', b'"tid"', b'"id"')
 _GZIP = b"\x1f\x8b"
 _GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
@@ -160,11 +162,21 @@ def _cut(text: bytes) -> int:
 
 
 def _add(piece: bytes, adder: Adder, timeline: Timeline) -> None:
+    if timeline.cut is not None and _is_later(piece, adder.limit_us):
+        return
     try:
         events = _events(b"[%b]" % piece)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         events = _apart(piece, timeline)[0]
     adder.add(events)
+
+
+def _is_later(piece: bytes, limit_us: float) -> bool:
+    """Whether all events of a piece start after what is kept; their times are looked at without decoding the rest of them."""
+    times = _TIME.findall(piece)
+    if len(times) != piece.count(b'"ts"') or any(word in piece for word in _KEPT):
+        return False
+    return min(map(float, times), default=limit_us) > limit_us
 
 
 def _last(text: bytes, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:

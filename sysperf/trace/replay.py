@@ -228,6 +228,7 @@ class Replayer:
         part = part_of(window, timeline)
         self.graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)] if times else []
         self.graphs = [one for one in self.graphs if one.items]
+        self._known: dict[tuple[Edit, bool], int] = {}
 
     def error_pct(self) -> float | None:
         """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
@@ -236,7 +237,10 @@ class Replayer:
 
     def time(self, edit: Edit, *, keep: bool) -> int:
         """The slowest process's time."""
-        return max((run(one, edit, keep_unexplained=keep) for one in self.graphs), default=0)
+        found = self._known.get((edit, keep))
+        if found is None:
+            found = self._known[edit, keep] = max((run(one, edit, keep_unexplained=keep) for one in self.graphs), default=0)
+        return found
 
     def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
         """(lowest, highest) gain in percent of these pairs of edits, each replayed with and without unexplained delays."""

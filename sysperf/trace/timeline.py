@@ -53,6 +53,11 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start)
 
+    def keep(self, indices: list[int]) -> None:
+        """Keep only these rows."""
+        for column, values in vars(self).items():
+            setattr(self, column, array(values.typecode, map(values.__getitem__, indices)))
+
     def span(self, index: int) -> Interval:
         return self.start[index], self.end[index]
 
@@ -166,6 +171,7 @@ class Timeline:
         self.page_faults: int | None = None
         self.waits: list[Interval] = []  # the host's threads in the operating system's own waits
         self.damage = Damage()
+        self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self._thread_numbers: dict[tuple[int, int], int] = {}
 
     def thread(self, process: int, thread: int) -> int:

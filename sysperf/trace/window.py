@@ -65,7 +65,13 @@ def loader_calls(timeline: Timeline) -> LoaderCalls:
 
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
-    return _of_steps(steps(timeline)) or _of_loader(loader_calls(timeline).spans) or extent(timeline)
+    marked, loads = _kept(steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
+    return _of_steps(marked) or _of_loader(loads) or extent(timeline)
+
+
+def _kept(found: list[Interval], cut: int | None) -> list[Interval]:
+    """Those of which the timeline has all events. The device may do the last one's work after the cut."""
+    return found if cut is None else [one for one in found if one[1] <= cut][:-1]
 
 
 def _of_steps(found: list[Interval]) -> Window | None:
@@ -95,5 +101,5 @@ def extent(timeline: Timeline) -> Window | None:
 
 def all_steps(timeline: Timeline) -> Window | None:
     """The window of all steps, the first included."""
-    found = steps(timeline)
+    found = _kept(steps(timeline), timeline.cut)
     return Window("all_steps", found[0][0], max(end for _, end in found), len(found), tuple(found)) if found else None

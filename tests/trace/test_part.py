@@ -1,0 +1,61 @@
+"""Of a large trace, the first part is examined: its figures are those of the whole, and what is kept does not grow."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from sysperf.report import analysis as text
+from sysperf.trace import account, read
+from sysperf.trace.part import MAX_ROWS
+from sysperf.trace.timeline import Timeline
+
+SOURCE = Path(__file__).parent.parent / "traces/kineto_resnet50_nw4.json.gz"
+STEPS = 6  # in the source
+TURNS = 3
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trace of 135,000 rows: a real one again and again, each time later."""
+    trace = json.loads(gzip.decompress(SOURCE.read_bytes()))
+    events = [event for event in trace["traceEvents"] if event["ph"] in ("X", "M")]
+    timed = [event["ts"] for event in events if event["ph"] == "X"]
+    span = max(timed) - min(timed) + 1_000_000
+    path = tmp_path_factory.mktemp("large") / "trace.json"
+    with path.open("w") as out:
+        out.write('{"traceEvents": [\n')
+        out.write(",\n".join(json.dumps(later(event, turn, span)) for turn in range(TURNS) for event in events))
+        out.write("\n]}")
+    return str(path)
+
+
+def later(event: dict[str, object], turn: int, span: float) -> dict[str, object]:
+    args = event.get("args")
+    correlation = args.get("correlation") if isinstance(args, dict) else None
+    changed = {**event, "ts": event["ts"] + turn * span}  # type: ignore[operator]
+    if isinstance(args, dict) and correlation is not None:
+        changed["args"] = {**args, "correlation": correlation + turn * 10_000_000}
+    return changed
+
+
+def rows(timeline: Timeline) -> int:
+    return len(timeline.operations) + len(timeline.calls) + len(timeline.ranges)
+
+
+def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str) -> None:
+    """All steps are counted, the figures are those of one turn, and fewer rows are kept than the bound."""
+    timeline = read(repeated)
+    whole, one_turn = account(timeline), account(read(str(SOURCE)))
+    assert rows(timeline) < MAX_ROWS
+    assert whole.step_count == TURNS * STEPS
+    assert whole.kept_until_us is not None
+    assert one_turn.kept_until_us is None
+    assert whole.verdict == one_turn.verdict
+    assert whole.trust.uncorrelated_pct == pytest.approx(one_turn.trust.uncorrelated_pct, abs=1)
+    for figure in ("gpu_busy_pct_mean", "dataloader_exposed_pct", "host_exposed_pct", "sync_exposed_pct", "tensor_core_share"):
+        assert getattr(whole.figures, figure) == pytest.approx(getattr(one_turn.figures, figure), abs=1), figure
+    assert "the first part of a large file" in text._about(whole)
