@@ -19,6 +19,9 @@ TIMEOUT_S = 10.0
 QUIET_S = 40.0
 """The agent writes at least a comment into a stream each 15 s."""
 MAX_BYTES = 64 << 20
+UNKNOWN_SHAPE = "of a shape that this version does not know"
+RESTART = "after an update of sysperf restart the agent (`systemctl restart sysperf-agent`); `sysperf --version` shows this version"
+LOG = "`journalctl -u sysperf-agent` shows its log; `systemctl restart sysperf-agent` starts it anew"
 
 
 class NoAgent(SysperfError):
@@ -36,9 +39,7 @@ class Client:
         """The answer to GET as a record. Raises SysperfError when it is of another shape."""
         found = read(self.get(path, **query), as_type)
         if found is None:
-            raise SysperfError(
-                f"{self.path}: the answer to {path} is of a shape that this version does not know", "is one of both much newer?"
-            )
+            raise self._unknown_shape(path)
         return found
 
     def get(self, path: str, **query: str | float) -> Any:
@@ -57,6 +58,8 @@ class Client:
         connection = self._connection(QUIET_S)
         try:
             response = self._asked(connection, "/v1/events", query)
+            if not response.getheader("content-type", "").startswith("text/event-stream"):
+                raise self._unknown_shape("/v1/events")
             kind = ""
             while line := response.readline(MAX_BYTES):
                 name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
@@ -68,6 +71,9 @@ class Client:
             raise self._broke(error) from None
         finally:
             connection.close()
+
+    def _unknown_shape(self, path: str) -> SysperfError:
+        return SysperfError(f"{self.path}: the answer to {path} is {UNKNOWN_SHAPE}", RESTART)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         return _OnSocket(self.path, timeout_s)
@@ -84,9 +90,7 @@ class Client:
             return NoAgent(f"no agent answers at {self.path}", "start one with `sysperf agent`, or name its socket with --socket")
         if isinstance(error, PermissionError):
             return NoAgent(f"{self.path}: you may not talk to this agent", "ask to be added to the group `sysperf`")
-        return SysperfError(
-            f"{self.path}: {getattr(error, 'strerror', None) or error or type(error).__name__}", "is the agent well? `sysperf agent status`"
-        )
+        return SysperfError(f"{self.path}: {getattr(error, 'strerror', None) or error or type(error).__name__}", LOG)
 
 
 class _OnSocket(http.client.HTTPConnection):

@@ -14,6 +14,8 @@ from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     from sysperf.evaluate.ruleset import Ruleset
 
 Run = Callable[[argparse.Namespace], int]
@@ -29,6 +31,11 @@ def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
 
 class _Parser(argparse.ArgumentParser):
     """Complains as everything else here does: what is wrong in a line, the next step in another."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help. argparse drops the error of a stdout that cannot be written; `main` tells of it."""
+        (file or sys.stdout).write(self.format_help())
+        sys.stdout.flush()
 
     def error(self, message: str) -> NoReturn:
         from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
@@ -101,8 +108,8 @@ def note_earlier_ids(ruleset: Ruleset) -> None:
 
 
 def note_replaced_rules(ruleset: Ruleset) -> None:
-    """Tell the user which of our rules a site's file has replaced."""
-    for note in ruleset.replaced_rules():
+    """Tell the user which of our rules a site's file has replaced, and what in it has no effect."""
+    for note in (*ruleset.replaced_rules(), *ruleset.notes):
         sys.stderr.write(f"sysperf: {note}\n")
 
 

@@ -1,4 +1,4 @@
-"""Watch this machine all the time: sample it, judge it, remember, and answer on a socket.
+"""Watch this machine and answer questions about it on a socket. It samples, judges and remembers all the time.
 
   sysperf agent            run the agent in the foreground (as a service: `sysperf service`)
   sysperf agent status     how the running agent is doing, and what it found

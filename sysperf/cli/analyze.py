@@ -1,4 +1,4 @@
-"""Read a trace, say what its time was lost to, and predict what each fix would gain.
+"""Read a trace, say what took its time, and what each fix would gain.
 
 Takes traces of torch.profiler (.json, .json.gz), exports of Nsight Systems (.sqlite) and, where nsys is installed, its own
 reports (.nsys-rep). Several files are the ranks of one job; with --against, two files are one program before and after a change.

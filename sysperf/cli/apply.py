@@ -1,4 +1,4 @@
-"""Fix what is safe to fix: show the plan, ask, write every old value down, change, read back.
+"""Fix what is safe to fix. It shows the plan, asks, writes every old value down, changes, and reads back.
 
 Without IDs it takes every finding of this machine whose fix is safe. A rule that is named has its cautious fix applied too
 (one that can affect other programs); what only a person can do (code, BIOS, packages) is listed and left to you.

@@ -1,4 +1,4 @@
-"""Inspect this machine and list what slows PyTorch down: evidence, why it matters, the fix and how to undo it.
+"""Inspect this machine and list what slows PyTorch down. Each finding has its evidence, why it matters, the fix and how to undo it.
 
 Reads only; nothing is changed. What could not be read is listed with what would make it readable.
 

@@ -1,4 +1,4 @@
-"""Record everything an audit reads from this machine, so that it can be audited elsewhere.
+"""Record what an audit reads, to audit this machine elsewhere.
 
 The capture holds no secrets: environment variables and arguments of processes are kept only as far as they explain
 performance; host names, serial numbers and hardware addresses are hashed. It does hold the paths of the files that large

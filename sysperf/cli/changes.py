@@ -1,4 +1,4 @@
-"""List what sysperf has changed: when, for which finding, what was there before, and whether it still holds.
+"""List what sysperf has changed. When, for which finding, what was there before, and whether it still holds.
 
 examples:
   sysperf changes

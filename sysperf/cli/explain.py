@@ -1,4 +1,4 @@
-"""Explain a rule: what it looks at, why it matters, what to do, and who says so.
+"""Explain a rule: why it matters, what to do, and who says so.
 
 examples:
   sysperf explain numa.balancing-on

@@ -1,4 +1,4 @@
-"""Show what is known about this machine, area by area; what is unknown says why.
+"""Show what is known about this machine, area by area. What is unknown says why.
 
 examples:
   sysperf facts                        everything

@@ -1,4 +1,4 @@
-"""Run the privileged helper of the service: it applies and takes back settings for root and for members of group sysperf.
+"""Run the privileged helper of the service. It applies and takes back settings for root and for members of group sysperf.
 
 systemd starts it when somebody connects to /run/sysperf/helper.sock (`sysperf service install`), and it leaves after
 30 s without work. Nobody needs to run it by hand.

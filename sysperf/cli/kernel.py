@@ -1,4 +1,4 @@
-"""Install a Jupyter kernel that is started through `sysperf wrap`: each notebook then runs in the right place.
+"""Install a Jupyter kernel that starts through `sysperf wrap`. Each notebook then runs in the right place.
 
 examples:
   sysperf kernel install fast                          for the Python of this shell

@@ -1,4 +1,4 @@
-"""Show what `sysperf apply` would change on this machine, as a diff; nothing is changed.
+"""Show what `sysperf apply` would change on this machine. It is shown as a diff; nothing is changed.
 
 examples:
   sysperf plan                              every safe fix of today's findings

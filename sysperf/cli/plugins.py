@@ -1,4 +1,4 @@
-"""List the installed plugins: what takes call stacks and traces, ours and those of other packages.
+"""List the installed plugins, ours and those of other packages. They take call stacks and traces.
 
 A command uses one by its name: `sysperf stacks PID --with NAME`, `sysperf trace PID --with NAME`. Listing imports none of
 them; --check does, and says which cannot be used. docs/plugins.md shows how to write one.

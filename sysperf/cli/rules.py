@@ -2,7 +2,6 @@
 
 examples:
   sysperf rules list                  every rule in force
-  sysperf rules list --seed S0.7c     the rules that cover a statement
   sysperf rules show numa.gpu-remote  one rule, as JSON
   sysperf rules check my.toml         is this file right? names, types, fixes, messages
   sysperf rules test my.toml          run the tests inside this file
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|test")
     listing = actions.add_parser("list", help="every rule: id, scope, severity, title")
     _options.add_rules(listing)
-    listing.add_argument("--seed", metavar="STATEMENT", help="only rules that cover this statement of the two articles (S0.7c)")
     _options.add_format(listing)
     show = actions.add_parser("show", help="one rule, as JSON")
     show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
@@ -45,14 +43,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
-    if args.seed and not any(args.seed in rule.seeds for rule in ruleset.rules):
-        raise UsageError(f"--seed {args.seed}: no rule covers such a statement", "docs/seeds.md lists the statements: S0.1, S0.7c, …")
     select, ignore = _options.listed(args.select), _options.listed(args.ignore)
     if select or ignore:
         ruleset.select(select, ignore)
         _options.note_earlier_ids(ruleset)
-    chosen = [rule for rule in ruleset.rules if not args.seed or args.seed in rule.seeds]
-    chosen.sort(key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
+    chosen = sorted(ruleset.rules, key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
         _options.write(as_json.dump([_summary(rule) for rule in chosen]), args)
         return Exit.CLEAN
@@ -108,6 +103,7 @@ def _check(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     for rule in own:
         ruleset.compiled(rule.id).check()
+    _options.note_replaced_rules(ruleset)
     _options.write(f"{count(len(own), 'rule')} checked: no mistake found", args)
     return Exit.CLEAN
 

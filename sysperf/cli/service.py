@@ -1,4 +1,4 @@
-"""Install sysperf's services into systemd: the agent, a daily audit, and the helper that changes settings.
+"""Install sysperf's services into systemd. They are the agent, a daily audit, and the helper that changes settings.
 
 examples:
   sysperf service install --print          what would be written, and how it differs from what is there

@@ -1,4 +1,4 @@
-"""Show where all threads of a running Python program are, or how its main thread spends its time.
+"""Show what the threads of a running Python program do now. Or how its main thread spends its time.
 
 py-spy looks from outside; the program is neither stopped nor changed. It needs py-spy (`pip install py-spy`), and root
 where the program belongs to somebody else or the machine says so (kernel.yama.ptrace_scope).

@@ -1,4 +1,4 @@
-"""What the dashboard shows, printed once: meters, programs and findings, as text or JSON.
+"""Print once what the dashboard shows, as text or JSON. Meters, programs and findings.
 
 examples:
   sysperf top --once             the overview and the PyTorch programs as text
@@ -24,6 +24,7 @@ WAIT_S = 30.0
 SAMPLES = 2
 """Rates need two; an agent has them."""
 NO_AGENT = "`sysperf agent` starts one; without --connect this machine is sampled here"
+OTHER_SOURCE = "without --connect this machine is sampled here"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
             raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
         samples += now.take(one) and (now.report is not None or needed == 1)
         if isinstance(one, Problem) and one.text and now.report is None:
-            raise UsageError(one.text, NO_AGENT if one.again else "")
+            raise UsageError(one.text, NO_AGENT if one.again else OTHER_SOURCE if source.remembers else "")
     return now
 
 

@@ -1,4 +1,4 @@
-"""Take a trace of a running PyTorch program, which writes it itself: a few steps, or a second.
+"""Take a trace of a running PyTorch program. The program writes it itself: a few steps, or a second.
 
 The program must have been started by `sysperf wrap --traceable`, or with KINETO_USE_DAEMON=1 in its environment; it is not
 changed for this. It asks for work every 5 s and warms its profiler up, so a trace takes some 10 s. Tracing slows it down

@@ -1,4 +1,4 @@
-"""The dashboard: what is wrong with this machine, next to the meter that shows it. One key explains, previews, applies, undoes.
+"""The dashboard: what is wrong, next to the meter that shows it. One key explains, previews, applies, undoes.
 
 It asks the agent of this machine where one runs, and samples by itself otherwise. It needs no root and no GPU.
 

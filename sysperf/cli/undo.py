@@ -1,4 +1,4 @@
-"""Take back what sysperf changed: the latest transaction, one of them, or all.
+"""Take back what sysperf changed: the latest, one, or all of it.
 
 Works without the agent, after kill -9 and after a restart, and as often as you like. A value that somebody else has
 changed since is kept and reported, unless --force.

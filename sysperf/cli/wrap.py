@@ -1,4 +1,4 @@
-"""Start a program in the right place: CPUs, memory, threads and allocator that fit this machine, then exec.
+"""Start a program in the right place on this machine. CPUs, memory, threads and allocator fit this machine; then exec.
 
   sysperf wrap [options] -- COMMAND [ARGUMENT …]
 

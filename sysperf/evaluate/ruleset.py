@@ -27,6 +27,8 @@ from sysperf.startup import lazy
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
+WITHDRAWN_RULE_FIELDS = ("rev", "tags", "replaced_by")
+WITHDRAWN_PACK_FIELDS = ("data_as_of",)
 _GROUPED = lazy(r"\{[^{}]*\|\s*num\s*\}")
 _QUOTE_OR_BLANK = lazy(r"\\.|\{\{|\{[^{}]*\}|['\"]")
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
@@ -228,6 +230,8 @@ class Ruleset:
         self._overrides: dict[str, Override] = {}
         self.earlier_ids = EarlierIds(rule for file in files for rule in file.rule)
         self._replaced: dict[str, tuple[str, str]] = {}
+        self.notes = tuple(note for file in files for note in file.notes)
+        """What the authors of the files should know."""
         for file in files:
             self.tables.update(file.table)
             self._replaced.update({rule.id: (rule.file, self._rules[rule.id].file) for rule in file.rule if rule.id in self._rules})
@@ -381,11 +385,21 @@ def read_file(path: StrPath) -> RuleFile:
         data = tomli.loads(raw.decode())
     except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, and numbers of more than 4,300 digits
         raise RuleError(f"{path}: not TOML: {error}") from None
+    notes = _without_withdrawn_fields(data, os.path.basename(path))
     try:
-        file_record: RuleFile = convert(data, RuleFile)
+        file_record: RuleFile = msgspec.structs.replace(convert(data, RuleFile), notes=notes)
     except (msgspec.ValidationError, ValueError) as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
     return _named(file_record, path)
+
+
+def _without_withdrawn_fields(data: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Drop fields that earlier versions accepted and nothing ever read, so that a site's files still load; a note of each."""
+    rules = data.get("rule")
+    tables: list[tuple[Any, tuple[str, ...]]] = [(data.get("pack"), WITHDRAWN_PACK_FIELDS)]
+    tables += [(rule, WITHDRAWN_RULE_FIELDS) for rule in (rules if isinstance(rules, list) else ())]
+    dropped = {field for table, fields_ in tables if isinstance(table, dict) for field in fields_ if table.pop(field, None) is not None}
+    return tuple(f"`{field}` in {name} has no effect: remove it" for field in sorted(dropped))
 
 
 def _readable(message: str, data: dict[str, Any]) -> str:

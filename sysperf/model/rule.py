@@ -168,9 +168,7 @@ class Rule(Record, kw_only=True):
     message: Annotated[str, fact("one line with the observed value: {expression|filter}")]
     when: Annotated[str, fact("true: the pattern is there")]
     explain: str
-    rev: int = 1
     confidence: Confidence = "medium"
-    tags: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
     detects: Annotated[tuple[str, ...], fact("for traces: the detections of docs/analyze.md that it implements")] = ()
     cost: Annotated[str, fact("for traces: expression of the exposed time that it is about, in percent")] = ""
@@ -185,7 +183,6 @@ class Rule(Record, kw_only=True):
     impact: Impact | None = None
     measure: Experiment | None = None
     fix: tuple[AnyFix, ...] = ()
-    replaced_by: str = ""
     test: tuple[Test, ...] = ()
     file: Annotated[str, fact("the file that defines it; set when loaded")] = ""
 
@@ -200,12 +197,11 @@ class Override(Record):
 
 
 class Pack(Record):
-    """Who wrote a rule file, and how old its data is."""
+    """Who wrote a rule file."""
 
     id: str
     version: str = ""
     needs: str = ""
-    data_as_of: str = ""
 
 
 class RuleFile(Record):
@@ -216,3 +212,4 @@ class RuleFile(Record):
     table: dict[str, dict[str, Any]] = {}
     rule: tuple[Rule, ...] = ()
     override: tuple[Override, ...] = ()
+    notes: Annotated[tuple[str, ...], fact("what its author should know; set when loaded")] = ()

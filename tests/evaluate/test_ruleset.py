@@ -273,3 +273,20 @@ def test_a_number_without_end_is_a_mistake_of_the_file(tmp_path: Path, number: s
     )
     with pytest.raises(RuleError, match=r"long\.toml"):
         load([], SCHEMA, site=[path])
+
+
+def test_fields_that_nothing_ever_read_are_dropped_with_a_note(tmp_path: Path) -> None:
+    """A site's file of an earlier version still loads, and its author is told once a field; others are still refused."""
+    rule = 'id="{0}"\ntitle="t"\nscope="host"\nseverity="info"\nmessage="m"\nwhen="1 > 2"\nexplain="e"\n'
+    earlier = 'rev=2\ntags=["a"]\nreplaced_by="box.c"\n'
+    path = tmp_path / "site.toml"
+    pack = '[pack]\nid="site"\ndata_as_of="2026-01-01"\n'
+    path.write_text(f"{pack}[[rule]]\n{rule.format('box.a')}{earlier}[[rule]]\n{rule.format('box.b')}{earlier}")
+
+    file = read_file(path)
+
+    assert [rule.id for rule in file.rule] == ["box.a", "box.b"]
+    assert file.notes == tuple(f"`{field}` in site.toml has no effect: remove it" for field in ("data_as_of", "replaced_by", "rev", "tags"))
+    path.write_text(f"[[rule]]\n{rule.format('box.a')}tagz=1\n")
+    with pytest.raises(RuleError, match="tagz"):
+        read_file(path)

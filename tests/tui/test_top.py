@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socketserver
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +64,40 @@ def test_no_agent_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert "no agent answers" in done.stderr
     assert "trying again" not in done.stderr
     assert "`sysperf agent` starts one" in done.stderr
+
+
+ODD_ANSWERS = ["{}", "null", '{"processes": 3, "meters": []}', "{"]
+
+
+@contextlib.contextmanager
+def odd_agent(folder: Path, body: str) -> Iterator[str]:
+    """A socket that gives the same body to every question."""
+    path = str(folder / "odd.sock")
+    answer = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingUnixStreamServer(path, Answer) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield path
+        server.shutdown()
+
+
+@pytest.mark.parametrize("body", ODD_ANSWERS)
+@pytest.mark.parametrize("command", [["top", "--once", "--connect"], ["agent", "status", "--socket"], ["agent", "events", "--socket"]])
+def test_an_agent_that_answers_something_else_is_one_line_and_a_next_step(tmp_path: Path, command: list[str], body: str) -> None:
+    """No report, no traceback, and no advice to run the command that has just failed."""
+    with odd_agent(tmp_path, body) as path:
+        done = run(*command, path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    problem, hint = done.stderr.splitlines()
+    assert problem.startswith("sysperf: ")
+    assert hint.startswith("  hint: ")
+    assert "sysperf agent status" not in done.stderr
 
 
 def test_a_source_that_says_nothing_is_an_error() -> None:

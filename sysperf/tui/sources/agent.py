@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from sysperf.agent import answers
-from sysperf.agent.client import Client, NoAgent
+from sysperf.agent.client import RESTART, UNKNOWN_SHAPE, Client, NoAgent
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Report, Tally
@@ -96,7 +96,7 @@ class Agent:
                 ended = self._ended()
                 publish(Problem(ended) if ended else _problem(error))
             except (KeyError, TypeError, ValueError, AttributeError):
-                publish(Problem("the agent's answers are of a shape that this version does not know: is one of both much newer?"))
+                publish(Problem(f"the agent's answers are {UNKNOWN_SHAPE}: {RESTART}"))
             self._stop.wait(AGAIN_S)
 
     def _events(self, publish: Publish) -> None:
