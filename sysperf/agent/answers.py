@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 import typing
 from typing import Annotated, Any, TypeVar
 
@@ -13,7 +15,7 @@ from sysperf.live.hysteresis import TrackedFinding
 from sysperf.model.record import Record, convert, fact
 
 __all__ = ["AllSeries", "AllWorkers", "Changes", "Event", "Findings", "History", "Index", "Meters", "Point", "Programs", "Series"]
-__all__ += ["Status", "read"]
+__all__ += ["Status", "read", "read_or_raise"]
 
 T = TypeVar("T")
 
@@ -100,32 +102,50 @@ class Changes(Record):
 def read(raw: Any, as_type: type[T]) -> T | None:
     """An answer, or a part of one; None when it is of no shape that this version knows."""
     try:
-        found: T = convert(_known(raw, as_type), as_type)
+        return read_or_raise(raw, as_type)
     except (msgspec.ValidationError, ValueError, TypeError, RecursionError):
         return None
-    return found
 
 
-def _known(raw: Any, as_type: Any) -> Any:
-    """The data without fields that its record does not have."""
-    if isinstance(as_type, type) and issubclass(as_type, msgspec.Struct):
-        if not isinstance(raw, dict):
-            return raw
-        types = _hints(as_type)
-        return {name: _known(value, types[name]) for name, value in raw.items() if name in types}
-    parts = typing.get_args(as_type)
-    if isinstance(raw, list):
-        return [_known(one, parts[0]) for one in raw] if parts else raw
-    if isinstance(raw, dict) and typing.get_origin(as_type) is dict:
-        return {name: _known(value, parts[1]) for name, value in raw.items()}
-    record = next((part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
-    return _known(raw, record) if record else raw
+def read_or_raise(raw: Any, as_type: type[T]) -> T:
+    """An answer, or a part of one. Raises msgspec.ValidationError, ValueError, TypeError or RecursionError with what is wrong."""
+    decoded: T = convert(_in_this_version(raw, as_type), as_type)
+    return decoded
 
 
-_seen: dict[type, dict[str, Any]] = {}
+def _in_this_version(raw: Any, as_type: Any) -> Any:
+    """The data without fields that its record does not have, and with None for those that an older agent does not know."""
+    as_type = _without_none(as_type)
+    if _is_record(as_type):
+        return _fields(raw, as_type) if isinstance(raw, dict) else raw
+    origin, parts = typing.get_origin(as_type), typing.get_args(as_type)
+    if isinstance(raw, list) and origin in (tuple, list):
+        return [_in_this_version(item, parts[0]) for item in raw]
+    if isinstance(raw, dict) and origin is dict:
+        return {name: _in_this_version(value, parts[1]) for name, value in raw.items()}
+    return raw
 
 
-def _hints(record: type) -> dict[str, Any]:
-    if record not in _seen:
-        _seen[record] = typing.get_type_hints(record)
-    return _seen[record]
+def _fields(raw: dict[str, Any], record: type) -> dict[str, Any]:
+    hints, optional = _layout(record)
+    return {**optional, **{name: _in_this_version(value, hints[name]) for name, value in raw.items() if name in hints}}
+
+
+def _is_record(as_type: Any) -> bool:
+    return isinstance(as_type, type) and issubclass(as_type, msgspec.Struct)
+
+
+def _without_none(as_type: Any) -> Any:
+    """``X`` of ``X | None``; all else as it is."""
+    if typing.get_origin(as_type) not in (types.UnionType, typing.Union):
+        return as_type
+    parts = [part for part in typing.get_args(as_type) if part is not type(None)]
+    return parts[0] if len(parts) == 1 else as_type
+
+
+@functools.cache
+def _layout(record: type) -> tuple[dict[str, Any], dict[str, None]]:
+    """(the type of each field, None for each field that has no default and may be unknown)."""
+    hints = typing.get_type_hints(record)
+    required = [field.name for field in msgspec.structs.fields(record) if field.required]
+    return hints, {name: None for name in required if type(None) in typing.get_args(hints[name])}

@@ -44,10 +44,17 @@ class Client:
 
     def get(self, path: str, **query: str | float) -> Any:
         """The answer to GET as plain data."""
+        try:
+            return from_json(self.get_text(path, **query), Any)
+        except ValueError as error:
+            raise self._broke(error) from None
+
+    def get_text(self, path: str, **query: str | float) -> bytes:
+        """The answer to GET as it came."""
         connection = self._connection(self._timeout_s)
         try:
             response = self._asked(connection, path, query)
-            return from_json(response.read(MAX_BYTES), Any)
+            return response.read(MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._broke(error) from None
         finally:

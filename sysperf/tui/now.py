@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from sysperf.collect.gpu.device import CLOCK_EVENTS
+from sysperf.collect.gpu.device import CLOCK_EVENTS, Device
+from sysperf.collect.process import Process
 from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.live.metric import process_of
-from sysperf.model.cpuset import CpuSet
+from sysperf.model.change import Transaction
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
-from sysperf.report.machine import facts, look
+from sysperf.tui.facts import MachineFacts, of_snapshot
 from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
 
 KEPT = 240
@@ -33,6 +34,7 @@ class Now:
     def __init__(self) -> None:
         self.origin = ""
         self.report: Report | None = None
+        self.facts = MachineFacts()
         self.counted = True
         """Whether the report knows how many checks passed."""
         self.since: dict[str, float] = {}
@@ -41,7 +43,7 @@ class Now:
         self.at = 0.0
         self.past: dict[str, deque[float]] = {}
         self.per_cpu: dict[int, float] = {}
-        self.changes: tuple[Any, ...] = ()
+        self.changes: tuple[Transaction, ...] = ()
         self.problem = ""
         self.fixed: dict[str, int] = {}
         """Findings that were fixed from here: key to transaction, until the source looks again."""
@@ -76,6 +78,7 @@ class Now:
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
         """Facts and findings."""
         self.report, self.counted = report, counted
+        self.facts = of_snapshot(report.snapshot)
         self.since = dict(since or {})
         self.derived.clear()
         self._taken_at = _seconds(report.snapshot.taken_at)
@@ -126,10 +129,6 @@ class Now:
     def snapshot(self) -> Snapshot | None:
         return self.report.snapshot if self.report else None
 
-    def fact(self, area: str, *path: str) -> Any:
-        """A fact; None when it is unknown."""
-        return look(facts(self.snapshot, area), *path) if self.snapshot else None
-
     def findings(self) -> list[Outcome]:
         """What is wrong, most costly first; what was waived here is left out."""
         return [one for one in self.report.findings() if one.key not in self.waived] if self.report else []
@@ -138,20 +137,19 @@ class Now:
         """The finding about this very subject."""
         return next((outcome for outcome in self.report.outcomes if outcome.key == key), None) if self.report else None
 
-    def devices(self) -> list[Any]:
+    def devices(self) -> tuple[Device, ...]:
         """The GPUs."""
-        return list(self.fact("gpu", "devices") or ())
+        return (self.facts.gpu.devices or ()) if self.facts.gpu else ()
 
-    def processes(self) -> list[Any]:
+    def processes(self) -> tuple[Process, ...]:
         """The PyTorch programs."""
-        return list(self.fact("process", "processes") or ())
+        return self.facts.process.processes if self.facts.process else ()
 
-    def age_s(self, process: Any) -> float | None:
+    def age_s(self, process: Process) -> float | None:
         """How old a program is now: its age when it was read, and the time since."""
-        age = look(process, "age_s")
-        if not isinstance(age, int | float):
+        if process.age_s is None:
             return None
-        return float(age + max(0.0, self.at - self._taken_at)) if self._taken_at and self.at else float(age)
+        return process.age_s + max(0.0, self.at - self._taken_at) if self._taken_at and self.at else process.age_s
 
     def of_process(self, pid: int, name: str) -> float | None:
         return self.meters.get(f"process.{pid}.{name}")
@@ -165,46 +163,41 @@ def _seconds(taken_at: str) -> float | None:
         return None
 
 
-def cpus(value: Any) -> CpuSet | None:
-    """A CPU set; an agent's answer holds it as the kernel's list."""
-    if isinstance(value, str):
-        try:
-            return CpuSet.parse(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, CpuSet) else None
-
-
 def meters_of(snapshot: Snapshot) -> dict[str, float]:
     """The meters that facts hold: all that there is of a captured machine, and of GPUs that nobody watches closely."""
-    memory = facts(snapshot, "memory")
-    found: dict[str, Any] = {
-        "memory.available_bytes": look(memory, "available_bytes"),
-        "pressure.memory.some_avg10": look(memory, "pressure_some"),
-        "pressure.memory.full_avg10": look(memory, "pressure_full"),
-        "pressure.cpu.some_avg10": look(facts(snapshot, "cpu"), "pressure_some"),
-        "pressure.io.some_avg10": look(facts(snapshot, "storage"), "pressure_some"),
-        "pressure.io.full_avg10": look(facts(snapshot, "storage"), "pressure_full"),
-    }
-    total, free = look(memory, "swap_total_bytes"), look(memory, "swap_free_bytes")
-    if isinstance(total, int) and isinstance(free, int):
-        found["memory.swap_used_bytes"] = max(0, total - free)
-    for device in look(facts(snapshot, "gpu"), "devices") or ():
-        found |= _of_gpu(device)
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    facts = of_snapshot(snapshot)
+    meters = _of_system(facts)
+    for device in (facts.gpu.devices or ()) if facts.gpu else ():
+        meters |= {f"gpu.{device.index}.{name}": value for name, value in _of_gpu(device).items()}
+    return {name: float(value) for name, value in meters.items() if value is not None}
 
 
-def _of_gpu(device: Any) -> dict[str, Any]:
-    prefix = f"gpu.{look(device, 'index')}."
-    percent, events = look(device, "utilization_percent"), look(device, "clocks", "events")
+def _of_system(facts: MachineFacts) -> dict[str, float | None]:
+    meters: dict[str, float | None] = {}
+    if memory := facts.memory:
+        meters["memory.available_bytes"] = memory.available_bytes
+        meters["pressure.memory.some_avg10"] = memory.pressure_some
+        meters["pressure.memory.full_avg10"] = memory.pressure_full
+        if memory.swap_total_bytes is not None and memory.swap_free_bytes is not None:
+            meters["memory.swap_used_bytes"] = max(0, memory.swap_total_bytes - memory.swap_free_bytes)
+    if facts.cpu:
+        meters["pressure.cpu.some_avg10"] = facts.cpu.pressure_some
+    if facts.storage:
+        meters["pressure.io.some_avg10"] = facts.storage.pressure_some
+        meters["pressure.io.full_avg10"] = facts.storage.pressure_full
+    return meters
+
+
+def _of_gpu(device: Device) -> dict[str, float | None]:
+    percent, events = device.utilization_percent, device.clocks.events
     bits = sum(_BITS.get(event, 0) for event in events) if events is not None else None
     return {
-        prefix + "utilization": percent / 100 if isinstance(percent, int) else None,
-        prefix + "memory_used_bytes": look(device, "memory_used_bytes"),
-        prefix + "power_watts": look(device, "power", "usage_watts"),
-        prefix + "sm_clock_mhz": look(device, "clocks", "sm_mhz"),
-        prefix + "celsius": look(device, "thermal", "celsius"),
-        prefix + "clock_events": bits,
-        prefix + "power_capped": None if bits is None else float(bool(bits & CAPPED)),
-        prefix + "slowed": None if bits is None else float(bool(bits & SLOWED)),
+        "utilization": percent / 100 if percent is not None else None,
+        "memory_used_bytes": device.memory_used_bytes,
+        "power_watts": device.power.usage_watts,
+        "sm_clock_mhz": device.clocks.sm_mhz,
+        "celsius": device.thermal.celsius,
+        "clock_events": bits,
+        "power_capped": None if bits is None else float(bool(bits & CAPPED)),
+        "slowed": None if bits is None else float(bool(bits & SLOWED)),
     }

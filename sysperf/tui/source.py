@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sysperf.collect.process.workers import Workers
+from sysperf.model.change import Transaction
 from sysperf.model.outcome import Report
 
 HERE = "sampled here"
@@ -44,7 +45,7 @@ class Past(NamedTuple):
 class Changed(NamedTuple):
     """What was changed on the machine, newest first."""
 
-    changes: Sequence[Any]
+    changes: Sequence[Transaction]
 
 
 class Problem(NamedTuple):

@@ -8,8 +8,10 @@ from typing import Any
 from sysperf.collect import collect
 from sysperf.collect.process.workers import Workers
 from sysperf.model.outcome import Outcome, Report
+from sysperf.model.record import plain
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
+from sysperf.tui import decode
 from sysperf.tui.now import meters_of
 from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Publish, SourceUpdate
 from tests import gpus
@@ -78,8 +80,29 @@ def cores(count: int, threads: int, first: int = 0) -> list[str]:
 
 
 def snapshot(**areas: Any) -> Snapshot:
-    """A machine of plain facts; those of `reports` where nothing else is said."""
-    return reports.snapshot(**areas)
+    """A machine as an agent tells it; with the facts of `reports` where nothing else is said."""
+    facts = plain_snapshot(**areas)
+    decoded = {name: decode.area(name, plain(area)) for name, area in facts.areas.items()}
+    assert [area.problem for name, area in decoded.items() if area.problem != facts.areas[name].problem] == []
+    return Snapshot(taken_at=facts.taken_at, areas=decoded)
+
+
+def plain_snapshot(**areas: Any) -> Snapshot:
+    """The same as plain facts, completed by those that every agent tells."""
+    facts = {**reports.FACTS, **areas}
+    for area, complete in (("pcie", _pcie), ("torch", _torch)):
+        if isinstance(facts[area], dict):
+            facts[area] = complete(facts[area])
+    return reports.snapshot(**facts)
+
+
+def _pcie(facts: dict[str, Any]) -> dict[str, Any]:
+    devices = [{"class_id": None, **device} for device in facts.get("devices") or ()]
+    return {"functions": len(devices), **facts, "devices": devices}
+
+
+def _torch(facts: dict[str, Any]) -> dict[str, Any]:
+    return {**facts, "installs": [{"site_packages": "", "manager": "other", **install} for install in facts["installs"]]}
 
 
 def server() -> Report:
@@ -106,7 +129,7 @@ def server() -> Report:
             ],
         },
         "network": {"interfaces": [{"name": "eth0", "pci_address": "0000:01:00.0", "numa_node": 0}],
-                    "rdma": [{"name": "mlx5_0", "numa_node": 0}, {"name": "mlx5_1", "numa_node": 1}]},
+                    "rdma": [{"name": "mlx5_0", "port": 1, "numa_node": 0}, {"name": "mlx5_1", "port": 1, "numa_node": 1}]},
         "storage": {"disks": [{"name": "nvme0n1", "pci_address": "0000:02:00.0", "numa_node": 1}]},
         "memory": {"total_bytes": 2_007 * GIB, "available_bytes": 1_605 * GIB, "swap_total_bytes": 0, "swap_free_bytes": 0},
         "process": {
@@ -210,8 +233,8 @@ def meters(report: Report) -> dict[str, float]:
             found |= {f"gpu.{index}.sm_active": 0.61, f"gpu.{index}.tensor_active": 0.42, f"gpu.{index}.pcie_received_bytes_per_s": 1.5e9,
                       f"gpu.{index}.pcie_sent_bytes_per_s": 2e8}  # fmt: skip
     area: Area | None = report.snapshot.areas.get("process")
-    for number, one in enumerate(area.facts["processes"] if area and area.facts else ()):
-        prefix = f"process.{one['pid']}."
+    for number, one in enumerate(area.facts.processes if area and area.facts else ()):
+        prefix = f"process.{one.pid}."
         found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
     return found

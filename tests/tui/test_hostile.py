@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.model.change import Change, Step, Transaction
+from sysperf.model.record import to_json
 from sysperf.report.terminal import cells
+from sysperf.report.words import encodable
 from sysperf.tui.app import Dashboard
+from sysperf.tui.decode import SnapshotDecoder
 from sysperf.tui.now import Now
 from sysperf.tui.source import Changed, Facts, Meters, Problem
 from sysperf.tui.widgets import findings, gpus, identity, overview, programs, system, topology, transactions
@@ -49,7 +53,8 @@ def test_no_control_character_reaches_the_terminal(text: str) -> None:
         app = dashboard(machine(text))
         async with app.run_test(size=(120, 40), notifications=True) as pilot:
             app.take(Problem(text))
-            app.take(Changed([{"number": 1, "state": text, "why": text, "taken_at": text, "steps": [{"change": {"target": text}}]}]))
+            step = Step(Change(knob=text, item=text, target=text, before=text, after=text))
+            app.take(Changed([Transaction(number=1, state="applied", why=text, taken_at=text, steps=(step,))]))
             for keys in ("1", "2", "y", "a", "3", "enter", "4", "m", "5", "6", "7"):
                 await pilot.press(keys)
                 await settled(pilot)
@@ -93,8 +98,10 @@ def test_facts_of_any_shape_do_not_end_the_dashboard(data: st.DataObject) -> Non
     """An agent of another version may send what nobody expected: the pane says so, and goes on."""
     odd = st.sampled_from(ODD)
     areas = {name: {field: data.draw(odd) for field in fields} for name, fields in FIELDS.items()}
+    decoded = SnapshotDecoder().decode(to_json(encodable(reports.snapshot(**areas))))
+    assert decoded is not None
     now = Now()
-    now.take(Facts(reports.report(machine=snapshot(**areas))))
+    now.take(Facts(reports.report(machine=decoded)))
     pane = Pane(lambda width, _: everything(now, width))
     assert pane._made(100, 40)
 

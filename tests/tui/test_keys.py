@@ -24,7 +24,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
 from sysperf.tui import acting as changes_of
-from sysperf.tui import waive
+from sysperf.tui import decode, waive
 from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
 from sysperf.tui.now import Now
@@ -822,6 +822,6 @@ def test_a_row_is_written_when_it_comes_into_sight() -> None:
 def crowd(number: int) -> Report:
     """A machine that runs so many programs."""
     report = box()
-    facts = {"processes": [process(1000 + one) for one in range(number)], "scanned": number, "unreadable": 0}
-    areas = {**report.snapshot.areas, "process": msgspec.structs.replace(report.snapshot.areas["process"], facts=facts)}
+    facts = {"processes": [process(1000 + index) for index in range(number)], "scanned": number, "unreadable": 0}
+    areas = {**report.snapshot.areas, "process": decode.area("process", {"facts": facts})}
     return msgspec.structs.replace(report, snapshot=msgspec.structs.replace(report.snapshot, areas=areas))

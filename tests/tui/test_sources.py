@@ -12,17 +12,24 @@ from typing import Any
 
 import pytest
 
+from sysperf.collect import collect
+from sysperf.collect.numa import Node, Numa
 from sysperf.engine import judging
 from sysperf.engine.judging import Terms
+from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
-from sysperf.model.record import plain
+from sysperf.model.record import plain, to_json
+from sysperf.model.snapshot import Snapshot
 from sysperf.tui import decode
+from sysperf.tui.decode import SnapshotDecoder
+from sysperf.tui.facts import of_snapshot
 from sysperf.tui.now import Now
 from sysperf.tui.source import Changed, Facts, Load, Meters, Problem, SourceUpdate
 from sysperf.tui.sources import ssh
 from sysperf.tui.sources.agent import Agent
 from sysperf.tui.sources.here import Here
 from tests.agent.states import PID, START, Table, eventually, serving
+from tests.conftest import make_machine
 from tests.report import reports
 
 
@@ -50,7 +57,8 @@ def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
         assert eventually(lambda: ear.has(Changed) and ear.has(Meters) and ear.now.report is not None)
         assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
         assert ear.now.since[ear.now.findings()[0].key] == START
-        assert ear.now.fact("memory", "total_bytes") == 1 << 40
+        assert ear.now.facts.memory is not None
+        assert ear.now.facts.memory.total_bytes == 1 << 40
         assert ear.now.meters["cpu.busy"] == running.table.figures["cpu.busy"]
         assert eventually(lambda: running.events.listeners)
         running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75, f"process.{PID}.cpu": 2.0}})
@@ -97,8 +105,64 @@ def test_a_newer_agent_may_say_more() -> None:
     assert found == reports.balancing()
     assert decode.outcome({"rule": 3}) is None
     assert decode.outcome("text") is None
-    assert decode.snapshot({"taken_at": "", "areas": {"cpu": {"facts": {"x": 1}, "later": 2}}, "later": 1}) is not None
-    assert decode.snapshot({"areas": 3}) is None
+
+
+def decoded(**areas: Any) -> Snapshot:
+    """A snapshot as it arrives from an agent that tells these areas."""
+    snapshot = SnapshotDecoder().decode(to_json({"taken_at": "2026-11-22T06:00:00Z", "areas": areas, "later": 1}))
+    assert snapshot is not None
+    return snapshot
+
+
+def test_facts_of_an_agent_are_those_of_the_machine() -> None:
+    """What the collectors of a captured machine read is the same after the way over the socket, record by record."""
+    machine = collect(make_machine({"/sys/devices/system/cpu/online": "0-3\n", "/proc/meminfo": "MemTotal: 1024 kB\n"}))
+    taken = Snapshot(taken_at="2026-11-22T06:00:00Z", areas=machine)
+    assert SnapshotDecoder().decode(to_json(taken)) == taken
+    assert of_snapshot(taken).cpu is not None
+
+
+def test_a_newer_agent_may_know_more_fields_and_areas() -> None:
+    """A field and an area that this version does not know are left out."""
+    nodes = [{"id": 0, "cpus": "0-3", "colour": "red"}]
+    snapshot = decoded(numa={"facts": {"nodes": nodes, "mood": [1]}, "later": 2}, quantum={"facts": {"qubits": 3}})
+    assert of_snapshot(snapshot).numa == Numa(nodes=(Node(id=0, cpus=CpuSet.parse("0-3")),), nodes_with_cpus=None)
+    assert snapshot.areas.keys() == {"numa"}
+
+
+def test_a_field_that_an_older_agent_does_not_know_is_unknown() -> None:
+    """`None`, also where this version's collector always writes the field; without a field that cannot be unknown, the area is unknown."""
+    snapshot = decoded(numa={"facts": {"nodes": [{"id": 0}]}}, torch={"facts": {"installs": [{"prefix": "/opt"}]}})
+    assert of_snapshot(snapshot).numa == Numa(nodes=(Node(id=0, cpus=None),), nodes_with_cpus=None)
+    assert of_snapshot(snapshot).torch is None
+    assert "site_packages" in str(snapshot.areas["torch"].problem)
+
+
+@pytest.mark.parametrize("facts", [{"nodes": [{"id": "zero"}]}, {"nodes": 3}, [], "text", {"nodes": [{"id": 0, "cpus": "3-0-9"}]}])
+def test_an_area_of_another_shape_is_unknown_with_the_reason(facts: Any) -> None:
+    """The other areas stay known."""
+    snapshot = decoded(numa={"facts": facts}, memory={"facts": {"total_bytes": 7}})
+    assert snapshot.areas["numa"].facts is None
+    assert str(snapshot.areas["numa"].problem).startswith(decode.OTHER_SHAPE)
+    assert of_snapshot(snapshot).memory is not None
+
+
+def test_an_area_that_did_not_change_is_not_decoded_again() -> None:
+    """The very record of the answer before; an area that changed has a new one."""
+    decoder = SnapshotDecoder()
+    first = decoder.decode(b'{"taken_at": "a", "areas": {"numa": {"facts": {"nodes": []}}, "memory": {"facts": {"total_bytes": 7}}}}')
+    second = decoder.decode(b'{"taken_at": "b", "areas": {"numa": {"facts": {"nodes": []}}, "memory": {"facts": {"total_bytes": 8}}}}')
+    assert first is not None
+    assert second is not None
+    assert second.areas["numa"] is first.areas["numa"]
+    assert (of_snapshot(first).memory, of_snapshot(second).memory) != (None, None)
+    assert second.areas["memory"].facts.total_bytes == 8
+
+
+@pytest.mark.parametrize("answer", [b'{"areas": 3}', b"[]", b"text", b"\xff", b"[" * 100_000])
+def test_an_answer_that_is_no_snapshot_is_none(answer: bytes) -> None:
+    """Nothing raises."""
+    assert SnapshotDecoder().decode(answer) is None
 
 
 def test_this_process_samples_by_itself() -> None:

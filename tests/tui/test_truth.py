@@ -173,7 +173,7 @@ def test_a_finding_under_its_gpu_does_not_name_it_again() -> None:
 
 def test_all_devices_of_a_node_are_on_the_map() -> None:
     """What does not fit beside a node goes on below it."""
-    rdma = [{"name": f"mlx5_{number}", "numa_node": 0} for number in range(24)]
+    rdma = [{"name": f"mlx5_{number}", "port": 1, "numa_node": 0} for number in range(24)]
     now = now_of(
         numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-3", "mem_total_bytes": GIB}]},
         cpu={"online": "0-3", "allowed": "0-3"},

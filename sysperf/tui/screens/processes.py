@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
+from sysperf.collect.process import Process
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral
-from sysperf.report.machine import look
 from sysperf.report.words import LONGEST_COMMAND
 from sysperf.tui.screens import profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
@@ -90,8 +90,7 @@ class Processes(Filtered):
         self.set_interval(WORKERS_S, self._read_workers)
 
     def _head(self, width: int, _: int) -> Lines:
-        known = self.now.fact("process", "processes")
-        number = None if known is None else len(known)
+        number = None if self.now.facts.process is None else len(self.now.processes())
         shown = len(programs.chosen(self.now, self.words, programs.START)) if self.words else None
         parts = [span(counted(shown, number, "PyTorch program"), "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self.words}”", "info")] if self.words else []
@@ -108,15 +107,15 @@ class Processes(Filtered):
         return programs.draw(self.now, wanted, width, self.query_one("#rows", Pane).in_sight, self._readings)
 
     def _detail(self, width: int, _: int) -> Lines:
-        one = self._chosen()
-        if one is None:
+        process = self._chosen()
+        if process is None:
             return [line(Span("This program has ended.", "dim"))] if self.has_class("-open") else []
-        return program.detail(self.now, one, self._wraps.get(look(one, "pid")), width)
+        return program.detail(self.now, process, self._wraps.get(process.pid), width)
 
-    def _chosen(self) -> Any:
+    def _chosen(self) -> Process | None:
         key = self.query_one("#rows", Pane).key
         key = key[0] if isinstance(key, tuple) else key  # a worker belongs to its program
-        return next((process for process in self.now.processes() if look(process, "pid") == key), None)
+        return next((process for process in self.now.processes() if process.pid == key), None)
 
     # ------------------------------------------------------------------ actions
 
@@ -142,10 +141,10 @@ class Processes(Filtered):
             self._open()
 
     def _open(self) -> None:
-        one = self._chosen()
-        if one is None:
+        process = self._chosen()
+        if process is None:
             return
-        pid = look(one, "pid")
+        pid = process.pid
         if pid not in self._wraps:
             self._look_up(pid)
         pane = self.query_one("#detail", Pane)
@@ -171,8 +170,8 @@ class Processes(Filtered):
         self.query_one("#detail", Pane).redraw()
 
     def action_copy(self) -> None:
-        if (one := self._chosen()) is not None:
-            pid = look(one, "pid")
+        if (process := self._chosen()) is not None:
+            pid = process.pid
             if pid in self._wraps:
                 self._copy(self._wraps[pid])
             else:
@@ -187,12 +186,12 @@ class Processes(Filtered):
             self.say(again)
 
     def action_stacks(self) -> None:
-        if (one := self._chosen()) is not None:
-            profiling.take_stacks(self, look(one, "pid"))
+        if (process := self._chosen()) is not None:
+            profiling.take_stacks(self, process.pid)
 
     def action_trace(self) -> None:
-        if (one := self._chosen()) is not None:
-            profiling.take_trace(self, look(one, "pid"))
+        if (process := self._chosen()) is not None:
+            profiling.take_trace(self, process.pid)
 
     def action_clear(self) -> None:
         """First the details close, then the filter."""
@@ -206,21 +205,21 @@ class Processes(Filtered):
         self.redraw()
 
     def action_map(self) -> None:
-        if (one := self._chosen()) is not None:
-            self.app.call_later(self.app.run_action, f"show_place({look(one, 'pid')})")
+        if (process := self._chosen()) is not None:
+            self.app.call_later(self.app.run_action, f"show_place({process.pid})")
 
     # ------------------------------------------------------------------ workers
 
     def action_fold(self, step: int) -> None:
         """Show the workers of the selected program (1), hide them (-1), or the other of both (0)."""
-        one = self._chosen()
-        if one is None:
+        process = self._chosen()
+        if process is None:
             return
-        pid = look(one, "pid")
+        pid = process.pid
         if pid in self._readings and step <= 0:
             del self._readings[pid]
             self.query_one("#rows", Pane).select(pid)
-        elif pid not in self._readings and step >= 0 and programs.has_workers(self.now, one):
+        elif pid not in self._readings and step >= 0 and programs.has_workers(self.now, process):
             self._readings[pid] = WorkerReadings()
             self._read_workers(anew=True)
         elif pid not in self._readings and step >= 0:
@@ -229,7 +228,7 @@ class Processes(Filtered):
 
     def _read_workers(self, *, anew: bool = False) -> None:
         """Each second while a program is unfolded and somebody looks; once of a machine that stands still."""
-        alive = {look(process, "pid") for process in self.now.processes()}
+        alive = {process.pid for process in self.now.processes()}
         self._readings = {pid: readings for pid, readings in self._readings.items() if pid in alive}
         if self._readings and not self._counting and self.app.screen is self and (anew or self.actions.source.live):
             self._counting = True

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from sysperf.report.machine import look
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Load
 from sysperf.tui.widgets import programs, topology
@@ -41,7 +40,7 @@ class Topology(View):
         yield Pane(self._draw)
 
     def _draw(self, width: int, _: int) -> Lines:
-        marked = next((process for process in self.now.processes() if look(process, "pid") == self._pid), None)
+        marked = next((process for process in self.now.processes() if process.pid == self._pid), None)
         head: Lines = []
         if marked is not None:
             head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {programs.program(marked)}", "mark")), width)]

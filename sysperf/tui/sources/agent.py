@@ -41,6 +41,7 @@ class Agent:
         self.local = local
         self._ended = ended
         self._client = Client(path)
+        self._snapshots = decode.SnapshotDecoder()
         self._stop = threading.Event()
         self._stale = threading.Event()
         self._load_of_cpus = CpuLoad()
@@ -116,7 +117,7 @@ class Agent:
 
     def _refresh(self, publish: Publish) -> None:
         self._stale.clear()
-        facts = decode.snapshot(self._client.get("/v1/snapshot"))
+        facts = self._snapshots.decode(self._client.get_text("/v1/snapshot"))
         if facts is None:
             raise ValueError("not a snapshot")
         held = [one for one in self._client.get("/v1/findings")["findings"] if one["state"] == "active"]
@@ -125,7 +126,7 @@ class Agent:
         version = neutral(self._client.ask("/v1/status", answers.Status).version, 40)
         report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
         publish(Facts(report, since, counted=False))
-        publish(Changed(self._client.get("/v1/changes")["changes"]))
+        publish(Changed(decode.changes(self._client.get("/v1/changes"))))
         latest = self._client.ask("/v1/meters", answers.Meters)
         publish(Meters(latest.at, {**meters_of(facts), **latest.meters}))
 

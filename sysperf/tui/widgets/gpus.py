@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sysperf.collect.gpu.device import CLOCK_EVENTS
+from sysperf.collect.gpu.device import CLOCK_EVENTS, Device
 from sysperf.model.text import size
-from sysperf.report.machine import look
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import subjects
 from sysperf.tui.widgets.bar import bar, percent, spark
@@ -34,43 +31,43 @@ def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
     devices = now.devices()
     if not devices:
         return [_none(now)]
-    found = now.findings() if findings else []
+    findings_here = now.findings() if findings else []
     out: Lines = []
     for device in devices:
         out += _wide(now, device, width) if width >= WIDE else _narrow(now, device, width)
-        for one in subjects.at_gpu(found, device)[:2]:
-            named = subjects.named(one, subject=False)
+        for finding in subjects.at_gpu(findings_here, device)[:2]:
+            named = subjects.named(finding, subject=False)
             out.append(fitted(Line((Span("      "), *named.spans), named.key), width))
     return out
 
 
-def _name(now: Now, device: Any) -> Span:
+def _name(now: Now, device: Device) -> Span:
     """``GPU 3 ``, as wide as the longest."""
-    longest = max((len(str(look(one, "index"))) for one in now.devices()), default=1)
-    return Span(padded(f"GPU {look(device, 'index')}", 5 + longest), "strong")
+    longest = max((len(str(other.index)) for other in now.devices()), default=1)
+    return Span(padded(f"GPU {device.index}", 5 + longest), "strong")
 
 
 def _none(now: Now) -> Line:
     if now.snapshot is None:
         return line(span("GPU      …", "dim"))
-    seen = now.fact("pcie", "nvidia_gpus")
-    problem = now.fact("driver", "nvml_problem")
-    if seen:
+    on_bus = now.facts.pcie.nvidia_gpus if now.facts.pcie else None
+    problem = now.facts.driver.nvml_problem if now.facts.driver else None
+    if on_bus:
         return line(
-            Span("GPU      ", "dim"), span(f"{seen} on the bus, and no driver answers{f': {problem}' if problem else ''}", "warning")
+            Span("GPU      ", "dim"), span(f"{on_bus} on the bus, and no driver answers{f': {problem}' if problem else ''}", "warning")
         )
-    if seen == 0 or now.fact("gpu", "devices") is not None:
+    if on_bus == 0 or (now.facts.gpu and now.facts.gpu.devices is not None):
         return line(span("GPU      none", "dim"))
     return line(Span("GPU      ", "dim"), span("unknown", "unknown"))
 
 
-def _get(now: Now, device: Any, name: str) -> float | None:
-    return now.meters.get(f"gpu.{look(device, 'index')}.{name}")
+def _get(now: Now, device: Device, name: str) -> float | None:
+    return now.meters.get(f"gpu.{device.index}.{name}")
 
 
-def _narrow(now: Now, device: Any, width: int) -> Lines:
+def _narrow(now: Now, device: Device, width: int) -> Lines:
     name = _name(now, device)
-    if look(device, "lost"):
+    if device.lost:
         return [line(name, span("lost: it fell off the bus", "error"))]
     busy = _get(now, device, "utilization")
     full, empty = bar(busy, max(8, width // 8))
@@ -81,17 +78,17 @@ def _narrow(now: Now, device: Any, width: int) -> Lines:
     return [fitted(first, width)]
 
 
-def _wide(now: Now, device: Any, width: int) -> Lines:
-    index = look(device, "index")
+def _wide(now: Now, device: Device, width: int) -> Lines:
+    index = device.index
     name = _name(now, device)
-    model = span(padded(str(look(device, "name") or "unknown model").removeprefix("NVIDIA "), 20))
-    if look(device, "lost"):
+    model = span(padded((device.name or "unknown model").removeprefix("NVIDIA "), 20))
+    if device.lost:
         return [line(name, model, Span("  "), span("lost: it fell off the bus", "error"))]
     busy = _get(now, device, "utilization")
     full, empty = bar(busy, 16)
     past = spark(now.past.get(f"gpu.{index}.utilization", ()), 16, 1.0)
     heat = _get(now, device, "celsius")
-    hot = look(device, "thermal", "slowdown_celsius")
+    hot = device.thermal.slowdown_celsius
     blank = Span("  ")
     meters = (full, empty, Span(f" {percent(busy):>5} "), span(past, "dim"), blank, span(_memory(now, device)), blank)
     warmth = span(f"{heat:.0f} °C" if heat is not None else "", "hot" if hot and heat and heat >= hot - 3 else "")
@@ -103,7 +100,7 @@ def _wide(now: Now, device: Any, width: int) -> Lines:
     return [fitted(first, width), *([fitted(line(Span(" " * 28), *second), width)] if second else [])]
 
 
-def _units(now: Now, device: Any) -> list[Span]:
+def _units(now: Now, device: Device) -> list[Span]:
     """What the units inside do, where the GPU tells (Hopper and newer); and its bus."""
     parts: list[Span] = []
     for name, label in (("sm_active", "SM"), ("tensor_active", "tensor"), ("dram_active", "memory bus")):
@@ -113,7 +110,7 @@ def _units(now: Now, device: Any) -> list[Span]:
     into, out = _get(now, device, "pcie_received_bytes_per_s"), _get(now, device, "pcie_sent_bytes_per_s")
     if into is not None or out is not None:
         parts += [Span("PCIe ", "dim"), Span(f"in {_rate(into)} out {_rate(out)}  ")]
-    width, most = look(device, "pcie", "width_lanes"), look(device, "pcie", "max_width_lanes")
+    width, most = device.pcie.width_lanes, device.pcie.max_width_lanes
     if width is not None and most is not None and width < most:
         parts += [span(f"{width} of {most} lanes", "warning")]
     return parts
@@ -123,22 +120,22 @@ def _rate(per_s: float | None) -> str:
     return "?" if per_s is None else f"{size(round(per_s))}/s"
 
 
-def _memory(now: Now, device: Any) -> str:
-    used, total = _get(now, device, "memory_used_bytes"), look(device, "memory_total_bytes")
+def _memory(now: Now, device: Device) -> str:
+    used, total = _get(now, device, "memory_used_bytes"), device.memory_total_bytes
     if used is None or not total:
         return padded(f"memory {size(total)}" if total else "memory ?", 13)
     return padded(f"{used / (1 << 30):.1f}/{total / (1 << 30):.0f} GiB", 13, right=True)
 
 
-def _watts(now: Now, device: Any) -> str:
-    drawn, limit = _get(now, device, "power_watts"), look(device, "power", "enforced_limit_watts") or look(device, "power", "limit_watts")
+def _watts(now: Now, device: Device) -> str:
+    drawn, limit = _get(now, device, "power_watts"), device.power.enforced_limit_watts or device.power.limit_watts
     if drawn is None:
         return padded("power ?", 9)
     return padded(f"{drawn:.0f}/{limit:.0f} W" if limit else f"{drawn:.0f} W", 9, right=True)
 
 
-def _clock(now: Now, device: Any, *, short: bool = False) -> list[Span]:
-    clock, most = _get(now, device, "sm_clock_mhz"), look(device, "clocks", "sm_max_mhz")
+def _clock(now: Now, device: Device, *, short: bool = False) -> list[Span]:
+    clock, most = _get(now, device, "sm_clock_mhz"), device.clocks.sm_max_mhz
     if clock is None:
         return [Span("clock ? ", "dim")]
     why = reasons(now, device)
@@ -146,13 +143,13 @@ def _clock(now: Now, device: Any, *, short: bool = False) -> list[Span]:
     return [Span(f"{clock:.0f}", style), Span(f"/{most} MHz  " if most and not short else " MHz ", "dim")]
 
 
-def _held(now: Now, device: Any) -> list[Span]:
+def _held(now: Now, device: Device) -> list[Span]:
     """What holds the clock down, the grave first: a narrow terminal cuts the rest."""
     held = sorted(reasons(now, device), key=lambda reason: reason not in GRAVE)
     return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in held]
 
 
-def reasons(now: Now, device: Any) -> list[str]:
+def reasons(now: Now, device: Device) -> list[str]:
     """Why its clocks are low, the names of NVML's bits; without those that are no news."""
     events = _get(now, device, "clock_events")
     return [name for bit, name in CLOCK_EVENTS.items() if events is not None and int(events) & bit and name in REASONS]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from sysperf.collect.torch.records import Install
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
-from sysperf.report.machine import facts, identity, look
+from sysperf.report.machine import identity
 from sysperf.report.terminal import wrap
+from sysperf.tui.facts import of_snapshot
 from sysperf.tui.source import HERE
 from sysperf.tui.widgets.line import Lines, Span, line, padded, span
 
 LABEL = 9
-MOST_INSTALLS = 4
+MAX_INSTALLS = 4
 
 
 def draw(snapshot: Snapshot | None, width: int, origin: str = "") -> Lines:
@@ -30,23 +30,27 @@ def draw(snapshot: Snapshot | None, width: int, origin: str = "") -> Lines:
     return out
 
 
-def _installs(snapshot: Snapshot, told: str) -> list[tuple[str, str]]:
-    installs = look(facts(snapshot, "torch"), "installs") or ()
-    if not installs:
-        return [("PyTorch", told)]
-    active_first = sorted(installs, key=lambda install: (not look(install, "active"), look(install, "version") is None))
-    rows = [("PyTorch" if number == 0 else "", _install(one)) for number, one in enumerate(active_first[:MOST_INSTALLS])]
-    rest = len(active_first) - MOST_INSTALLS
+def _installs(snapshot: Snapshot, summary: str) -> list[tuple[str, str]]:
+    torch = of_snapshot(snapshot).torch
+    if torch is None or not torch.installs:
+        return [("PyTorch", summary)]
+    active_first = sorted(torch.installs, key=lambda install: (not install.active, install.version is None))
+    rows = [("PyTorch" if number == 0 else "", _install(install)) for number, install in enumerate(active_first[:MAX_INSTALLS])]
+    rest = len(active_first) - MAX_INSTALLS
     return [*rows, ("", f"and {rest} more")] if rest > 0 else rows
 
 
-def _install(one: Any) -> str:
-    def text(name: str) -> str:
-        return neutral(str(look(one, name) or ""), 60)
+def _install(install: Install) -> str:
+    labelled = [f"{label} {_short(version)}" for label, version in (("cuDNN", install.cudnn), ("NCCL", install.nccl)) if version]
+    known = ", ".join(part for part in (_built_for(install), *labelled) if part)
+    return f"{_short(install.release) or 'unknown version'}{f' ({known})' if known else ''} in {_short(install.prefix)}"
 
-    built = (
-        f"CUDA {text('cuda')}" if text("cuda") else f"ROCm {text('hip')}" if text("hip") else "CPU only" if look(one, "cuda") == "" else ""
-    )
-    more = [built, *(f"{label} {text(name)}" for label, name in (("cuDNN", "cudnn"), ("NCCL", "nccl")) if text(name))]
-    known = ", ".join(part for part in more if part)
-    return f"{text('release') or 'unknown version'}{f' ({known})' if known else ''} in {text('prefix')}"
+
+def _built_for(install: Install) -> str:
+    if install.cuda:
+        return f"CUDA {_short(install.cuda)}"
+    return f"ROCm {_short(install.hip)}" if install.hip else "CPU only" if install.cuda == "" else ""
+
+
+def _short(text: object) -> str:
+    return neutral(str(text or ""), 60)

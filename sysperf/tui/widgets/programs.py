@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sysperf.model.cpuset import CpuSet
+from sysperf.collect.process import Process
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
 from sysperf.report.as_text import MARKS
-from sysperf.report.machine import look
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.startup import lazy
-from sysperf.tui.now import Now, cpus
+from sysperf.tui.now import Now
 from sysperf.tui.widgets import workers
 from sysperf.tui.widgets.bar import percent, shade
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
@@ -38,25 +37,25 @@ ORDERS = (START, "CPUs", "data", "GPU mem", "memory", "GPU %", "main", "wait", "
 """As they started, or by a column, the largest first."""
 
 
-def chosen(now: Now, words_wanted: str, order: str) -> list[Any]:
+def chosen(now: Now, words_wanted: str, order: str) -> list[Process]:
     """The programs that hold all of these words, in this order; unknown values last."""
     wanted = words_wanted.lower().split()
     found = [process for process in now.processes() if all(word in _searched(process) for word in wanted)]
     if order != START:
-        found.sort(key=lambda one: _value(now, one, order), reverse=True)
+        found.sort(key=lambda process: _value(now, process, order), reverse=True)
     return found
 
 
-def _value(now: Now, one: Any, column: str) -> float:
+def _value(now: Now, process: Process, column: str) -> float:
     if column == "memory":
-        value = resident(now, one)
+        value = resident(now, process)
     elif column == "local":
-        value = locality(now, one)
+        value = locality(now, process)
         return -1.0 - value if value is not None else -3.0  # the worst first
     elif column == "age":
-        value = now.age_s(one)
+        value = now.age_s(process)
     else:
-        value = now.of_process(look(one, "pid"), _METERS[column])
+        value = now.of_process(process.pid, _METERS[column])
     return -1.0 if value is None else value
 
 
@@ -75,18 +74,19 @@ def column_at(now: Now, width: int, x: int) -> str:
     return ""
 
 
-def _searched(one: Any) -> str:
-    return " ".join(str(look(one, name) or "") for name in ("pid", "name", "command", "torch_prefix", "torch_version", "allocator")).lower()
+def _searched(process: Process) -> str:
+    values = (process.pid, process.name, process.command, process.torch_prefix, process.torch_version, process.allocator)
+    return " ".join(str(value or "") for value in values).lower()
 
 
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
     """The columns that fit; those about GPUs, ranks and NUMA nodes only where there are some."""
-    gpus, nodes = bool(now.devices()), (now.fact("numa", "nodes_with_cpus") or 0) >= 2
-    ranks = any((look(process, "world_size") or 1) > 1 for process in now.processes())
+    gpus, nodes = bool(now.devices()), _has_nodes(now)
+    ranks = any((process.world_size or 1) > 1 for process in now.processes())
     absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
-    known = [one for one in COLUMNS if one[0] not in absent]
+    known = [column for column in COLUMNS if column[0] not in absent]
     room, shown = width - LEAST_COMMAND, set()
-    for name, wide, place in sorted(known, key=lambda one: one[2]):
+    for name, wide, place in sorted(known, key=lambda column: column[2]):
         room -= wide + 1
         if room >= 0 or place == 0:
             shown.add(name)
@@ -111,7 +111,7 @@ def _spaced(parts: Sequence[Span]) -> list[Span]:
 
 def draw(
     now: Now,
-    programs: Sequence[Any],
+    programs: Sequence[Process],
     width: int,
     in_sight: range | None = None,
     unfolded: Mapping[int, workers.WorkerReadings] | None = None,
@@ -120,10 +120,10 @@ def draw(
     if not programs:
         return _empty(now, width)
     table, out = _Table(now, width), Lines()
-    for one in programs:
-        pid = look(one, "pid")
+    for process in programs:
+        pid = process.pid
         readings = unfolded.get(pid) if unfolded else None
-        out.append(table.row(one, unfolded=readings is not None) if in_sight is None or len(out) in in_sight else Line(key=pid))
+        out.append(table.row(process, unfolded=readings is not None) if in_sight is None or len(out) in in_sight else Line(key=pid))
         if readings is not None:
             out += workers.draw(pid, readings, width)
     return out
@@ -134,14 +134,14 @@ def _empty(now: Now, width: int) -> Lines:
         return [line(span("Looking for PyTorch programs …", "dim"))]
     if now.processes():
         return [line(span("No program has all of these words. Esc shows all.", "dim"))]
-    area = now.snapshot.areas.get("process")
-    if area is None or area.facts is None:
+    facts = now.facts.process
+    if facts is None:
+        area = now.snapshot.areas.get("process")
         return paragraph(f"PyTorch programs are unknown: {area.problem if area else 'the area was not read'}", width, "unknown")
-    scanned, unreadable = now.fact("process", "scanned"), now.fact("process", "unreadable")
-    hides = " that /proc shows: it hides those of other users (hidepid)" if now.fact("process", "hidden") else ""
-    out = paragraph(f"No PyTorch program is running{f' among {scanned} processes' if scanned else ''}{hides}.", width)
-    if unreadable:
-        out += paragraph(f"{unreadable} large programs of other users could not be examined: run it as root.", width, "unknown")
+    hides = " that /proc shows: it hides those of other users (hidepid)" if facts.hidden else ""
+    out = paragraph(f"No PyTorch program is running{f' among {facts.scanned} processes' if facts.scanned else ''}{hides}.", width)
+    if facts.unreadable:
+        out += paragraph(f"{facts.unreadable} large programs of other users could not be examined: run it as root.", width, "unknown")
     return out
 
 
@@ -164,16 +164,16 @@ class _Table:
         self._now = now
         self._columns = columns(now, width)
         self._room = width - sum(wide + 1 for _, wide in self._columns) - 2
-        self._numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in now.devices()}
+        self._numbers = {str(device.bus_id).lower(): str(device.index) for device in now.devices()}
         self._marks: dict[int, Severity] = {}
         for finding in now.findings():
             if match := PID.search(finding.subject):
                 self._marks.setdefault(int(match[1]), finding.severity)
 
-    def row(self, one: Any, *, unfolded: bool = False) -> Line:
+    def row(self, process: Process, *, unfolded: bool = False) -> Line:
         """One program. Its width is known, so nothing but the command has to be measured."""
-        fixed = self._fixed(one)
-        shown = self._cells(one, fixed, unfolded=unfolded)
+        fixed = self._fixed(process)
+        shown = self._cells(process, fixed, unfolded=unfolded)
         parts: list[Span] = []
         plain = ""  # cells of one style are one span: the fewer there are, the less a row costs
         for name, wide in self._columns:
@@ -199,27 +199,27 @@ class _Table:
             known = self._now.derived["command", fixed.pid, self._room] = clip(told, self._room)
         return known
 
-    def _fixed(self, one: Any) -> _Fixed:
-        pid = look(one, "pid")
+    def _fixed(self, process: Process) -> _Fixed:
+        pid = process.pid
         known: _Fixed | None = self._now.derived.get(("row", pid))
         if known is None:
-            known = self._now.derived["row", pid] = self._made(one, pid)
+            known = self._now.derived["row", pid] = self._made(process, pid)
         return known
 
-    def _made(self, one: Any, pid: int) -> _Fixed:
-        near = locality(self._now, one)
+    def _made(self, process: Process, pid: int) -> _Fixed:
+        near = locality(self._now, process)
         cells = {
             "pid": (str(pid), ""),
-            "rank": (_rank(one), ""),
-            "GPU": (self._gpus(one), ""),
-            "allocator": (neutral(str(look(one, "allocator") or "?"), 12), ""),
+            "rank": (_rank(process), ""),
+            "GPU": (self._gpus(process), ""),
+            "allocator": (neutral(process.allocator or "?", 12), ""),
             "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
-            "torch": (neutral(str(look(one, "torch_version") or "?"), 12).partition("+")[0], "dim"),
+            "torch": (neutral(process.torch_version or "?", 12).partition("+")[0], "dim"),
         }
-        threads = str(look(one, "threads") or "?")
-        return _Fixed(pid, f"process.{pid}.", cells, program(one), threads, look(one, "rss_bytes"), look(one, "workers") or 0)
+        threads = str(process.threads or "?")
+        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.rss_bytes, process.workers)
 
-    def _cells(self, one: Any, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
+    def _cells(self, process: Process, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
         """What changes with each sample."""
         get, prefix = self._now.meters.get, fixed.prefix
         cpu, main, wait, busy = get(f"{prefix}cpu"), get(f"{prefix}main_run"), get(f"{prefix}main_wait"), get(f"{prefix}gpu_utilization")
@@ -238,14 +238,14 @@ class _Table:
             "thr": (fixed.threads if threads is None else f"{threads:.0f}", ""),
             "work": (_workers(workers, used), ""),
             "memory": ("?" if resident is None else size(round(resident)), ""),
-            "age": (age(self._now.age_s(one)), "dim"),
+            "age": (age(self._now.age_s(process)), "dim"),
         }
 
-    def _gpus(self, one: Any) -> str:
-        addresses = look(one, "gpu_bus_ids")
+    def _gpus(self, process: Process) -> str:
+        addresses = process.gpu_bus_ids
         if addresses is None:
-            return "?" if look(one, "cuda_used") else "-"
-        return ",".join(self._numbers.get(str(address).lower(), "?") for address in addresses) or "-"
+            return "?" if process.cuda_used else "-"
+        return ",".join(self._numbers.get(address.lower(), "?") for address in addresses) or "-"
 
 
 def _bound(workers: float, data: float | None) -> tuple[str, str]:
@@ -261,58 +261,62 @@ def _workers(number: float, used: float | None) -> str:
     return f"{number:.0f}" if used is None else f"{number:.0f} ({used:.1f})"
 
 
-def resident(now: Now, one: Any) -> float | None:
-    live = now.of_process(look(one, "pid"), "rss_bytes")
-    return live if live is not None else look(one, "rss_bytes")
+def resident(now: Now, process: Process) -> float | None:
+    live = now.of_process(process.pid, "rss_bytes")
+    return live if live is not None else process.rss_bytes
 
 
-def _rank(one: Any) -> str:
-    rank, size_of_world = look(one, "rank"), look(one, "world_size")
-    if look(one, "launcher"):
+def _rank(process: Process) -> str:
+    rank = process.rank
+    if process.launcher or rank is None or rank < 0:
         return "-"
-    return str(rank) if isinstance(rank, int) and rank >= 0 and (size_of_world or 1) > 1 else "-"
+    return str(rank) if (process.world_size or 1) > 1 else "-"
 
 
-def _number_of_workers(now: Now, one: Any) -> int:
-    live = now.of_process(look(one, "pid"), "workers")
-    return int(live) if live is not None else look(one, "workers") or 0
+def _number_of_workers(now: Now, process: Process) -> int:
+    live = now.of_process(process.pid, "workers")
+    return int(live) if live is not None else process.workers
 
 
-def has_workers(now: Now, one: Any) -> bool:
+def has_workers(now: Now, process: Process) -> bool:
     """Whether there is something to unfold."""
-    return _number_of_workers(now, one) > 0
+    return _number_of_workers(now, process) > 0
 
 
-def data_wait(now: Now, one: Any) -> float | str:
+def data_wait(now: Now, process: Process) -> float | str:
     """The most that its main thread waits for DataLoader workers; ``-`` without any, ``?`` when it is unknown."""
-    if not has_workers(now, one):
+    if not has_workers(now, process):
         return "-"
-    bound = now.of_process(look(one, "pid"), "data_wait")
+    bound = now.of_process(process.pid, "data_wait")
     return "?" if bound is None else float(bound)
 
 
-def locality(now: Now, one: Any) -> float | None:
+def locality(now: Now, process: Process) -> float | None:
     """The share of its memory that lies on the nodes of the CPUs it may use; None on one node, or when unknown."""
-    name = ("locality", look(one, "pid"))
+    name = ("locality", process.pid)
     if name not in now.derived:
-        now.derived[name] = _locality(now, one)
+        now.derived[name] = _locality(now, process)
     known: float | None = now.derived[name]
     return known
 
 
-def _locality(now: Now, one: Any) -> float | None:
-    pages, nodes = look(one, "numa_pages"), now.fact("numa", "nodes") or ()
-    allowed = cpus(look(one, "allowed"))
-    if not pages or allowed is None or (now.fact("numa", "nodes_with_cpus") or 0) < 2:
+def _locality(now: Now, process: Process) -> float | None:
+    pages, allowed, numa = process.numa_pages, process.allowed, now.facts.numa
+    if not pages or allowed is None or numa is None or not _has_nodes(now):
         return None
-    near = {look(node, "id") for node in nodes if (cpus(look(node, "cpus")) or CpuSet()) & allowed}
-    total = sum(look(page, "bytes") for page in pages)
-    return sum(look(page, "bytes") for page in pages if look(page, "node") in near) / total if total else None
+    near = {node.id for node in numa.nodes if node.cpus and node.cpus & allowed}
+    total = sum(page.bytes for page in pages)
+    return sum(page.bytes for page in pages if page.node in near) / total if total else None
 
 
-def program(one: Any) -> str:
+def _has_nodes(now: Now) -> bool:
+    """Whether memory can be near some CPUs and far from others."""
+    return now.facts.numa is not None and (now.facts.numa.nodes_with_cpus or 0) >= 2
+
+
+def program(process: Process) -> str:
     """Its command line, the interpreter without its folder."""
-    first, *rest = (look(one, "command") or look(one, "name") or "?").split(" ")
+    first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from sysperf.collect.gpu.device import Device
 from sysperf.model.outcome import Outcome
 from sysperf.report.as_text import MARKS
-from sysperf.report.machine import look
 from sysperf.report.words import message
 from sysperf.tui.widgets.line import Line, line, span
 
@@ -27,9 +26,9 @@ def at_meter(findings: Iterable[Outcome], meter: str) -> list[Outcome]:
     return [finding for finding in findings if finding.scope == "host" and METER_OF.get(finding.rule.partition(".")[0]) == meter]
 
 
-def at_gpu(findings: Iterable[Outcome], device: Any) -> list[Outcome]:
+def at_gpu(findings: Iterable[Outcome], device: Device) -> list[Outcome]:
     """The findings about one GPU."""
-    return [finding for finding in findings if finding.scope == "gpu" and finding.subject.startswith(f"GPU {look(device, 'index')} ")]
+    return [finding for finding in findings if finding.scope == "gpu" and finding.subject.startswith(f"GPU {device.index} ")]
 
 
 def named(outcome: Outcome, *, subject: bool = True) -> Line:

@@ -45,7 +45,7 @@ def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
 def meters(now: Now) -> list[Meter]:
     """What there is to show. A meter whose series are unknown says so."""
     get = now.meters.get
-    total = now.fact("memory", "total_bytes") or 0
+    total = (now.facts.memory.total_bytes or 0) if now.facts.memory else 0
     available = get("memory.available_bytes")
     used = 1 - available / total if total and available is not None else None
     worst = max(PRESSURES, key=lambda name: get(name, -1.0))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from sysperf.collect.cpu import Cpu
+from sysperf.collect.network import Interface, RdmaPort
+from sysperf.collect.numa import Node
+from sysperf.collect.pcie import Device as PciDevice
+from sysperf.collect.process import Process
+from sysperf.collect.storage import Disk
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral, size
-from sysperf.report.machine import look
 from sysperf.report.terminal import cells
-from sysperf.tui.now import Now, cpus
+from sysperf.tui.now import Now
 from sysperf.tui.widgets.bar import percent, shade
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span, width_of
 
@@ -20,94 +24,103 @@ Domain = tuple[CpuSet, ...]
 """The cores under one L3 cache."""
 
 
-def draw(now: Now, width: int, marked: Any = None) -> Lines:
+def draw(now: Now, width: int, marked: Process | None = None) -> Lines:
     """The whole map. `marked` is a program: its CPUs stand out, and its memory is told at each node."""
     if now.snapshot is None:
         return [line(span("Looking at this machine …", "dim"))]
-    online = cpus(now.fact("cpu", "online"))
-    if not online:
+    cpu = now.facts.cpu
+    if cpu is None or not cpu.online:
         return paragraph("The CPUs of this machine are unknown.", width, "unknown")
-    mine = cpus(look(marked, "allowed")) if marked is not None else None
-    map_of = _Map(now, mine, width)
+    mine = marked.allowed if marked is not None else None
+    map_of = _Map(now, cpu, mine, width)
     out: Lines = []
-    nodes = list(now.fact("numa", "nodes") or ())
+    nodes = _nodes(now)
     shown: set[int] = set()
-    for index, package in enumerate(_packages(now, online)):
-        inside = [node for node in nodes if (cpus(look(node, "cpus")) or CpuSet()) & package]
-        out.append(fitted(_socket(now, index, package), width))
+    for index, package in enumerate(_packages(cpu)):
+        inside = [node for node in nodes if node.cpus and node.cpus & package]
+        out.append(fitted(_socket(cpu, index, package), width))
         for node in inside:
-            if look(node, "id") in shown:
+            if node.id in shown:
                 continue
-            shown.add(look(node, "id"))
-            out += [*_node(now, node, marked, width), *map_of.rows((cpus(look(node, "cpus")) or CpuSet()) & online)]
+            shown.add(node.id)
+            out += [*_node(now, node, marked, width), *map_of.rows((node.cpus or CpuSet()) & cpu.online)]
         if not inside:
             out += map_of.rows(package)
-    out += [part for node in nodes if look(node, "id") not in shown for part in _node(now, node, marked, width)]
-    return [*out, *_rest(now, width), BLANK, *_legend(now, mine is not None, width)]
+    out += [part for node in nodes if node.id not in shown for part in _node(now, node, marked, width)]
+    return [*out, *_rest(now, cpu, width), BLANK, *_legend(now, cpu, mine is not None, width)]
 
 
-def _packages(now: Now, online: CpuSet) -> list[CpuSet]:
-    found = [one & online for raw in now.fact("cpu", "package_cpus") or () if (one := cpus(raw)) is not None]
-    left = online - CpuSet.union(found)
-    return [*found, *([left] if left else [])]
+def _nodes(now: Now) -> tuple[Node, ...]:
+    return now.facts.numa.nodes if now.facts.numa else ()
 
 
-def _socket(now: Now, index: int, package: CpuSet) -> Line:
-    known = bool(now.fact("cpu", "package_cpus"))
-    model = neutral(str(now.fact("cpu", "model_name") or ""), 60) if index == 0 else ""
-    told = f"{len(package)} CPUs" + (f", {model}" if model else "")
-    return line(span(f"socket {index}" if known else "CPUs", "title"), Span("  "), span(told, "dim"))
+def _packages(cpu: Cpu) -> list[CpuSet]:
+    known = [package & cpu.online for package in cpu.package_cpus or ()]
+    left = cpu.online - CpuSet.union(known)
+    return [*known, *([left] if left else [])]
 
 
-def _node(now: Now, node: Any, marked: Any, width: int) -> Lines:
+def _socket(cpu: Cpu, index: int, package: CpuSet) -> Line:
+    model = neutral(cpu.model_name or "", 60) if index == 0 else ""
+    about = f"{len(package)} CPUs" + (f", {model}" if model else "")
+    return line(span(f"socket {index}" if cpu.package_cpus else "CPUs", "title"), Span("  "), span(about, "dim"))
+
+
+def _node(now: Now, node: Node, marked: Process | None, width: int) -> Lines:
     """``node 0  125 GiB, 98 GiB free  GPU 0 1  mlx5_0  nvme0n1``; devices that do not fit go on in the next line."""
-    number, total, free = look(node, "id"), look(node, "mem_total_bytes"), look(node, "mem_free_bytes")
-    parts = [span(f"  node {number:<3}", "strong"), Span(" ")]
-    if not cpus(look(node, "cpus")):
-        parts.append(span("memory of a GPU  " if look(node, "gpu_memory") else "memory only, no CPUs  ", "info"))
+    total, free = node.mem_total_bytes, node.mem_free_bytes
+    parts = [span(f"  node {node.id:<3}", "strong"), Span(" ")]
+    if not node.cpus:
+        parts.append(span("memory of a GPU  " if node.gpu_memory else "memory only, no CPUs  ", "info"))
     parts.append(span(f"{size(total)}" if total is not None else "memory ?"))
     parts.append(span(f", {size(free)} free  " if free is not None else "  ", "dim"))
-    held = next((look(one, "bytes") for one in look(marked, "numa_pages") or () if look(one, "node") == number), None)
-    if held is not None:
-        everything = sum(look(one, "bytes") for one in look(marked, "numa_pages"))
-        parts.append(span(f"program {size(held)} ({percent(held / everything if everything else 0)})  ", "mark"))
+    pages = (marked.numa_pages or ()) if marked is not None else ()
+    here = next((page.bytes for page in pages if page.node == node.id), None)
+    if here is not None:
+        total_bytes = sum(page.bytes for page in pages)
+        parts.append(span(f"program {size(here)} ({percent(here / total_bytes if total_bytes else 0)})  ", "mark"))
     out: Lines = []
-    for one in (span(f"{name}  ", "command") for name in devices_at(now, number)):
-        if width_of(parts) + len(one.text.rstrip()) > width - 1 and len(parts) > 1:
+    for device in (span(f"{name}  ", "command") for name in devices_at(now, node.id)):
+        if width_of(parts) + len(device.text.rstrip()) > width - 1 and len(parts) > 1:
             out.append(fitted(line(*parts), width))
             parts = [Span(" " * (LABEL + 2))]
-        parts.append(one)
+        parts.append(device)
     return [*out, fitted(line(*parts), width)]
 
 
 def devices_at(now: Now, node: int | None) -> list[str]:
     """The GPUs, network cards, RDMA adapters and NVMe drives at a node; None asks for those whose place nobody knows."""
-    alone = len(now.fact("numa", "nodes") or ()) < 2
+    alone = len(_nodes(now)) < 2
 
-    def here(one: Any) -> bool:
-        place = look(one, "numa_node")
-        place = 0 if alone and place in (None, -1) else place
+    def here(numa_node: int | None) -> bool:
+        place = 0 if alone and numa_node in (None, -1) else numa_node
         return place == node if node is not None else place is None or place < 0
 
-    found = [str(look(device, "index")) for device in now.devices() if here(device)]
-    names = [f"GPU {' '.join(found)}"] if found else []
-    cards = [one for one in now.fact("network", "interfaces") or () if look(one, "pci_address")]
-    disks = [one for one in now.fact("storage", "disks") or () if look(one, "pci_address")]
-    names += [
-        neutral(str(look(one, "name")), 20) for part in (cards, now.fact("network", "rdma") or (), disks) for one in part if here(one)
-    ]
-    other = [one for one in now.fact("pcie", "devices") or () if look(one, "kind") == "accelerator" and here(one)]
-    return [*names, *([f"{len(other)} accelerators" if len(other) > 1 else "1 accelerator"] if other else [])]
+    gpus = [str(device.index) for device in now.devices() if here(device.numa_node)]
+    names = [f"GPU {' '.join(gpus)}"] if gpus else []
+    names += [neutral(card.name, 20) for card in _cards(now) if here(card.numa_node)]
+    accelerators = sum(device.kind == "accelerator" and here(device.numa_node) for device in _on_bus(now))
+    return [*names, *([f"{accelerators} accelerators" if accelerators > 1 else "1 accelerator"] if accelerators else [])]
+
+
+def _cards(now: Now) -> list[Interface | RdmaPort | Disk]:
+    """Network cards, RDMA adapters and drives on PCI."""
+    network, storage = now.facts.network, now.facts.storage
+    interfaces = [interface for interface in (network.interfaces or ()) if interface.pci_address] if network else []
+    disks = [disk for disk in (storage.disks or ()) if disk.pci_address] if storage else []
+    return [*interfaces, *((network.rdma or ()) if network else ()), *disks]
+
+
+def _on_bus(now: Now) -> tuple[PciDevice, ...]:
+    return now.facts.pcie.devices if now.facts.pcie else ()
 
 
 class _Map:
     """Draws cores: one character a hardware thread, siblings side by side, L3 domains apart."""
 
-    def __init__(self, now: Now, mine: CpuSet | None, width: int) -> None:
+    def __init__(self, now: Now, cpu: Cpu, mine: CpuSet | None, width: int) -> None:
         self._now, self._mine, self._width = now, mine, width
-        self._cores = [one for raw in now.fact("cpu", "core_cpus") or () if (one := cpus(raw)) is not None]
-        self._caches = [one for raw in now.fact("cpu", "l3_domains") or () if (one := cpus(raw)) is not None]
-        self._allowed = cpus(now.fact("cpu", "allowed"))
+        self._cores, self._caches, self._allowed = cpu.core_cpus or (), cpu.l3_domains or (), cpu.allowed
 
     def rows(self, inside: CpuSet) -> Lines:
         """The cores of a node or package, as many in a row as fit."""
@@ -135,12 +148,12 @@ class _Map:
     def _domains(self, inside: CpuSet) -> list[Domain]:
         caches = [cache & inside for cache in self._caches if cache & inside]
         left = inside - CpuSet.union(caches)
-        return [self._cores_in(one) for one in [*caches, *([left] if left else [])]]
+        return [self._cores_in(cache) for cache in [*caches, *([left] if left else [])]]
 
-    def _cores_in(self, some: CpuSet) -> Domain:
-        found = [core & some for core in self._cores if core & some]
-        left = some - CpuSet.union(found)
-        return tuple(sorted([*found, *(CpuSet((cpu,)) for cpu in left)], key=lambda one: one.first() or 0))
+    def _cores_in(self, cpus: CpuSet) -> Domain:
+        cores = [core & cpus for core in self._cores if core & cpus]
+        left = cpus - CpuSet.union(cores)
+        return tuple(sorted([*cores, *(CpuSet((cpu,)) for cpu in left)], key=lambda core: core.first() or 0))
 
     def _core(self, core: CpuSet) -> list[Span]:
         return [self._cpu(cpu) for cpu in core]
@@ -155,40 +168,34 @@ class _Map:
         return Span(mark, "cool" if load is None else shade(load))
 
 
-def _rest(now: Now, width: int) -> Lines:
+def _rest(now: Now, cpu: Cpu, width: int) -> Lines:
     """What has no place on the map: CPUs that are switched off, devices whose node nobody knows."""
     out: Lines = []
-    offline = cpus(now.fact("cpu", "offline"))
-    if offline:
-        out += paragraph(f"{OFF} offline: {offline} ({len(offline)} CPUs)", width, "warning", "  ")
-    lost = devices_at(now, None) if len(now.fact("numa", "nodes") or ()) > 1 else []
-    if lost:
-        out += paragraph(f"at a node that the firmware does not tell: {_several(lost)}", width, "unknown", "  ")
-    if not now.fact("numa", "nodes"):
+    if cpu.offline:
+        out += paragraph(f"{OFF} offline: {cpu.offline} ({len(cpu.offline)} CPUs)", width, "warning", "  ")
+    unplaced = devices_at(now, None) if len(_nodes(now)) > 1 else []
+    if unplaced:
+        out += paragraph(f"at a node that the firmware does not tell: {', '.join(unplaced)}", width, "unknown", "  ")
+    if not _nodes(now):
         out += paragraph("NUMA nodes: unknown", width, "dim", "  ")
     return out
 
 
-def _several(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
-def _legend(now: Now, marking: bool, width: int) -> Lines:
+def _legend(now: Now, cpu: Cpu, marking: bool, width: int) -> Lines:
     parts = [
         f"{LEVELS[0]} idle … {LEVELS[-1]} busy" if now.per_cpu else f"{STILL} a CPU",
         "threads of a core stand together",
         "│ ends an L3 cache",
     ]
-    allowed, online = cpus(now.fact("cpu", "allowed")), cpus(now.fact("cpu", "online"))
-    if not marking and allowed is not None and online is not None and online - allowed:
+    if not marking and cpu.allowed is not None and cpu.online - cpu.allowed:
         parts.append(f"{BARRED if not now.per_cpu else 'grey'}: not allowed here")
     if marking:
         parts.append("bright: CPUs of the marked program")
     return paragraph("; ".join(parts), width, "dim")
 
 
-def next_marked(programs: Sequence[Any], pid: int | None, step: int) -> int | None:
+def next_marked(programs: Sequence[Process], pid: int | None, step: int) -> int | None:
     """The program to mark after this one; None, no program, is one of the choices."""
-    choices: list[int | None] = [None, *(look(program, "pid") for program in programs)]
+    choices: list[int | None] = [None, *(program.pid for program in programs)]
     place = choices.index(pid) if pid in choices else 0
     return choices[(place + step) % len(choices)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sysperf.model.change import Transaction
 from sysperf.model.text import neutral
 from sysperf.report import changes
-from sysperf.report.machine import look
 from sysperf.tui.acting import Made
 from sysperf.tui.widgets import ansi
-from sysperf.tui.widgets.line import Lines, Span, fitted, line, padded, paragraph, span
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
 STATES = {
     "open": ("interrupted", "warning"),
@@ -29,7 +27,7 @@ def draw(made: Sequence[Made], width: int) -> Lines:
     return [_row(one, width) for one in made] if made else paragraph(NONE, width)
 
 
-def _row(made: Made, width: int) -> Any:
+def _row(made: Made, width: int) -> Line:
     one = made.transaction
     told, style = STATES[one.state]
     held = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in made.standings) else ""
@@ -63,18 +61,16 @@ def taken_back(transaction: Transaction, width: int) -> Lines:
     return [fitted(one, width) for one in out]
 
 
-def elsewhere(made: Sequence[Any], width: int) -> Lines:
+def elsewhere(transactions: Sequence[Transaction], width: int) -> Lines:
     """The changes of another machine, as its agent tells them."""
     out: Lines = []
-    for one in made:
-        told, style = STATES.get(str(look(one, "state")), ("?", ""))
-        out.append(line(Span(padded(f"#{look(one, 'number')}", 6), "strong"), Span(padded(told, 14), style),
-                        span(f"{look(one, 'taken_at')}  ", "dim"), span(str(look(one, "why") or ""))))  # fmt: skip
-        for step in look(one, "steps") or ():
-            out.append(
-                line(
-                    Span(" " * 6),
-                    span(f"{look(step, 'change', 'target')}: {look(step, 'change', 'before')} → {look(step, 'change', 'after')}", "dim"),
-                )
-            )
-    return [fitted(one, width) for one in out] or paragraph(NONE, width)
+    for transaction in transactions:
+        state, style = STATES[transaction.state]
+        parts = (
+            Span(padded(f"#{transaction.number}", 6), "strong"), Span(padded(state, 14), style),
+            span(f"{transaction.taken_at}  ", "dim"), span(transaction.why),
+        )  # fmt: skip
+        out.append(line(*parts))
+        for step in transaction.steps:
+            out.append(line(Span(" " * 6), span(f"{step.change.target}: {step.change.before} → {step.change.after}", "dim")))
+    return [fitted(row, width) for row in out] or paragraph(NONE, width)
