@@ -38,13 +38,13 @@ sys.path.insert(0, {root!r})
 from pathlib import Path
 import msgspec
 from tests.agent.states import Table, serving
+from sysperf.tui import decode
 from tests.tui import machines
 hertz, rows = float(sys.argv[2]), int(sys.argv[3])
 report = machines.server()
-area = report.snapshot.areas["process"]
 processes = [machines.process(10_000 + number, gpu_bus_ids=[machines.gpus.bus_id(number % 8)], cuda_used=True) for number in range(rows)]
 facts = {{"processes": processes, "scanned": rows, "unreadable": 0}}
-areas = {{**report.snapshot.areas, "process": msgspec.structs.replace(area, facts=facts)}}
+areas = {{**report.snapshot.areas, "process": decode.area("process", {{"facts": facts}})}}
 report = msgspec.structs.replace(report, snapshot=msgspec.structs.replace(report.snapshot, areas=areas))
 table = Table()
 table.shown, table.figures = report.snapshot, machines.meters(report)
