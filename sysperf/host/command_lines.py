@@ -325,6 +325,10 @@ def _json_name(key: str) -> str:
     return key if _is_known(f"--{key}") or (names_secret(key) and _FLAG.fullmatch(f"--{key}")) else HIDDEN
 
 
+_HIDDEN_WORD = "\ue000"
+"""What was hidden before, as one word: its angle brackets are no redirections."""
+
+
 def _script(text: str, depth: int) -> str:
     """The commands of a shell script, each as a command line of its own; hidden where it cannot be taken apart."""
     import shlex  # noqa: PLC0415 - 2 ms; few programs are started by `bash -c`
@@ -332,9 +336,9 @@ def _script(text: str, depth: int) -> str:
     if depth >= MAX_DEPTH:
         return HIDDEN
     try:
-        lexer = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=";&|()<>")
+        lexer = shlex.shlex(text.replace("\n", " ; ").replace(HIDDEN, _HIDDEN_WORD), posix=True, punctuation_chars=";&|()<>")
         lexer.whitespace_split, lexer.commenters = True, ""
-        tokens = list(lexer)
+        tokens = [token.replace(_HIDDEN_WORD, HIDDEN) for token in lexer]
     except ValueError:
         return HIDDEN
     shown: list[str] = []

@@ -136,6 +136,14 @@ def test_any_command_line(words: list[str]) -> None:
     assert redact.arguments(once) == once
 
 
+def test_what_was_hidden_in_a_script_stays_one_word() -> None:
+    """A capture is redacted again when it is read: `<` and `>` of what is hidden are no redirections."""
+    once = redact.arguments(b"bash\0-c\0a=b")
+
+    assert once == b"bash\0-c\0a=<hidden>"
+    assert redact.arguments(once) == once
+
+
 @pytest.mark.parametrize("text", ["bash\0-c\0a 'b", "bash\0-c\0", "\0", "python\0-c", "x\0--a=", 'x\0{"a":', "-"])
 def test_command_lines_that_end_early(text: str) -> None:
     """An unclosed quote, an option without its value, nothing at all."""
