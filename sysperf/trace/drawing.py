@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from sysperf.trace.accounting import Accounting
@@ -63,6 +64,22 @@ def draw(accounting: Accounting) -> Drawing:
     return _Artist(accounting, accounting.window.span).draw()
 
 
+def _longest(rows: list[Row]) -> list[Row]:
+    """The `MAX_EVENTS` longest events; of those that are as long as the last of them, the first."""
+    lengths = sorted((event.duration for row in rows for event in row.events), reverse=True)
+    limit = lengths[MAX_EVENTS - 1]
+    room = MAX_EVENTS - bisect_left(lengths, -limit, key=lambda length: -length)
+    kept = []
+    for row in rows:
+        events = []
+        for event in row.events:
+            room -= event.duration == limit
+            if event.duration > limit or (event.duration == limit and room >= 0):
+                events.append(event)
+        kept.append(Row(row.name, events))
+    return kept
+
+
 class _Artist:
     """Collects the events of one window."""
 
@@ -75,8 +92,7 @@ class _Artist:
         rows = [*self._exposed(), *self._streams(), *self._threads()]
         total = sum(len(row.events) for row in rows)
         if total > MAX_EVENTS:
-            shortest = sorted((event.duration for row in rows for event in row.events), reverse=True)[MAX_EVENTS]
-            rows = [Row(row.name, [event for event in row.events if event.duration > shortest]) for row in rows]
+            rows = _longest(rows)
         kept = sum(len(row.events) for row in rows)
         return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - kept)
 
