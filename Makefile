@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test test-machines fuzz lint generated bench clean
+.PHONY: audit test test-machines test-programs fuzz lint generated bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
@@ -12,11 +12,13 @@ audit: .venv/.ready
 test: .venv-dev/.ready
 	$(DEV)/pytest -n 2 $(TESTS)
 
-# Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled
-# otherwise; then runs sick programs and their healthy twins, one at a time.
+# Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready
 	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd or slow" $(TESTS)
-	$(DEV)/pytest -n 0 -m programs $(TESTS)
+
+# Starts sick programs and their healthy twins, one at a time, and prints what was said of each: ten minutes on an idle machine.
+test-programs: .venv-dev/.ready
+	$(DEV)/pytest -n 0 -m programs tests/rules
 
 # Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 60 fixed examples.
 EXAMPLES ?= 5000

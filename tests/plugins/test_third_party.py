@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sysperf import plugin as registry
+
 GUIDE = Path(__file__).parents[2] / "docs" / "plugins.md"
 
 
@@ -56,7 +58,7 @@ def test_it_is_listed_with_its_package(python: Path) -> None:
         "version": "1.0",
         "default": False,
     } in [{key: value for key, value in plugin.items() if key != "problem"} for plugin in listed]
-    assert [plugin["name"] for plugin in listed if plugin["default"]] == ["pyspy", "torch"]
+    assert [plugin["name"] for plugin in listed if plugin["default"]] == [kind.default for kind in registry.KINDS]
 
 
 def test_it_is_used_by_its_name(python: Path) -> None:

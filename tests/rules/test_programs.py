@@ -1,7 +1,7 @@
 """Real programs that are sick in one way each, and healthy twins that look alike: within 30 s the illness is named, and nothing else.
 
-They need the machine for themselves, since a neighbour is an illness, too: `make test-machines` runs them after all others, one
-at a time, and prints the table.
+They need the machine for themselves, since a neighbour is an illness, too: `make test-programs` runs them one at a time, and
+prints the table.
 """
 
 from __future__ import annotations
