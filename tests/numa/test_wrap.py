@@ -11,7 +11,7 @@ import pytest
 from sysperf.model.cpuset import CpuSet
 from tests.numa.machine import Done, Machine, Node
 
-pytestmark = [pytest.mark.numa, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.numa, pytest.mark.timeout(1_000)]
 
 TOUCH = """
 import json, os, re
@@ -126,7 +126,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Done]:
     """What each command did on a machine with two nodes of two CPUs."""
-    return Machine().shell(COMMANDS, files=FILES, timeout_s=300)
+    return Machine().shell(COMMANDS, files=FILES, timeout_s=900)
 
 
 def placed(done: Done) -> dict[str, Any]:
@@ -167,20 +167,21 @@ def test_without_wrap_a_program_may_run_anywhere(seen: dict[str, Done]) -> None:
     assert (found["cpus"], found["policy"]) == ([0, 1, 2, 3], "default")
 
 
-def test_a_program_that_fits_on_a_node_is_there_with_its_memory(seen: dict[str, Done]) -> None:
-    """CPUs of one node, and all 64 MiB on it."""
+def test_a_program_with_few_threads_keeps_its_cpus_and_has_its_memory_on_a_node(seen: dict[str, Done]) -> None:
+    """Two threads say nothing about loader workers: all CPUs stay, and all 64 MiB are on one node."""
     found = placed(seen["fits"])
-    assert on_node(found, int(home(found)))
+    assert found["cpus"] == [0, 1, 2, 3]
+    assert home(found) in ("0", "1")
 
 
 @pytest.mark.parametrize(("taken", "free"), [(0, 1), (1, 0)])
 def test_the_node_with_more_memory_to_spare_is_chosen(seen: dict[str, Done], taken: int, free: int) -> None:
     """Another program holds half of the other."""
-    assert on_node(placed(seen[f"node {taken} is full"]), free)
+    assert home(placed(seen[f"node {taken} is full"])) == str(free)
 
 
 def test_a_node_without_room_for_what_is_needed_is_not_chosen(seen: dict[str, Done]) -> None:
-    assert on_node(placed(seen["needs 500M"]), 0)
+    assert home(placed(seen["needs 500M"])) == "0"
 
 
 def test_a_program_that_needs_both_nodes_keeps_them(seen: dict[str, Done]) -> None:
@@ -261,7 +262,7 @@ def test_ranks_of_a_launcher_take_a_node_each(seen: dict[str, Done]) -> None:
 def test_wrapped_twice_is_wrapped_once(seen: dict[str, Done]) -> None:
     """The inner one changes nothing: CPUs and memory are those that the outer one gave."""
     twice = placed(seen["twice"])
-    assert on_node(twice, int(home(twice)))
+    assert home(twice) in ("0", "1")
     assert twice["threads"] == "2"
     outer, inner = seen["twice"].err.splitlines()
     assert f"memory of node {home(twice)}" in outer
@@ -273,10 +274,9 @@ def test_cpus_of_an_outer_numactl_stay(seen: dict[str, Done]) -> None:
 
 
 def test_a_memory_policy_of_an_outer_numactl_stays(seen: dict[str, Done]) -> None:
-    """The CPUs are bound, the policy is kept, and both are said."""
+    """The policy is kept, and that is said."""
     found = placed(seen["policy outside"])
     assert found["policy"] == "interleave:0-1"
-    assert len(found["cpus"]) == 2
     assert "kept" in seen["policy outside"].err
 
 
@@ -318,10 +318,10 @@ def test_a_strictly_bound_program_on_a_full_node_is_found(seen: dict[str, Done])
 
 @pytest.mark.parametrize(("name", "expected"), [("half a CPU", 1), ("1.5 CPUs", 2)])
 def test_threads_follow_the_quota(seen: dict[str, Done], name: str, expected: int) -> None:
-    """And so few threads fit on one node."""
+    """And their memory is on one node."""
     found = placed(seen[name])
     assert threads(found) == expected
-    assert on_node(found, int(home(found)))
+    assert home(found) in ("0", "1")
 
 
 def test_ranks_share_the_quota(seen: dict[str, Done]) -> None:
@@ -385,7 +385,7 @@ def large() -> dict[str, Done]:
             "with GPU": f"{GPU} sysperf wrap -- {PROGRAM}",
         },
         files=FILES,
-        timeout_s=300,
+        timeout_s=900,
     )
 
 
@@ -393,7 +393,7 @@ def test_a_node_without_cpus_is_never_bound_to(large: dict[str, Done]) -> None:
     """Though it has the most memory. Asked for, it is refused."""
     found = placed(large["fits"])
     assert home(found) in ("0", "1")
-    assert CpuSet(found["cpus"]) in (CpuSet(range(4)), CpuSet(range(4, 8)))
+    assert CpuSet(found["cpus"]) == CpuSet(range(8))
     assert not large["needs 900M"].json["plan"]["memory_nodes"]
     assert large["memory alone"].rc == 2
     assert "nodes with CPUs are 0-1" in large["memory alone"].err
