@@ -15,9 +15,10 @@ import statistics
 import time
 
 from sysperf.engine import judging, reading
+from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names
-from sysperf.evaluate.ruleset import Compiled, Ruleset
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, kind
 from sysperf.evaluate.selftest import partial
 from sysperf.host import Host

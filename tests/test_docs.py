@@ -12,7 +12,7 @@ import pytest
 from sysperf.cli import _options, commands
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
-from sysperf.evaluate.ruleset import read_file
+from sysperf.evaluate.rule_files import read_file
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))

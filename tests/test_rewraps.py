@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sysperf.collect.cgroup import Cgroup
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.engine import reading, wrap
 from sysperf.engine.rewrap import rewraps
 from sysperf.engine.wrap_facts import gather_running

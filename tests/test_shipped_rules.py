@@ -10,7 +10,8 @@ import pytest
 
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
-from sysperf.evaluate.ruleset import Ruleset, read_file
+from sysperf.evaluate.rule_files import read_file
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host
 from sysperf.host.archive import Archive

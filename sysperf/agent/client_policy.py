@@ -13,7 +13,8 @@ from sysperf import paths
 from sysperf.engine import judging
 from sysperf.engine.change import user
 from sysperf.engine.configuration import read_config
-from sysperf.evaluate.ruleset import load, site_files
+from sysperf.evaluate.rule_files import site_files
+from sysperf.evaluate.ruleset import load
 from sysperf.fix.helper_protocol import AskApply
 from sysperf.fix.recovery import key_of, steps_in_force
 from sysperf.model.change import Plan, Setting, Skipped, Transaction

@@ -10,7 +10,7 @@ import msgspec
 from sysperf import __version__
 from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.status import Cost, Mode, Status
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.live.hysteresis import FindingTracker, TrackedFinding
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot

@@ -14,7 +14,8 @@ import os
 
 from sysperf.cli import _options
 from sysperf.engine import judging
-from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
+from sysperf.evaluate.rule_files import read_file, site_files
+from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES, Rule

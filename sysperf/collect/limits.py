@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from sysperf.collect.container import own_environment
 from sysperf.collect.readers.mounts import mount_of
-from sysperf.collect.storage import LOCAL
+from sysperf.collect.storage.filesystems import LOCAL
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral

@@ -12,8 +12,8 @@ import re
 from typing import Annotated
 
 from sysperf.collect.pcie import PCI, locality
+from sysperf.collect.readers.home import home_of
 from sysperf.collect.readers.unreadable import is_unreadable
-from sysperf.collect.storage import home_of
 from sysperf.host import Host, redact
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sysperf.collect.storage import home_of
+from sysperf.collect.readers.home import home_of
 from sysperf.host import Host
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact

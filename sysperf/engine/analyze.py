@@ -13,10 +13,10 @@ import msgspec
 from sysperf import __version__
 from sysperf.engine.reading import now
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge, rank, scope_names
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.scope import Scope
 from sysperf.model.errors import TraceError
 from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.rule import SEVERITIES

@@ -10,7 +10,8 @@ from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import launch_record, read_machine, trace_record
-from sysperf.evaluate.ruleset import Ruleset, load, make_schema, site_files, toml_files
+from sysperf.evaluate.rule_files import site_files, toml_files
+from sysperf.evaluate.ruleset import Ruleset, load, make_schema
 from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.difference import Drift

@@ -11,12 +11,14 @@ from sysperf import paths as folders
 from sysperf.collect import AREAS
 from sysperf.engine.wrap_allocator import find_allocator
 from sysperf.engine.wrap_facts import Known
+from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.judge import Judge
-from sysperf.evaluate.ruleset import Compiled, Ruleset, site_files
+from sysperf.evaluate.rule_files import site_files
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.ruleset import load as load_rules
 from sysperf.evaluate.schema import Schema
+from sysperf.evaluate.scope import Scope
 from sysperf.launch import plan
 from sysperf.launch.facts import Launch
 from sysperf.launch.placement import Placement

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.remedy import remedies
-from sysperf.evaluate.ruleset import Compiled, Ruleset
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally

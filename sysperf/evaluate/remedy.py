@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from sysperf.evaluate.expression import Scope
-from sysperf.evaluate.ruleset import Compiled
+from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.scope import Scope
 from sysperf.model.change import Setting
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy

@@ -7,12 +7,13 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge
-from sysperf.evaluate.ruleset import Compiled, Ruleset
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
+from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome

@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sysperf.evaluate.expression import Expression, Scope, compile_expression
+from sysperf.evaluate.expression import Expression, compile_expression
 from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.schema import Schema
+from sysperf.evaluate.scope import Scope
 from sysperf.model.errors import RuleError
 from sysperf.model.text import neutral, size
 from sysperf.startup import lazy

@@ -323,7 +323,7 @@ def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
 
 def _no_processes(area: Area) -> Area:
     """An empty list means that none runs PyTorch: the narrow list of processes has no other reason to be empty."""
-    from sysperf.collect.process import Processes  # noqa: PLC0415 - with the collector
+    from sysperf.collect.process.records import Processes  # noqa: PLC0415 - with the collector
 
     return Area(Processes(processes=()), None, area.failures, area.took_ms)
 

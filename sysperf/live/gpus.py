@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from sysperf.collect.gpu.device import NOT_SUPPORTED
+from sysperf.collect.gpu.answers import NOT_SUPPORTED
 from sysperf.host.nvml import Arguments, Nvml, Questions
 from sysperf.live.metric import BYTES, BYTES_PER_S, CELSIUS, COUNT, MHZ, SHARE, WATTS, Metric
 from sysperf.live.system import Rates

@@ -14,7 +14,7 @@ from sysperf.host import failures
 from sysperf.model.snapshot import Area, Source
 
 if TYPE_CHECKING:
-    from sysperf.collect.process import Process, Processes
+    from sysperf.collect.process.records import Process, Processes
 
 PROGRAMS_AT_ONCE = 16
 """New programs that one pass describes, and programs that are described through one host."""

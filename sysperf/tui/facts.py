@@ -11,7 +11,7 @@ from sysperf.collect.memory import Memory
 from sysperf.collect.network import Network
 from sysperf.collect.numa import Numa
 from sysperf.collect.pcie import Pcie
-from sysperf.collect.process import Processes
+from sysperf.collect.process.records import Processes
 from sysperf.collect.storage import Storage
 from sysperf.collect.torch import Torch
 from sysperf.model.snapshot import Snapshot

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from sysperf.collect.gpu.device import CLOCK_EVENTS, Device
-from sysperf.collect.process import Process
+from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.collect.process.records import Process
 from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.live.metric import process_of
 from sysperf.model.change import Transaction

@@ -20,7 +20,7 @@ from sysperf.agent.sockets import Listener, bind
 from sysperf.agent.state import AgentState, Program
 from sysperf.agent.status import Cost, Status
 from sysperf.agent.store import Store
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.live.hysteresis import FindingTracker, TrackedFinding
 from sysperf.live.metrics import METERS
 from sysperf.model.change import Change, Step, Transaction

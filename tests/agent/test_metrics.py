@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sysperf.agent import metrics
 from sysperf.agent.state import Program
 from sysperf.agent.store import Store
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.metric import SHARE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.collect.process import Process, collect
+from sysperf.collect.process import collect
 from sysperf.collect.process.demand import Wanted, share_a_lock
+from sysperf.collect.process.records import Process
 from sysperf.model.cpuset import CpuSet
 from tests.collect.programs import LIBTORCH, VERSION, process, stat
 from tests.conftest import Files, MakeMachine

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect import driver, gpu
-from sysperf.collect.gpu import Gpu, collect, device
-from sysperf.collect.gpu.device import Device
+from sysperf.collect.gpu import Gpu, answers, collect, device, links, locality, memory_errors, records
+from sysperf.collect.gpu.records import Device
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import MakeMachine, captured, make_machine
@@ -361,7 +361,7 @@ def test_a_display_controller_whose_vendor_was_not_captured_may_be_nvidias() -> 
 def test_names_used_are_names_of_pynvml() -> None:
     """Every call that the collectors make exists in nvidia-ml-py, with as many arguments as we give it."""
     pynvml = pytest.importorskip("pynvml")
-    made = {name for module in (gpu, device, driver) for name in _literals(module)}
+    made = {name for module in (gpu, device, links, locality, memory_errors, driver) for name in _literals(module)}
     assert len(made) > 50
     for name in sorted(made):
         assert hasattr(pynvml, f"nvml{name}"), name
@@ -413,8 +413,8 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
     pynvml = pytest.importorskip("pynvml")
     constants = {name: value for name, value in vars(pynvml).items() if isinstance(value, int)}
 
-    assert device.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
-    assert device.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
+    assert records.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
+    assert records.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
     for number, name in device.ARCHITECTURES.items():
         assert constants[f"NVML_DEVICE_ARCH_{name.upper()}"] == number
     assert tuple(
@@ -424,9 +424,9 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
             "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "MEMORY_TEMP", "NVSWITCH_CONNECTED_LINK_COUNT",
         )
     ) == device.FIELDS  # fmt: skip
-    assert device.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
-    assert device.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
-    assert (device.NOT_SUPPORTED, device.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)
+    assert records.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
+    assert records.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
+    assert (answers.NOT_SUPPORTED, answers.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)
 
 
 ANSWERS = st.recursive(

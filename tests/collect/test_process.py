@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect.process import Process, Processes, collect, numa_pages, unknown_variables
+from sysperf.collect.process import collect, unknown_variables
 from sysperf.collect.process import stuck as stuck_tasks
+from sysperf.collect.process.memory import numa_pages
+from sysperf.collect.process.records import Process, Processes
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.host import Host

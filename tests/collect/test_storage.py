@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import storage
 from sysperf.collect.readers import mounts
-from sysperf.collect.storage import Disk, Storage, collect, is_network
+from sysperf.collect.storage import Storage, collect, devices_below, mount_list, places
+from sysperf.collect.storage.filesystems import is_network
+from sysperf.collect.storage.records import Disk, Raid
 from sysperf.host import Host
 from tests.conftest import Dict, Files, MakeMachine, captured
 
@@ -244,8 +245,8 @@ def test_links_are_followed_to_the_mount_and_never_on_a_network(machine: MakeMac
         {"/proc/self/mountinfo": f"{ROOT}\n1 1 8:1 / {tmp_path}/real rw - ext4 /dev/sda1 rw\n2 1 0:9 / {tmp_path}/far rw - nfs x:/ rw\n"}
     )
 
-    assert storage._point_of(host, str(tmp_path / "home" / "ada")) == f"{tmp_path}/real"
-    assert storage._point_of(host, str(tmp_path / "far" / "ada")) == f"{tmp_path}/far"
+    assert places._point_of(host, str(tmp_path / "home" / "ada")) == f"{tmp_path}/real"
+    assert places._point_of(host, str(tmp_path / "far" / "ada")) == f"{tmp_path}/far"
 
 
 def test_a_ring_of_links_ends(machine: MakeMachine, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_ring_of_links_ends(machine: MakeMachine, tmp_path: Path) -> None:
     (tmp_path / "two").symlink_to("one")
 
     with pytest.raises(OSError, match="too many links"):
-        storage._point_of(machine({"/proc/self/mountinfo": ROOT}), str(tmp_path / "one"))
+        places._point_of(machine({"/proc/self/mountinfo": ROOT}), str(tmp_path / "one"))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_any_content_is_survived(mountinfo: bytes, pressure: bytes, word: bytes)
 @given(st.text(alphabet="abdmnsv0123456789p-!", max_size=16))
 def test_the_disk_of_a_partition_is_found_once(name: str) -> None:
     """Taking a partition's number off twice changes nothing more."""
-    assert storage._whole(storage._whole(name)) == storage._whole(name)
+    assert devices_below._whole(devices_below._whole(name)) == devices_below._whole(name)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_the_disk_of_a_partition_is_found_once(name: str) -> None:
 )
 def test_partitions(name: str, whole: str) -> None:
     """A partition belongs to a disk; volumes are followed by their slaves."""
-    assert storage._whole(name) == whole
+    assert devices_below._whole(name) == whole
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="no /proc here")
@@ -361,16 +362,16 @@ def test_a_degraded_array_is_read(machine: MakeMachine) -> None:
     files |= {"/sys/block/md1/md/level": "raid0\n", "/sys/block/md1/md/raid_disks": "4 (3)\n"}
     facts = collect(machine(files))
 
-    assert facts.raids == (storage.Raid("md0", "raid1", 2, 1, "clean", "recover"), storage.Raid("md1", "raid0", 4, None, None, None))
+    assert facts.raids == (Raid("md0", "raid1", 2, 1, "clean", "recover"), Raid("md1", "raid0", 4, None, None, None))
 
 
 def test_a_file_system_is_asked_for_two_seconds_at_most(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This machine's root answers; without time to answer it does not; what is not there is no answer, either."""
-    assert storage._asked_in_time("/") is True
+    assert mount_list._asked_in_time("/") is True
     with pytest.raises(OSError, match="refuses"):
-        storage._asked_in_time(str(tmp_path / "none"))
-    monkeypatch.setattr(storage, "ANSWER_S", -1.0)
-    assert storage._asked_in_time("/") is False
+        mount_list._asked_in_time(str(tmp_path / "none"))
+    monkeypatch.setattr(mount_list, "ANSWER_S", -1.0)
+    assert mount_list._asked_in_time("/") is False
 
 
 def test_only_deep_asks_network_file_systems(machine: MakeMachine) -> None:

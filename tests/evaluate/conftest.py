@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any
 
-from sysperf.evaluate.expression import Scope, compile_expression
+from sysperf.evaluate.expression import compile_expression
 from sysperf.evaluate.schema import Schema
+from sysperf.evaluate.scope import Scope
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sysperf.evaluate.acts import acts_of, check_acts, settled
-from sysperf.evaluate.ruleset import check_fix
+from sysperf.evaluate.fix_check import check_fix
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Advice, Env, Sysctl
 

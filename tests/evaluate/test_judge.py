@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.expression import Scope
 from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.template import compile_template
 from sysperf.model.record import Record, convert
 from sysperf.model.rule import Rule, RuleFile

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.evaluate.expression import MAX_STEPS, Scope, compile_expression
+from sysperf.evaluate.expression import compile_expression
 from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.scope import MAX_STEPS, Scope
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
 from sysperf.model.record import Record

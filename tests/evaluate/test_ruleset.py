@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.engine import judging
-from sysperf.evaluate.ruleset import Ruleset, load, read_file, site_files
+from sysperf.evaluate.rule_files import read_file, site_files
+from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override, RuleFile
 

@@ -13,9 +13,10 @@ import pytest
 
 from sysperf.engine import judging
 from sysperf.evaluate.acts import acts_of
-from sysperf.evaluate.expression import parse
+from sysperf.evaluate.fix_check import check_fix
 from sysperf.evaluate.functions import MAX_TEXT
-from sysperf.evaluate.ruleset import check_fix, read_file
+from sysperf.evaluate.rule_files import read_file
+from sysperf.evaluate.syntax import parse
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Advice, Rule
 

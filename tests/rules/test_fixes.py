@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sysperf.engine import judging
-from sysperf.evaluate.ruleset import Ruleset, read_file
+from sysperf.evaluate.rule_files import read_file
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.selftest import firing
 from sysperf.model.outcome import Outcome
 from sysperf.model.rule import Rule

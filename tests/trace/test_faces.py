@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from sysperf.cli import main
-from sysperf.evaluate.ruleset import read_file
+from sysperf.evaluate.rule_files import read_file
 from sysperf.report import as_json
 from sysperf.trace import account, analysis, read
 

@@ -10,7 +10,10 @@ import os
 from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
-from sysperf.collect.gpu.device import NOT_SUPPORTED, PCI, Device, Pcie, generation, is_mobile, key, lanes, number, one_gpu, slot
+from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
+from sysperf.collect.gpu.device import is_mobile, one_gpu
+from sysperf.collect.gpu.links import generation, lanes, slot
+from sysperf.collect.gpu.records import PCI, Device, Pcie
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST
 from sysperf.model.record import Record, fact

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sysperf.collect.gpu.device import CLOCK_EVENTS, Device
+from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
 from sysperf.model.text import size
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import subjects

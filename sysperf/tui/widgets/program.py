@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.procfs.maps import Library

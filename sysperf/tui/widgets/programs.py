@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sysperf.collect.process import Process
+from sysperf.collect.process.records import Process
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
 from sysperf.report.as_text import MARKS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sysperf.collect.gpu.device import Device
+from sysperf.collect.gpu.records import Device
 from sysperf.model.outcome import Outcome
 from sysperf.report.as_text import MARKS
 from sysperf.report.words import message

@@ -8,8 +8,8 @@ from sysperf.collect.cpu import Cpu
 from sysperf.collect.network import Interface, RdmaPort
 from sysperf.collect.numa import Node
 from sysperf.collect.pcie import Device as PciDevice
-from sysperf.collect.process import Process
-from sysperf.collect.storage import Disk
+from sysperf.collect.process.records import Process
+from sysperf.collect.storage.records import Disk
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral, size
 from sysperf.report.terminal import cells

@@ -1,0 +1,81 @@
+"""The PCI Express link and the NVLinks of a GPU.
+
+Reads   NVML (libnvidia-ml.so.1)  /sys/bus/pci/devices/*  max_link_* of the port above it
+NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
+"""
+
+from typing import Any
+
+from sysperf.collect.gpu.answers import Answers, key
+from sysperf.collect.gpu.records import FABRIC_STATES, PCI, NvLink, Pcie
+from sysperf.host import Host
+from sysperf.procfs import pci
+
+MAX_LINKS = 64
+
+
+def pcie_link(gpu: Answers, bus_id: str | None, hours: float | None) -> Pcie:
+    """Lanes, generations and replays of the PCI Express link."""
+    replays = gpu.number("DeviceGetPcieReplayCounter")
+    slot_width, slot_generation = slot(gpu.host, bus_id)
+    return Pcie(
+        width_lanes=gpu.number("DeviceGetCurrPcieLinkWidth") or None,
+        max_width_lanes=gpu.number("DeviceGetMaxPcieLinkWidth") or None,
+        slot_width_lanes=slot_width,
+        generation=gpu.number("DeviceGetCurrPcieLinkGeneration") or None,
+        max_generation=gpu.number("DeviceGetMaxPcieLinkGeneration") or None,
+        gpu_generation=gpu.number("DeviceGetGpuMaxPcieLinkGeneration") or None,
+        slot_generation=slot_generation,
+        replays=replays,
+        replays_per_hour=None if replays is None or not hours else replays / hours,
+    )
+
+
+def slot(host: Host, bus_id: str | None) -> tuple[int | None, int | None]:
+    """Lanes and generation of the port above a device."""
+    target = host.link(f"{PCI}/{bus_id}") if bus_id else None
+    parent = (target or "").rpartition("/")[0]
+    if not pci.is_address(parent.rpartition("/")[2]):
+        return None, None  # attached to the root complex itself, as in many virtual machines
+    port = f"/sys/{parent.lstrip('./')}"
+    return lanes(host, f"{port}/max_link_width"), generation(host, f"{port}/max_link_speed")
+
+
+def lanes(host: Host, path: str) -> int | None:
+    """Lanes of a link; unknown when it is down."""
+    return pci.lanes(host.number(path))
+
+
+def generation(host: Host, path: str) -> int | None:
+    """``32.0 GT/s PCIe`` is generation 5."""
+    return pci.generation(host.word(path))
+
+
+def nvlink(gpu: Answers, fields: Any) -> NvLink:
+    """How many NVLinks there are and are up, and their errors."""
+    states = _link_states(gpu, key(fields, "91"))
+    crc = [key(fields, "38"), key(fields, "45")]
+    info = gpu.ask("DeviceGetGpuFabricInfoV", absent={"state": 0})
+    return NvLink(
+        links=None if states is None else len(states),
+        active=None if states is None else sum(states),
+        switch_links=key(fields, "147"),
+        crc_errors=sum(one or 0 for one in crc) if crc != [None, None] else None,
+        replays=key(fields, "52"),
+        recoveries=key(fields, "59"),
+        fabric=FABRIC_STATES.get(key(info, "state", -1)),
+    )
+
+
+def _link_states(gpu: Answers, links: int | None) -> list[bool] | None:
+    """Whether each NVLink is up. Drivers that do not tell their number refuse the link after the last."""
+    states: list[bool] = []
+    for link in range(min(MAX_LINKS if links is None else links, MAX_LINKS)):
+        state = gpu.ask("DeviceGetNvLinkState", link, absent=-1)
+        if not isinstance(state, int):
+            return states if states and links is None else None
+        if state < 0:
+            break
+        states.append(bool(state))
+    return states

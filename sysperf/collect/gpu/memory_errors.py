@@ -1,0 +1,45 @@
+"""Errors of a GPU's memory, and what was done about them.
+
+Reads   NVML (libnvidia-ml.so.1)
+NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+"""
+
+from sysperf.collect.gpu.answers import Answers, key, truth
+from sysperf.collect.gpu.records import Ecc
+
+RETIRE_PAGES = ("kepler", "maxwell", "pascal", "volta", "turing")
+
+
+def memory_errors(gpu: Answers, architecture: str | None) -> Ecc:
+    """Whether error correction is on, what it counted, and what was replaced."""
+    mode = gpu.ask("DeviceGetEccMode", absent=[])
+    known = isinstance(mode, list | tuple)
+    supported, enabled = (bool(mode), bool(mode and mode[0])) if known else (None, None)
+    corrected, uncorrected, volatile, aggregate = 0, 1, 0, 1
+    sram = gpu.ask("DeviceGetSramEccErrorStatus", absent={"bThresholdExceeded": 0}) if enabled else None
+    rows, pending, failed = _repairs(gpu, supported, architecture)
+    return Ecc(
+        supported=supported,
+        enabled=enabled,
+        corrected=gpu.number("DeviceGetTotalEccErrors", corrected, volatile) if enabled else None,
+        uncorrected=gpu.number("DeviceGetTotalEccErrors", uncorrected, volatile) if enabled else None,
+        uncorrected_ever=gpu.number("DeviceGetTotalEccErrors", uncorrected, aggregate) if enabled else None,
+        sram_threshold_exceeded=truth(key(sram, "bThresholdExceeded")),
+        remapped_rows=rows,
+        remap_pending=pending,
+        remap_failed=failed,
+    )
+
+
+def _repairs(gpu: Answers, supported: bool | None, architecture: str | None) -> tuple[int | None, bool | None, bool | None]:
+    """(memory rows replaced, a replacement waits for a reset, one failed).
+
+    GPUs before Ampere retire pages instead of rows. A partitioned GPU and a virtual one do not tell: unknown, not none.
+    """
+    if supported is False:
+        return 0, False, False
+    if architecture in RETIRE_PAGES:
+        return 0, gpu.truth("DeviceGetRetiredPagesPendingStatus"), False
+    corrected, uncorrected, pending, failed = gpu.numbers("DeviceGetRemappedRows", count=4)
+    replaced = None if corrected is None or uncorrected is None else corrected + uncorrected
+    return replaced, truth(pending), truth(failed)

@@ -1,0 +1,219 @@
+"""What is known of one NVIDIA GPU. The records of its clocks, power, temperatures, errors and links.
+
+Reads   NVML (libnvidia-ml.so.1)
+NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+"""
+
+from typing import Annotated
+
+from sysperf.collect.driver import NVML
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record, fact
+
+PCI = "/sys/bus/pci/devices"
+INFORMATION = "/proc/driver/nvidia/gpus/*/information"
+CLOCK_EVENTS = {
+    # nvmlClocksEventReason* of nvml.h
+    0x1: "idle",
+    0x2: "application-clocks",
+    0x4: "sw-power-cap",
+    0x8: "hw-slowdown",
+    0x10: "sync-boost",
+    0x20: "sw-thermal",
+    0x40: "hw-thermal",
+    0x80: "hw-power-brake",
+    0x100: "display",
+}
+COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
+FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+
+
+class Process(Record):
+    """One process that holds memory of a GPU."""
+
+    pid: Annotated[int, fact("its number, in the PID namespace of this audit", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)]
+    used_bytes: Annotated[int | None, fact("GPU memory it holds", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)] = None
+    kind: Annotated[str, fact("compute, graphics or mps", "nvml:DeviceGetComputeRunningProcesses_v3", NVML)] = "compute"
+
+
+class Clocks(Record):
+    """Clocks of a GPU."""
+
+    sm_mhz: Annotated[int | None, fact("clock of the streaming multiprocessors now", "nvml:DeviceGetClockInfo", NVML)] = None
+    sm_max_mhz: Annotated[int | None, fact("highest clock of the streaming multiprocessors", "nvml:DeviceGetMaxClockInfo", NVML)] = None
+    memory_mhz: Annotated[int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo", NVML)] = None
+    memory_max_mhz: Annotated[int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo", NVML)] = None
+    app_mhz: Annotated[int | None, fact("application clock that somebody set", "nvml:DeviceGetApplicationsClock", NVML)] = None
+    app_default_mhz: Annotated[int | None, fact("application clock of the factory", "nvml:DeviceGetDefaultApplicationsClock", NVML)] = None
+    events: Annotated[
+        tuple[str, ...] | None,
+        fact(
+            f"why the clocks are not at their highest: {', '.join(CLOCK_EVENTS.values())}",
+            "nvml:DeviceGetCurrentClocksEventReasons",
+            "nvml:DeviceGetCurrentClocksThrottleReasons",
+            NVML,
+        ),
+    ] = None
+
+
+class Power(Record):
+    """Power of a GPU."""
+
+    usage_watts: Annotated[float | None, fact("drawn now", "nvml:DeviceGetPowerUsage", NVML)] = None
+    limit_watts: Annotated[float | None, fact("limit that is set", "nvml:DeviceGetPowerManagementLimit", NVML)] = None
+    default_limit_watts: Annotated[float | None, fact("limit of the factory", "nvml:DeviceGetPowerManagementDefaultLimit", NVML)] = None
+    enforced_limit_watts: Annotated[float | None, fact("lowest of all limits that hold", "nvml:DeviceGetEnforcedPowerLimit", NVML)] = None
+
+
+class Thermal(Record):
+    """Temperatures of a GPU."""
+
+    celsius: Annotated[int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature", NVML)] = None
+    slowdown_celsius: Annotated[
+        int | None, fact("temperature at which hardware slows it down", "nvml:DeviceGetTemperatureThreshold", NVML)
+    ] = None
+    margin_celsius: Annotated[int | None, fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature", NVML)] = None
+    memory_celsius: Annotated[int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues", NVML)] = None
+    fan_percent: Annotated[int | None, fact("speed of the fan; unknown without one", "nvml:DeviceGetFanSpeed", NVML)] = None
+
+
+class Ecc(Record):
+    """Errors of a GPU's memory, and what was done about them."""
+
+    enabled: Annotated[bool | None, fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", NVML)] = None
+    supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
+    corrected: Annotated[int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    uncorrected: Annotated[int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    sram_threshold_exceeded: Annotated[
+        bool | None, fact("whether SRAM errors passed the vendor's limit for replacement", "nvml:DeviceGetSramEccErrorStatus", NVML)
+    ] = None
+    remapped_rows: Annotated[int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows", NVML)] = None
+    remap_pending: Annotated[
+        bool | None,
+        fact(
+            "whether rows or pages wait for a reset to be replaced",
+            "nvml:DeviceGetRemappedRows",
+            "nvml:DeviceGetRetiredPagesPendingStatus",
+            NVML,
+        ),
+    ] = None
+    remap_failed: Annotated[bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", NVML)] = None
+
+
+class Pcie(Record):
+    """The PCI Express link of a GPU. An idle GPU lowers its generation, never its width."""
+
+    width_lanes: Annotated[int | None, fact("lanes in use", "nvml:DeviceGetCurrPcieLinkWidth", f"{PCI}/*/current_link_width", NVML)] = None
+    max_width_lanes: Annotated[
+        int | None, fact("lanes that the GPU has", "nvml:DeviceGetMaxPcieLinkWidth", f"{PCI}/*/max_link_width", NVML)
+    ] = None
+    slot_width_lanes: Annotated[int | None, fact("lanes that the port above it has", f"{PCI}/*", "/sys/devices/*/max_link_width")] = None
+    generation: Annotated[
+        int | None, fact("generation in use now", "nvml:DeviceGetCurrPcieLinkGeneration", f"{PCI}/*/current_link_speed", NVML)
+    ] = None
+    max_generation: Annotated[
+        int | None,
+        fact("newest generation of GPU and system together", "nvml:DeviceGetMaxPcieLinkGeneration", f"{PCI}/*/max_link_speed", NVML),
+    ] = None
+    gpu_generation: Annotated[int | None, fact("newest generation of the GPU", "nvml:DeviceGetGpuMaxPcieLinkGeneration", NVML)] = None
+    slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = (
+        None
+    )
+    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter", NVML)] = None
+    replays_per_hour: Annotated[
+        float | None, fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime", NVML)
+    ] = None
+
+
+class NvLink(Record):
+    """NVLink of a GPU."""
+
+    links: Annotated[
+        int | None, fact("links that the GPU has; 0 without NVLink", "nvml:DeviceGetNvLinkState", "nvml:DeviceGetFieldValues", NVML)
+    ] = None
+    active: Annotated[int | None, fact("links that are up", "nvml:DeviceGetNvLinkState", NVML)] = None
+    switch_links: Annotated[int | None, fact("links that lead to an NVSwitch", "nvml:DeviceGetFieldValues", NVML)] = None
+    crc_errors: Annotated[int | None, fact("checksum errors since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    recoveries: Annotated[int | None, fact("links trained again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    fabric: Annotated[
+        str | None, fact(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "nvml:DeviceGetGpuFabricInfoV", NVML)
+    ] = None
+
+
+class Device(Record):
+    """One GPU."""
+
+    index: Annotated[int, fact("NVML's number of the GPU; its rank by PCI address when NVML does not answer", "nvml:DeviceGetCount", NVML)]
+    bus_id: Annotated[str | None, fact("PCI address as sysfs writes it, such as 0000:65:00.0", "nvml:DeviceGetPciInfo", PCI, NVML)] = None
+    name: Annotated[str | None, fact("model", "nvml:DeviceGetName", INFORMATION, NVML)] = None
+    uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION, NVML)] = None
+    minor: Annotated[int | None, fact("N of /dev/nvidiaN", "nvml:DeviceGetMinorNumber", NVML)] = None
+    brand: Annotated[
+        str | None, fact("product line: tesla, nvidia (data centre), nvidia-rtx, quadro-rtx, geforce, …", "nvml:DeviceGetBrand", NVML)
+    ] = None
+    architecture: Annotated[str | None, fact("ampere, ada, hopper, blackwell, …", "nvml:DeviceGetArchitecture", NVML)] = None
+    compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability", NVML)] = None
+    vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", NVML)] = None
+    mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION, NVML)] = None
+    lost: Annotated[
+        bool | None, fact("whether the driver cannot reach it any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
+    ] = None
+    memory_total_bytes: Annotated[
+        int | None, fact("its memory; unknown where it shares the machine's", "nvml:DeviceGetMemoryInfo", NVML)
+    ] = None
+    memory_used_bytes: Annotated[int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", NVML)] = None
+    memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo", NVML)] = None
+    bar1_total_bytes: Annotated[int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo", NVML)] = (
+        None
+    )
+    utilization_percent: Annotated[
+        int | None, fact("share of the last sampling period in which any kernel ran", "nvml:DeviceGetUtilizationRates", NVML)
+    ] = None
+    memory_utilization_percent: Annotated[
+        int | None,
+        fact("share of the last sampling period in which its memory was read or written", "nvml:DeviceGetUtilizationRates", NVML),
+    ] = None
+    performance_state: Annotated[int | None, fact("0 is fastest, 15 slowest", "nvml:DeviceGetPerformanceState", NVML)] = None
+    persistence: Annotated[
+        bool | None, fact("whether the driver keeps the idle GPU initialised", "nvml:DeviceGetPersistenceMode", NVML)
+    ] = None
+    compute_mode: Annotated[str | None, fact(f"who may use it: {', '.join(COMPUTE_MODES.values())}", "nvml:DeviceGetComputeMode", NVML)] = (
+        None
+    )
+    mig_enabled: Annotated[bool | None, fact("whether it is partitioned into instances", "nvml:DeviceGetMigMode", NVML)] = None
+    display_active: Annotated[bool | None, fact("whether a display is drawn on it", "nvml:DeviceGetDisplayActive", NVML)] = None
+    virtualization: Annotated[
+        str | None, fact(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "nvml:DeviceGetVirtualizationMode", NVML)
+    ] = None
+    addressing_mode: Annotated[
+        str | None, fact("how it shares addresses with the CPU: none, hmm (software), ats (hardware)", "nvml:DeviceGetAddressingMode", NVML)
+    ] = None
+    gpm_supported: Annotated[
+        bool | None, fact("whether it counts activity of its units (Hopper and newer)", "nvml:GpmQueryDeviceSupport", NVML)
+    ] = None
+    numa_node: Annotated[
+        int | None,
+        fact(
+            "NUMA node it is attached to; unknown when the firmware does not say (-1)",
+            f"{PCI}/*/numa_node",
+            "nvml:DeviceGetMemoryAffinity",
+            NVML,
+        ),
+    ] = None
+    locality_known: Annotated[bool | None, fact("whether the firmware says which NUMA node is near", f"{PCI}/*/numa_node")] = None
+    local_cpus: Annotated[CpuSet | None, fact("CPUs beside it", f"{PCI}/*/local_cpulist", "nvml:DeviceGetCpuAffinity", NVML)] = None
+    clocks: Annotated[Clocks, fact("its clocks", "nvml:DeviceGetClockInfo", NVML)] = Clocks()
+    power: Annotated[Power, fact("its power", "nvml:DeviceGetPowerUsage", NVML)] = Power()
+    thermal: Annotated[Thermal, fact("its temperatures", "nvml:DeviceGetTemperature", NVML)] = Thermal()
+    ecc: Annotated[Ecc, fact("errors of its memory", "nvml:DeviceGetEccMode", NVML)] = Ecc()
+    pcie: Annotated[Pcie, fact("its PCI Express link", "nvml:DeviceGetCurrPcieLinkWidth", NVML)] = Pcie()
+    nvlink: Annotated[NvLink, fact("its NVLink", "nvml:DeviceGetNvLinkState", NVML)] = NvLink()
+    processes: Annotated[
+        tuple[Process, ...] | None,
+        fact(
+            "processes that hold its memory", "nvml:DeviceGetComputeRunningProcesses_v3", "nvml:DeviceGetGraphicsRunningProcesses_v3", NVML
+        ),
+    ] = None

@@ -1,0 +1,41 @@
+"""Which processes compute on which GPUs, as the driver lists them.
+
+Reads   NVML's list of compute processes  /proc/self/ns/pid
+NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+"""
+
+from sysperf.collect.process.environment import MAX_VARIABLES
+from sysperf.collect.process.records import GPU_PROCESSES
+from sysperf.host import Host
+from sysperf.procfs import pci
+
+MAX_GPUS = 64
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
+
+
+def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | None:
+    """PCI addresses of the GPUs on which each process computes; None when the driver does not know our process numbers.
+
+    Inside a container only newer drivers say its own numbers; then all that they list are programs that we see on a GPU.
+    """
+    found = _listed_by_driver(host)
+    if found is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(found):
+        return found
+    host.refuse(GPU_PROCESSES, "the driver counts processes as the host does, not as this container does")
+    return None
+
+
+def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
+    count = host.nvml("DeviceGetCount")
+    if not isinstance(count, int):
+        return None
+    found: dict[int, list[str]] = {}
+    for index in range(min(count, MAX_GPUS)):
+        info, running = host.nvml("DeviceGetPciInfo", index), host.nvml("DeviceGetComputeRunningProcesses_v3", index)
+        bus_id = pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
+        if bus_id is None or not isinstance(running, list):
+            return None
+        for one in running[:MAX_VARIABLES]:
+            if isinstance(one, dict) and isinstance(one.get("pid"), int) and one["pid"]:
+                found.setdefault(one["pid"], []).append(bus_id)
+    return found

@@ -1,0 +1,196 @@
+"""What is known of a running PyTorch program. The records of the area `process`.
+
+Reads   /proc/[pid]/{stat,status,cmdline,maps,environ,schedstat,io,cgroup,limits,numa_maps}  /proc/[pid]/{fd,task}/*
+Kernel  https://docs.kernel.org/filesystems/proc.html
+"""
+
+from typing import Annotated, Any
+
+from sysperf.collect.cgroup import Cgroup
+from sysperf.collect.process import stuck as stuck_tasks
+from sysperf.collect.process.stuck import Stuck
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record, fact
+from sysperf.procfs.maps import MAPS, Library
+
+STAT = "/proc/[0-9]*/stat"
+STATUS = "/proc/[0-9]*/status"
+ENVIRON = "/proc/[0-9]*/environ"
+CMDLINE = "/proc/[0-9]*/cmdline"
+TASKS = "/proc/[0-9]*/task"
+SCHEDSTAT = "/proc/[0-9]*/schedstat"
+THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
+SYSCALL = "/proc/[0-9]*/task/*/syscall"
+NUMA_MAPS = "/proc/[0-9]*/numa_maps"
+GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
+
+Fields = dict[str, Any]  # any: the parts of a program are read by several modules, and `Process(**fields)` joins what they say
+
+
+class NodePages(Record):
+    """Memory of a process on one NUMA node."""
+
+    node: Annotated[int, fact("number of the node", NUMA_MAPS)]
+    bytes: Annotated[int, fact("memory of the process there", NUMA_MAPS)]
+
+
+class DataMount(Record):
+    """A file system on which a process has data files open."""
+
+    point: Annotated[str, fact("where it is mounted", "/proc/self/mountinfo")]
+    fstype: Annotated[str, fact("its type: ext4, nfs4, overlay, fuse.gcsfuse", "/proc/self/mountinfo")]
+    files: Annotated[int, fact("open or mapped files there, without programs and libraries", "/proc/[0-9]*/fd/*", MAPS)]
+
+
+class Process(Record, kw_only=True):
+    """One PyTorch program, with the helpers that it started."""
+
+    pid: Annotated[int, fact("process number", STAT)]
+    ppid: Annotated[int, fact("process number of its parent", STAT)]
+    name: Annotated[str, fact("name of its main thread", STAT)]
+    user: Annotated[int | None, fact("user number of its owner", STATUS)] = None
+    command: Annotated[str | None, fact("command line without secrets, quoted for a shell", CMDLINE)] = None
+    start_time: Annotated[
+        int | None, fact("when it started, in clock ticks since boot: with its number, the name of this very process", STAT)
+    ] = None
+    age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
+
+    torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
+    torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
+    torch_replaced: Annotated[bool, fact("the files of that PyTorch were replaced on disk since it started", MAPS)] = False
+    cuda_used: Annotated[bool, fact("it has a CUDA device open", MAPS)] = False
+    gpu_bus_ids: Annotated[tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, "/proc/self/ns/pid")] = None
+    libraries: Annotated[tuple[Library, ...], fact("CUDA, OpenMP and allocator libraries that it maps", MAPS)] = ()
+    foreign_libraries: Annotated[tuple[str, ...], fact("CUDA libraries from elsewhere although the environment has its own", MAPS)] = ()
+    cudnn_folders: Annotated[tuple[str, ...], fact("folders from which cuDNN is mapped", MAPS)] = ()
+    openmp: Annotated[tuple[Library, ...], fact("OpenMP runtimes that it maps", MAPS)] = ()
+    allocator: Annotated[str, fact("what serves malloc: glibc, jemalloc, tcmalloc or mimalloc", MAPS)] = "glibc"
+    allocators: Annotated[tuple[str, ...], fact("replacement allocators that it maps", MAPS)] = ()
+    sanitizers: Annotated[tuple[str, ...], fact("memory checkers that it maps: asan, tsan, valgrind", MAPS)] = ()
+    profilers: Annotated[tuple[str, ...], fact("libraries of an injected profiler", MAPS)] = ()
+    packages: Annotated[tuple[str, ...], fact("Python packages with compiled code that it has loaded", MAPS)] = ()
+    maps_count: Annotated[int, fact("mapped regions, limited by vm.max_map_count", MAPS)] = 0
+
+    env: Annotated[dict[str, str] | None, fact("performance variables at its start", ENVIRON)] = None
+    preload: Annotated[tuple[str, ...] | None, fact("entries of LD_PRELOAD", ENVIRON)] = None
+    preload_missing: Annotated[
+        tuple[str, ...] | None, fact("entries of LD_PRELOAD that were not loaded and are no file", ENVIRON, MAPS)
+    ] = None
+    variables_searched: Annotated[
+        bool, fact("its NCCL and PyTorch variables were looked for in its libraries, which only --deep does", ENVIRON)
+    ] = False
+    unread_variables: Annotated[
+        tuple[str, ...] | None, fact("NCCL and PyTorch variables whose names nothing in this PyTorch contains (only --deep)", "knobs:*")
+    ] = None
+
+    launcher: Annotated[
+        str, fact("what it starts ranks as: torchrun, accelerate, deepspeed; empty for a program that computes", CMDLINE, TASKS)
+    ] = ""
+    rank: Annotated[int | None, fact("its rank; -1 when it was started as none", ENVIRON)] = None
+    local_rank: Annotated[int | None, fact("its rank on this machine; -1 when it was started as none", ENVIRON)] = None
+    world_size: Annotated[int | None, fact("number of ranks; 1 when it was started as none", ENVIRON)] = None
+    job: Annotated[int, fact("process number of what started it and its sibling ranks; its own when it is alone", STAT)] = 0
+    leads_job: Annotated[bool, fact("the first computing process of its job, for rules about a job as a whole", STAT)] = True
+
+    workers: Annotated[int, fact("DataLoader workers", STAT)] = 0
+    worker_start: Annotated[
+        str, fact("how they are started: fork, spawn, forkserver; empty without workers or when they ended meanwhile", CMDLINE)
+    ] = ""
+    worker_cpus: Annotated[CpuSet | None, fact("CPUs that any worker may use", STATUS)] = None
+    worker_threads: Annotated[int | None, fact("most threads in one worker", STAT)] = None
+    worker_busy_share: Annotated[
+        float | None, fact("share of their lives that the workers computed, all together", STAT, "/proc/uptime")
+    ] = None
+    worker_wanted_share: Annotated[
+        float | None,
+        fact("share of their lives that the workers ran or were ready to", SCHEDSTAT, "/proc/uptime"),
+    ] = None
+    worker_age_s: Annotated[float | None, fact("seconds since the oldest worker started; 0 without workers", STAT, "/proc/uptime")] = None
+    worker_rss_bytes: Annotated[int | None, fact("resident memory of the workers, pages they share counted once a worker", STATUS)] = None
+    ended_children_cpu_s: Annotated[float, fact("CPU seconds of its children that ended", STAT)] = 0.0
+    forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
+    compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
+
+    threads: Annotated[int, fact("threads", STAT)] = 1
+    compute_threads: Annotated[
+        int | None,
+        fact("threads with the main thread's name that used at least 1/20 of the busiest one's CPU time: the OpenMP team in use", TASKS),
+    ] = None
+    lock_sharing_threads: Annotated[
+        int | None,
+        fact("busy threads with the main thread's name that take turns: together they want one CPU; 0 when they are none", TASKS),
+    ] = None
+    lock_waiters: Annotated[
+        int | None,
+        fact("of those, how many waited for a lock with a time limit when looked at, as for Python's own", SYSCALL),
+    ] = None
+    wanted_cpus: Annotated[
+        float | None,
+        fact("CPUs that its threads wanted, running or ready, on average since each started", THREAD_SCHEDSTAT, "/proc/uptime"),
+    ] = None
+    used_cpus: Annotated[float | None, fact("CPUs that they received, on average since each started", THREAD_SCHEDSTAT, "/proc/uptime")] = (
+        None
+    )
+    thread_names: Annotated[tuple[str, ...] | None, fact("names of the threads that PyTorch and CUDA named", TASKS)] = None
+    pins_memory: Annotated[bool | None, fact("a DataLoader copies batches to pinned memory (torch 2.5 and later tell)", TASKS)] = None
+    ran_backward: Annotated[bool | None, fact("autograd has threads for devices: it trains (torch 2.4 and later tell)", TASKS)] = None
+    nccl_group: Annotated[bool | None, fact("it has an NCCL process group (torch 2.5 and later tell)", TASKS)] = None
+    gloo_group: Annotated[bool | None, fact("it has a gloo process group (torch 2.11 and later tell)", TASKS)] = None
+
+    allowed: Annotated[CpuSet | None, fact("CPUs that its main thread may use", STATUS)] = None
+    allowed_at_start: Annotated[
+        CpuSet | None,
+        fact("CPUs before OpenMP bound threads: those of all its threads, and of its parent when variables ask for binding", STATUS),
+    ] = None
+    openmp_bound: Annotated[
+        bool | None,
+        fact("OpenMP bound its main thread: variables ask for it, or its CPUs are one core of those that its other threads have", STATUS),
+    ] = None
+    cpu_s: Annotated[float, fact("CPU seconds used", STAT)] = 0.0
+    demand: Annotated[
+        float | None,
+        fact(
+            "share of its life in which its main thread ran or was ready to, or of its CPUs' time that it used: the larger one",
+            "/proc/[0-9]*/schedstat",
+            "/proc/uptime",
+        ),
+    ] = None
+    minor_faults: Annotated[int, fact("page faults without I/O since its start", STAT)] = 0
+    major_faults: Annotated[int, fact("page faults with I/O since its start", STAT)] = 0
+    refault_share: Annotated[
+        float | None, fact("share of its CPU time spent on page faults beyond the first touch of its memory, at 2 µs a fault", STAT, STATUS)
+    ] = None
+    read_calls: Annotated[int | None, fact("reads of the program and its workers since they started", "/proc/[0-9]*/io")] = None
+    read_call_bytes: Annotated[int | None, fact("bytes that these reads gave, page cache included", "/proc/[0-9]*/io")] = None
+    rss_bytes: Annotated[int | None, fact("resident memory", STATUS)] = None
+    peak_rss_bytes: Annotated[int | None, fact("most resident memory so far", STATUS)] = None
+    swap_bytes: Annotated[int | None, fact("memory of it that is in swap", STATUS)] = None
+    nice: Annotated[int, fact("niceness", STAT)] = 0
+    policy: Annotated[str, fact("scheduling policy: other, batch, idle, fifo, rr, deadline; empty when unknown", STAT)] = ""
+    main_run_s: Annotated[float | None, fact("seconds that its main thread ran", "/proc/[0-9]*/schedstat")] = None
+    main_wait_s: Annotated[float | None, fact("seconds that its main thread was ready but had no CPU", "/proc/[0-9]*/schedstat")] = None
+
+    cgroup: Annotated[Cgroup | None, fact("the control group that limits it", "/proc/[0-9]*/cgroup")] = None
+    open_files: Annotated[int | None, fact("open files", "/proc/[0-9]*/fd")] = None
+    open_files_limit: Annotated[int | None, fact("soft limit of open files; 0 is no limit", "/proc/[0-9]*/limits")] = None
+    data_mounts: Annotated[
+        tuple[DataMount, ...] | None, fact("file systems of its open data files", "/proc/[0-9]*/fd/*", "/proc/[0-9]*/ns/mnt")
+    ] = None
+    numa_policy: Annotated[str | None, fact("memory policy of most of its memory: default, bind:0, interleave:0-1", NUMA_MAPS)] = None
+    numa_pages: Annotated[tuple[NodePages, ...] | None, fact("its memory by NUMA node", NUMA_MAPS)] = None
+
+
+class Processes(Record, kw_only=True):
+    """The PyTorch programs of this machine."""
+
+    processes: Annotated[tuple[Process, ...], fact("running PyTorch programs, oldest first", MAPS)]
+    scanned: Annotated[int, fact("processes whose size was read", "/proc/[0-9]*/statm")] = 0
+    unreadable: Annotated[int, fact("large processes of other users that could not be examined: PyTorch or not, nobody knows", MAPS)] = 0
+    hidden: Annotated[
+        bool | None, fact("/proc hides processes of other users from us (mounted with hidepid=2)", "/proc/self/mountinfo")
+    ] = None
+    stuck: Annotated[
+        tuple[Stuck, ...] | None, fact("processes that wait in the kernel and do not come back (--deep)", stuck_tasks.CALL)
+    ] = None
+    orphan_workers: Annotated[int, fact("DataLoader workers whose program is gone", STAT)] = 0
+    numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None

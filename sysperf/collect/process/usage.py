@@ -1,0 +1,56 @@
+"""What a program used and wanted since it started: CPU time, page faults, reads.
+
+Reads   /proc/[pid]/{stat,schedstat,io,cgroup}
+Kernel  https://docs.kernel.org/filesystems/proc.html
+"""
+
+from sysperf.collect.process import demand
+from sysperf.collect.process.records import Fields
+from sysperf.collect.process.subject import Subject
+from sysperf.procfs import schedstat
+from sysperf.procfs.schedstat import SchedStat
+from sysperf.procfs.stat import Stat
+
+FAULT_S = 2e-6
+"""CPU time of a minor fault: 1.7 to 2.3 µs, measured with glibc's malloc against one that keeps its pages."""
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+
+
+def usage(subject: Subject) -> Fields:
+    """CPU time, faults, reads, scheduling and control group of the program."""
+    stat = subject.stat
+    main = schedstat.parse(subject.host.word(f"/proc/{subject.pid}/schedstat"))
+    return {
+        "cpu_s": stat.cpu_s,
+        "demand": _demand(subject, main),
+        "minor_faults": stat.minor_faults,
+        "major_faults": stat.major_faults,
+        "refault_share": _refault_share(stat, subject.status.size_bytes("VmHWM")),
+        "nice": stat.nice,
+        "policy": _POLICIES.get(stat.policy, ""),
+        **_reads(subject),
+        "main_run_s": None if main is None else round(main.run_s, 3),
+        "main_wait_s": None if main is None else round(main.wait_s, 3),
+        "cgroup": subject.machine.groups.of(subject.pid),
+    }
+
+
+def _reads(subject: Subject) -> Fields:
+    found = demand.reads(subject.host, (subject.pid, *(stat.pid for stat in subject.workers[: demand.MAX_WORKERS])))
+    return {"read_calls": None, "read_call_bytes": None} if found is None else {"read_calls": found.calls, "read_call_bytes": found.bytes}
+
+
+def _demand(subject: Subject, main: SchedStat | None) -> float | None:
+    """How much it wanted CPUs since it started: 0 for a server without work, 1 for a loop that computes, also if it gets no CPU."""
+    if not subject.age_s or not subject.allowed or main is None:
+        return None
+    used_s = subject.stat.cpu_s / len(subject.allowed)
+    return round(min(1.0, max(main.run_s + main.wait_s, used_s) / subject.age_s), 3)
+
+
+def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:
+    """Every page is touched a first time; what faults beyond that was given back to the kernel and fetched again."""
+    if peak_bytes is None or not stat.cpu_ticks:
+        return None
+    again = max(0, stat.minor_faults - peak_bytes // 4096)
+    return round(min(1.0, again * FAULT_S / stat.cpu_s), 4)

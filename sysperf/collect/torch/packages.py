@@ -1,0 +1,57 @@
+"""The packages beside PyTorch: those built for one version of it, extensions, image decoders.
+
+Reads   */site-packages/*.dist-info/METADATA
+Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+"""
+
+from typing import Any
+
+from sysperf.collect.torch.records import Companion, Package
+from sysperf.collect.torch.site_packages import Site
+from sysperf.model.requirement import fits
+from sysperf.startup import lazy
+
+COMPANIONS = (
+    "torchvision", "torchaudio", "torchtext", "torchcodec", "torchdata", "torchao", "xformers", "vllm", "sglang", "flash-attn",
+    "torch-scatter", "torch-sparse", "torch-cluster", "pyg-lib", "torchrec", "fbgemm-gpu", "torch-tensorrt",
+)  # fmt: skip
+EXTENSIONS = (
+    "flash-attn", "xformers", "apex", "transformer-engine", "deepspeed", "bitsandbytes", "vllm", "torchao", "causal-conv1d",
+    "mamba-ssm", "flashinfer-python", "torch-scatter", "torch-sparse",
+)  # fmt: skip
+IMAGE_DECODERS = (
+    "pillow-simd",
+    "torchcodec",
+    "nvidia-dali-cuda110",
+    "nvidia-dali-cuda120",
+    "nvidia-dali-cuda130",
+    "pyturbojpeg",
+    "kornia-rs",
+)
+_BUILT_FOR = lazy(r"torch([0-9]\.[0-9]{1,2})|(?:^|\.)pt([0-9])([0-9]{1,2})cu")
+
+
+def packages(site: Site, version: str | None) -> dict[str, Any]:
+    """Versions of the packages that training uses beside torch."""
+    there = site.readable
+    return {
+        "companions": tuple(_companion(site, name, version) for name in COMPANIONS if name in site.folders) if there else None,
+        "extensions": tuple(Package(name, site.dist(name)) for name in EXTENSIONS if name in site.folders) if there else None,
+        "numpy": site.version_of("numpy"),
+        "numpy_installer": site.installer("numpy", "numpy"),
+        "ipex": site.version_of("intel-extension-for-pytorch"),
+        "torchvision": site.version_of("torchvision"),
+        "pillow": site.version_of("pillow", "pillow-simd"),
+        "image_decoders": tuple(name for name in IMAGE_DECODERS if name in site.folders) if there else None,
+    }
+
+
+def _companion(site: Site, name: str, torch_version: str | None) -> Companion:
+    """A package built for one torch. Builds from source repositories say which in their own version, others require it."""
+    version = site.dist(name)
+    built_for = _BUILT_FOR.search(version.partition("+")[2])
+    if built_for:
+        wants = f"=={built_for[1] or f'{built_for[2]}.{built_for[3]}'}.*"
+    else:
+        wants = next((requirement.spec for requirement in site.requirements(name) or () if requirement.name == "torch"), "")
+    return Companion(name, version, wants, None if torch_version is None else fits(torch_version, wants))

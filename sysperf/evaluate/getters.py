@@ -1,0 +1,51 @@
+"""Closures that fetch a fact, and keep it as evidence where somebody asked for that."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.scope import Node, Scope, Touched
+
+
+@functools.cache  # the same facts are named by many rules, and a long-lived agent keeps them all
+def getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
+    """Returns the closure that fetches the fact at `path`, by its steps from `root`."""
+    if evident and not absent_is_empty and len(steps) == 1 and isinstance(steps[0], str):
+        return _field_getter(root, steps[0], path, reads)
+
+    def run(scope: Scope) -> Any:
+        value = scope.names.get(root)
+        for step in steps:
+            if value is None:
+                break
+            if isinstance(step, int):
+                value = value[step] if step < len(value) else None
+            elif isinstance(value, dict):
+                value = value.get(step, "" if absent_is_empty else None)
+            else:
+                value = getattr(value, step, None)
+        if value is None:
+            return Unknown({path: ""}, {path: reads})
+        if evident and scope.touched is not None:
+            scope.touched[path] = Touched(value, reads)
+        return value
+
+    return run
+
+
+def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
+    """The same for a field of an area or item, which most facts are, without a loop."""
+    unknown = Unknown({path: ""}, {path: reads})
+
+    def run(scope: Scope) -> Any:
+        found = scope.names.get(root)
+        value = found.get(field) if isinstance(found, dict) else getattr(found, field, None)
+        if value is None:
+            return unknown
+        if scope.touched is not None:
+            scope.touched[path] = Touched(value, reads)
+        return value
+
+    return run

@@ -1,0 +1,57 @@
+"""Comparison and arithmetic of values that may be unknown, and which types may be compared."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from sysperf.evaluate.functions import Unknown, unknown_of
+from sysperf.evaluate.schema import kind
+from sysperf.evaluate.scope import Node, Scope
+from sysperf.model.errors import RuleError
+
+
+def comparison(left: Node, right: Node, test: Any) -> Node:
+    """One comparison, as most are."""
+
+    def run(scope: Scope) -> Any:
+        one, two = left(scope), right(scope)
+        if one.__class__ is Unknown or two.__class__ is Unknown:
+            return unknown_of(one, two)
+        return test(scope, one, two)
+
+    return run
+
+
+def check_size(value: Any) -> None:
+    """Refuse a number that no fact can have: Python would take long to write it, or refuse to."""
+    if isinstance(value, int) and abs(value) >> 64:
+        raise RuleError("a whole number has more than 64 bits")
+
+
+def as_list(values: Any) -> Any:
+    """The values as a tuple; unknown stays unknown."""
+    return values if isinstance(values, Unknown) else tuple(values)
+
+
+def exhausted(run: Node) -> Node:
+    """Returns a closure whose value is a tuple and not a generator."""
+    return lambda scope: as_list(run(scope))
+
+
+_ORDERED = {"number", "version", "text", "any"}
+
+
+def check_comparable(node: ast.Compare, op: ast.cmpop, left: Any, right: Any) -> None:
+    """Refuse to compare values of different types, or to order what has no order. Raises RuleError."""
+    one, two = kind(left), kind(right)
+    if isinstance(op, ast.In | ast.NotIn):
+        if two in ("number", "truth", "version", "record"):
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: nothing can be in a {two}")
+        return
+    if "any" in (one, two):
+        return
+    mixed = one != two
+    unordered = not isinstance(op, ast.Eq | ast.NotEq) and one not in _ORDERED
+    if mixed or unordered:
+        raise RuleError(f"`{ast.unparse(node)[:60]}` compares {one} with {two}")
