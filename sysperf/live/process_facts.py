@@ -1,6 +1,7 @@
 """The facts of the programs that run PyTorch, read some at a time and put together.
 
 A neighbour that starts 150 programs at once must not make the agent read 150 programs at once, nor hold what it read of all.
+Who looks again and again knows what a program did since the last look: its shares and rates are of that time, not of its whole life.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from sysperf.model.snapshot import Area, Source
 if TYPE_CHECKING:
     from sysperf.collect.process.records import Process, Processes
 
+MIN_WINDOW_S = 10.0
+"""Shares are of at least so many seconds: what changes a setting makes the agent look again at once."""
 PROGRAMS_AT_ONCE = 16
 """New programs that one pass describes, and programs that are described through one host."""
 
@@ -25,6 +28,8 @@ class ProcessFacts:
 
     def __init__(self) -> None:
         self._programs: dict[int, Process] = {}
+        self._looks: dict[int, tuple[Process, ...]] = {}
+        """The latest two looks at each program that lie far enough apart."""
         self._seen: set[int] = set()
         self._sources: dict[str, Source] = {}
         self._latest: Processes | None = None
@@ -43,21 +48,36 @@ class ProcessFacts:
     def keep(self, pids: Collection[int]) -> None:
         """Forget all others: they have ended."""
         gone = self._seen - set(pids)
-        if gone:
-            self._seen -= gone
-            self._programs = {pid: program for pid, program in self._programs.items() if pid not in gone}
-            ended = tuple(f"/proc/{pid}/" for pid in gone)
-            self._sources = {path: source for path, source in self._sources.items() if not path.startswith(ended)}
+        self._forget(gone)
+        self._looks = {pid: looks for pid, looks in self._looks.items() if pid not in gone}
+
+    def _forget(self, pids: Collection[int]) -> None:
+        """What was read of these is no longer known."""
+        if pids:
+            self._seen.difference_update(pids)
+            self._programs = {pid: program for pid, program in self._programs.items() if pid not in pids}
+            folders = tuple(f"/proc/{pid}/" for pid in pids)
+            self._sources = {path: source for path, source in self._sources.items() if not path.startswith(folders)}
 
     def take(self, pids: Collection[int], area: Area, sources: Iterable[Source]) -> None:
         """Put what was read of these programs in the place of what was known of them."""
-        self.keep(self._seen - set(pids))
+        self._forget(self._seen.intersection(pids))
         self._seen.update(pids)
         self._sources.update((source.path, source) for source in sources)
         self._problem, self._took_ms = area.problem, area.took_ms
         if area.facts is not None:
             self._latest = area.facts
-            self._programs |= {program.pid: program for program in area.facts.processes}
+            self._programs |= {program.pid: self._since_last_look(program) for program in area.facts.processes}
+
+    def _since_last_look(self, program: Process) -> Process:
+        """The program with the shares of the time since the latest look that is old enough."""
+        from sysperf.collect.process.window import between  # noqa: PLC0415 - with the collector
+
+        looks = [look for look in self._looks.get(program.pid, ()) if look.start_time == program.start_time]
+        old_enough = [look for look in looks if (program.age_s or 0.0) - (look.age_s or 0.0) >= MIN_WINDOW_S]
+        if len(old_enough) == len(looks):
+            self._looks[program.pid] = (*looks[-1:], program)
+        return between(old_enough[-1], program) if old_enough else program
 
     def area(self) -> Area:
         """All programs, oldest first. Unknown where nothing could be read."""

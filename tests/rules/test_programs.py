@@ -32,12 +32,16 @@ RULE = {
     "unequal_ranks": "ddp.unequal-ranks",
     "small_reads": "storage.small-reads",
     "crowded_main": "dataloader.workers-crowd-main",
+    "memory_grows": "process.memory-grows",
+    "synced_writes": "storage.main-thread-syncs",
+    "pool_made_again": "process.children-made-again",
+    "compiles_late": "process.compiles-late",
 }
 SAME_CAUSE = {"page_faults": {"cpu.mitigations"}}
 """What another rule says of the same illness."""
 OTHERS_DOING = {"openmp.spin-under-contention", "process.nice-or-batch"}
 """True of any program on a machine that others keep busy, and of one that was started niced: these tests may run on such."""
-MAX_BUSY_SHARE, MAX_WAIT_S = 0.3, 180.0
+MAX_BUSY_SHARE, MAX_WAIT_S = 0.3, 60.0
 """A program is started when the CPUs are as idle as this, or after this time."""
 
 pytestmark = [

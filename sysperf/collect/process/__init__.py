@@ -6,6 +6,7 @@ told by name, command line and ancestry, and counted with it. Processes that may
 
 Reads   /proc/[pid]/{statm,stat,status,cmdline,maps,environ,schedstat,io,cgroup,limits,numa_maps}  /proc/[pid]/{fd,task}/*
         version.py beside the mapped libtorch; NVML's list of compute processes where a process uses CUDA
+        --deep looks twice, some seconds apart: shares are of that time then, and not of a whole life
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
@@ -35,12 +36,13 @@ def collect(host: Host) -> Processes:
 
 
 def _described(host: Host, found: Found) -> list[Process]:
-    from sysperf.collect.process.describe import describe  # noqa: PLC0415 - a dozen modules, and many audited machines run no PyTorch
+    from sysperf.collect.process import second_look  # noqa: PLC0415 - a dozen modules, and many audited machines run no PyTorch
+    from sysperf.collect.process.describe import describe  # noqa: PLC0415 - as above
     from sysperf.collect.process.subject import Machine  # noqa: PLC0415 - as above
 
     machine = Machine(host, found)
     described = (describe(machine, family) for family in in_time(host, found.families.values()))
-    return [process for process in described if process is not None]
+    return second_look.of_programs(host, [process for process in described if process is not None])
 
 
 def _hides(host: Host) -> bool | None:

@@ -34,18 +34,21 @@ def children(subject: Subject) -> Fields:
         "ended_children_cpu_s": subject.stat.ended_children_ticks / TICKS_PER_S,
         "forks": len(family.forks),
         "compile_workers": len(family.compilers) - len({stat.ppid for stat in family.compilers} & {stat.pid for stat in family.compilers}),
+        "compile_cpu_s": sum(stat.cpu_ticks + stat.ended_children_ticks for stat in family.compilers) / TICKS_PER_S,
     }
 
 
 def _worker_demand(subject: Subject) -> Fields:
     workers, uptime_s = subject.workers, subject.machine.uptime_s
     if not workers:
-        return {"worker_wanted_share": 0.0, "worker_age_s": 0.0}
+        return {"worker_wanted_share": 0.0, "worker_age_s": 0.0, "workers_run_s": 0.0, "workers_wait_s": 0.0}
     wanted = demand.of_processes(subject.host, workers, uptime_s)
     oldest_s = None if uptime_s is None else uptime_s - min(stat.start_ticks for stat in workers) / TICKS_PER_S
     return {
         "worker_wanted_share": None if wanted is None else round(wanted.cpus / min(len(workers), demand.MAX_WORKERS), 3),
         "worker_age_s": None if oldest_s is None else round(max(0.0, oldest_s), 1),
+        "workers_run_s": None if wanted is None else round(wanted.run_s, 3),
+        "workers_wait_s": None if wanted is None else round(wanted.wait_s, 3),
     }
 
 

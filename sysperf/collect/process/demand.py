@@ -36,6 +36,10 @@ class Wanted(NamedTuple):
     """Wanted: running or ready."""
     used: float
     """Received."""
+    run_s: float = 0.0
+    """Seconds of running since the start."""
+    wait_s: float = 0.0
+    """Seconds of being ready without a CPU."""
 
 
 def of_threads(host: Host, pid: int, stats: Iterable[Stat], uptime_s: float | None) -> dict[int, Wanted] | None:
@@ -56,7 +60,7 @@ def of_processes(host: Host, stats: Iterable[Stat], uptime_s: float | None) -> W
 def together(shares: Iterable[Wanted]) -> Wanted | None:
     """The sum; None of nothing, where the kernel does not say it."""
     listed = list(shares)
-    return Wanted(sum(share.cpus for share in listed), sum(share.used for share in listed)) if listed else None
+    return Wanted(*map(sum, zip(*listed, strict=True))) if listed else None
 
 
 def _of_each(host: Host, files: list[tuple[str, Stat]], uptime_s: float) -> dict[int, Wanted]:
@@ -65,7 +69,8 @@ def _of_each(host: Host, files: list[tuple[str, Stat]], uptime_s: float) -> dict
         life_s = uptime_s - stat.start_ticks / TICKS_PER_S
         spent = schedstat.parse(_text(host, path)) if life_s >= MIN_LIFE_S else None
         if spent is not None:
-            shares[stat.pid] = Wanted(min(1.0, (spent.run_s + spent.wait_s) / life_s), min(1.0, spent.run_s / life_s))
+            run_s, wait_s = spent.run_s, spent.wait_s
+            shares[stat.pid] = Wanted(min(1.0, (run_s + wait_s) / life_s), min(1.0, run_s / life_s), run_s, wait_s)
     return shares
 
 

@@ -20,6 +20,8 @@ def memory(subject: Subject) -> Fields:
     return {
         "rss_bytes": rss,
         "peak_rss_bytes": subject.status.size_bytes("VmHWM"),
+        "anonymous_bytes": subject.status.size_bytes("RssAnon"),
+        "file_bytes": subject.status.size_bytes("RssFile"),
         "swap_bytes": subject.status.size_bytes("VmSwap"),
         "numa_policy": policy,
         "numa_pages": pages,

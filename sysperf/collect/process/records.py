@@ -54,6 +54,9 @@ class Process(Record, kw_only=True):
         int | None, fact("when it started, in clock ticks since boot: with its number, the name of this very process", STAT)
     ] = None
     age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
+    window_s: Annotated[
+        float, fact("seconds between two looks, of which its shares and rates are then; 0 after one look: they are of its life", STAT)
+    ] = 0.0
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
     torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
@@ -107,9 +110,16 @@ class Process(Record, kw_only=True):
     ] = None
     worker_age_s: Annotated[float | None, fact("seconds since the oldest worker started; 0 without workers", STAT, "/proc/uptime")] = None
     worker_rss_bytes: Annotated[int | None, fact("resident memory of the workers, pages they share counted once a worker", STATUS)] = None
+    workers_run_s: Annotated[float | None, fact("seconds that its workers ran, together", SCHEDSTAT)] = None
+    workers_wait_s: Annotated[float | None, fact("seconds that its workers were ready but had no CPU, together", SCHEDSTAT)] = None
     ended_children_cpu_s: Annotated[float, fact("CPU seconds of its children that ended", STAT)] = 0.0
+    ended_children_cpus: Annotated[
+        float | None, fact("CPUs that its children used which ended between two looks; unknown after one", STAT)
+    ] = None
     forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
     compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
+    compile_cpu_s: Annotated[float, fact("CPU seconds of its compile workers and of compilers that they started", STAT)] = 0.0
+    compile_cpus: Annotated[float | None, fact("CPUs that these used between two looks; unknown after one", STAT)] = None
 
     threads: Annotated[int, fact("threads", STAT)] = 1
     compute_threads: Annotated[
@@ -131,6 +141,7 @@ class Process(Record, kw_only=True):
     used_cpus: Annotated[float | None, fact("CPUs that they received, on average since each started", THREAD_SCHEDSTAT, "/proc/uptime")] = (
         None
     )
+    threads_wait_s: Annotated[float | None, fact("seconds that its threads were ready but had no CPU, together", THREAD_SCHEDSTAT)] = None
     thread_names: Annotated[tuple[str, ...] | None, fact("names of the threads that PyTorch and CUDA named", TASKS)] = None
     pins_memory: Annotated[bool | None, fact("a DataLoader copies batches to pinned memory (torch 2.5 and later tell)", TASKS)] = None
     ran_backward: Annotated[bool | None, fact("autograd has threads for devices: it trains (torch 2.4 and later tell)", TASKS)] = None
@@ -157,18 +168,35 @@ class Process(Record, kw_only=True):
     ] = None
     minor_faults: Annotated[int, fact("page faults without I/O since its start", STAT)] = 0
     major_faults: Annotated[int, fact("page faults with I/O since its start", STAT)] = 0
+    major_faults_per_s: Annotated[float | None, fact("page faults with I/O a second", STAT, "/proc/uptime")] = None
     refault_share: Annotated[
         float | None, fact("share of its CPU time spent on page faults beyond the first touch of its memory, at 2 µs a fault", STAT, STATUS)
     ] = None
     read_calls: Annotated[int | None, fact("reads of the program and its workers since they started", "/proc/[0-9]*/io")] = None
     read_call_bytes: Annotated[int | None, fact("bytes that these reads gave, page cache included", "/proc/[0-9]*/io")] = None
+    reads_per_s: Annotated[float | None, fact("reads of the program and its workers a second", "/proc/[0-9]*/io", "/proc/uptime")] = None
+    read_size_bytes: Annotated[float | None, fact("bytes that a read gave, on average", "/proc/[0-9]*/io")] = None
+    sync_share: Annotated[
+        float | None, fact("share of looks at which its main thread waited in fsync or the like (--deep)", "second-look")
+    ] = None
     rss_bytes: Annotated[int | None, fact("resident memory", STATUS)] = None
+    anonymous_bytes: Annotated[int | None, fact("resident memory that is of no file", STATUS)] = None
+    file_bytes: Annotated[int | None, fact("resident memory that is of mapped files", STATUS)] = None
+    growth_bytes_per_s: Annotated[
+        float | None, fact("how fast its memory that is of no file grew beyond all before, between two looks; unknown after one", STATUS)
+    ] = None
+    loaded_bytes_per_s: Annotated[
+        float | None, fact("what it read and mapped of files a second, between two looks; unknown after one", STATUS, "/proc/[0-9]*/io")
+    ] = None
     peak_rss_bytes: Annotated[int | None, fact("most resident memory so far", STATUS)] = None
     swap_bytes: Annotated[int | None, fact("memory of it that is in swap", STATUS)] = None
     nice: Annotated[int, fact("niceness", STAT)] = 0
     policy: Annotated[str, fact("scheduling policy: other, batch, idle, fifo, rr, deadline; empty when unknown", STAT)] = ""
     main_run_s: Annotated[float | None, fact("seconds that its main thread ran", "/proc/[0-9]*/schedstat")] = None
     main_wait_s: Annotated[float | None, fact("seconds that its main thread was ready but had no CPU", "/proc/[0-9]*/schedstat")] = None
+    main_waited_share: Annotated[
+        float | None, fact("of the time that its main thread ran or was ready, the share without a CPU", "/proc/[0-9]*/schedstat")
+    ] = None
 
     cgroup: Annotated[Cgroup | None, fact("the control group that limits it", "/proc/[0-9]*/cgroup")] = None
     open_files: Annotated[int | None, fact("open files", "/proc/[0-9]*/fd")] = None

@@ -41,4 +41,5 @@ def _thread_demand(subject: Subject) -> Fields:
         "lock_waiters": waiters if takes_turns else 0,
         "wanted_cpus": None if wanted is None else round(wanted.cpus, 3),
         "used_cpus": None if wanted is None else round(wanted.used, 3),
+        "threads_wait_s": None if wanted is None else round(wanted.wait_s, 3),
     }

@@ -7,12 +7,11 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 from sysperf.collect.process import demand
 from sysperf.collect.process.records import Fields
 from sysperf.collect.process.subject import Subject
+from sysperf.collect.process.window import FAULT_S, PAGE_BYTES
 from sysperf.procfs import schedstat
 from sysperf.procfs.schedstat import SchedStat
 from sysperf.procfs.stat import Stat
 
-FAULT_S = 2e-6
-"""CPU time of a minor fault: 1.7 to 2.3 µs, measured with glibc's malloc against one that keeps its pages."""
 _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 
 
@@ -25,19 +24,32 @@ def usage(subject: Subject) -> Fields:
         "demand": _demand(subject, main),
         "minor_faults": stat.minor_faults,
         "major_faults": stat.major_faults,
+        "major_faults_per_s": _per_s(stat.major_faults, subject.age_s),
         "refault_share": _refault_share(stat, subject.status.size_bytes("VmHWM")),
         "nice": stat.nice,
         "policy": _POLICIES.get(stat.policy, ""),
         **_reads(subject),
         "main_run_s": None if main is None else round(main.run_s, 3),
         "main_wait_s": None if main is None else round(main.wait_s, 3),
+        "main_waited_share": None if main is None or not main.run_ns else round(main.wait_ns / (main.run_ns + main.wait_ns), 3),
         "cgroup": subject.machine.groups.of(subject.pid),
     }
 
 
 def _reads(subject: Subject) -> Fields:
     found = demand.reads(subject.host, (subject.pid, *(stat.pid for stat in subject.workers[: demand.MAX_WORKERS])))
-    return {"read_calls": None, "read_call_bytes": None} if found is None else {"read_calls": found.calls, "read_call_bytes": found.bytes}
+    if found is None:
+        return {}
+    return {
+        "read_calls": found.calls,
+        "read_call_bytes": found.bytes,
+        "reads_per_s": _per_s(found.calls, subject.age_s),
+        "read_size_bytes": round(found.bytes / found.calls, 1) if found.calls else 0.0,
+    }
+
+
+def _per_s(count: int, seconds: float | None) -> float | None:
+    return None if not seconds else round(count / seconds, 3)
 
 
 def _demand(subject: Subject, main: SchedStat | None) -> float | None:
@@ -52,5 +64,5 @@ def _refault_share(stat: Stat, peak_bytes: int | None) -> float | None:
     """Every page is touched a first time; what faults beyond that was given back to the kernel and fetched again."""
     if peak_bytes is None or not stat.cpu_ticks:
         return None
-    again = max(0, stat.minor_faults - peak_bytes // 4096)
+    again = max(0, stat.minor_faults - peak_bytes // PAGE_BYTES)
     return round(min(1.0, again * FAULT_S / stat.cpu_s), 4)

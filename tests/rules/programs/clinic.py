@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import multiprocessing
 import os
 import signal
 import sys
@@ -142,6 +144,51 @@ def crowded_main() -> None:
         burn(0.015 if SICK else 0.01)
         if not SICK:
             time.sleep(0.01)
+
+
+def memory_grows() -> None:
+    """Every output is kept, against the latest one only."""
+    outputs = [torch.ones(1 << 19)]
+    while True:
+        if SICK:
+            outputs.append(torch.ones(1 << 19))
+        outputs[-1].fill_(2.0)
+        time.sleep(0.04)
+
+
+def synced_writes() -> None:
+    """A log whose every line is confirmed by the disk, against one that is flushed only."""
+    with open(f"{FOLDER}/log", "ab", buffering=0) as file:
+        while True:
+            multiply(384)
+            file.write(b"x" * 4096)
+            if SICK:
+                os.fsync(file.fileno())
+
+
+def pool_made_again() -> None:
+    """A pool a step, against one that stays."""
+    context = multiprocessing.get_context("fork")
+    kept = context.Pool(2)
+    while True:
+        if SICK:
+            with context.Pool(2) as pool:
+                pool.map(burn, [0.02] * 8)
+        else:
+            kept.map(burn, [0.02] * 8)
+
+
+def compiles_late() -> None:
+    """A function that is compiled for another number in each step, against one that is compiled once."""
+    step = 0
+    while True:
+        step += SICK
+        torch.compile(functools.partial(scaled, step), dynamic=False)(torch.ones(64))
+        time.sleep(0.05)
+
+
+def scaled(factor: int, values: torch.Tensor) -> torch.Tensor:
+    return torch.sin(values * (factor + 0.5))
 
 
 if __name__ == "__main__":

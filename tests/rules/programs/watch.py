@@ -21,6 +21,16 @@ CLINIC = Path(__file__).parent / "clinic.py"
 LIMIT_S = 30.0
 """From the start of a sick program until its illness is named, where the machine has a CPU for it."""
 MAX_LIMIT_S = 100.0
+TWO_LOOKS = {"memory_grows", "synced_writes", "pool_made_again", "compiles_late"}
+"""What shows only between two looks: an agent's, or those of --deep."""
+SITE_RULES = """
+schema = 1
+pack = {id = "clinic", version = "1"}
+[[override]]
+rule = "process.compiles-late"
+params = {late_s = 15}
+"""
+"""Late is after a quarter of an hour, for which this does not wait."""
 FIRST_S = 9.0
 HEALTHY_S = 20.0
 """A healthy program is looked at when it is older than any rule's least age."""
@@ -56,9 +66,16 @@ def sysperf(*args: str) -> str:
     return subprocess.run((sys.executable, "-m", "sysperf", *args), capture_output=True, text=True, check=False, timeout=60).stdout
 
 
-def said_of(folder: str) -> list[str]:
+def options(illness: str, folder: str) -> tuple[str, ...]:
+    """How sysperf looks for this illness."""
+    rules = Path(folder) / "rules.toml"
+    rules.write_text(SITE_RULES)
+    return ("--deep", "--rules", str(rules)) if illness in TWO_LOOKS else ()
+
+
+def said_of(folder: str, *look: str) -> list[str]:
     """The findings about the programs that have this folder in their command line."""
-    report: dict[str, Any] = json.loads(sysperf("audit", "--format", "json"))
+    report: dict[str, Any] = json.loads(sysperf("audit", "--format", "json", *look))
     programs = report["snapshot"]["areas"]["process"]["facts"]["processes"]
     ours = {program["pid"] for program in programs if folder in (program["command"] or "")}
     findings = [outcome for outcome in report["outcomes"] if outcome["state"] == "finding" and outcome["scope"] == "process"]
@@ -72,15 +89,15 @@ def _pid(subject: str) -> int:
 
 def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict[str, Any]:
     """What is said of a sick program until its illness is named, or of a healthy one when it is old enough, and by `ps`."""
-    start, last_s, said, listed = time.monotonic(), limit_s(), list[str](), ""
+    start, last_s, said, listed, look = time.monotonic(), limit_s(), list[str](), "", options(illness, folder)
     with running(python, illness, state, folder):
         time.sleep(FIRST_S if state == "sick" else HEALTHY_S)
         while True:
-            said, after_s = said_of(folder), time.monotonic() - start
+            said, after_s = said_of(folder, *look), time.monotonic() - start
             if state == "healthy" or rule in said or after_s > last_s:
                 break
             time.sleep(1)
-        listed = sysperf("ps", "--format", "json") if rule in said else ""
+        listed = sysperf("ps", "--format", "json", *look) if rule in said else ""
     return {"rules": said, "after_s": after_s, "in_ps": rule in listed}
 
 

@@ -1,0 +1,147 @@
+"""Two looks at a program: its shares and rates are of the time in between, where that is long enough and the program the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sysperf.collect.process import collect
+from sysperf.collect.process import second_look as second
+from sysperf.collect.process.records import Process, Processes
+from sysperf.collect.process.window import FIELDS, between
+from sysperf.host import Host
+from sysperf.live.process_facts import MIN_WINDOW_S, ProcessFacts
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.snapshot import Area
+from tests.agent.machines import FAKE_TORCH, programs
+
+MIB = 1 << 20
+HOURS = Process(
+    pid=70, ppid=1, name="python", start_time=5, age_s=7200.0, allowed=CpuSet.parse("0-1"), cpu_s=7000.0, demand=0.97, main_run_s=6900.0,
+    main_wait_s=100.0, main_waited_share=0.014, threads_wait_s=100.0, wanted_cpus=0.99, used_cpus=0.97, minor_faults=1000, refault_share=0.0,
+    anonymous_bytes=100 * MIB, file_bytes=0, peak_rss_bytes=120 * MIB, read_calls=1000, read_call_bytes=1000, reads_per_s=0.1,
+    workers=2, worker_age_s=7190.0, worker_wanted_share=0.1, workers_run_s=1000.0, workers_wait_s=0.0,
+)  # fmt: skip
+"""Two hours of computing."""
+
+
+def after(seconds: float, **changed: object) -> Process:
+    """The same program later, which did nothing but grow old where nothing else is said."""
+    assert HOURS.age_s is not None
+    assert HOURS.worker_age_s is not None
+    return msgspec.structs.replace(HOURS, **{"age_s": HOURS.age_s + seconds, "worker_age_s": HOURS.worker_age_s + seconds, **changed})
+
+
+def test_a_program_that_began_to_wait_is_seen_to() -> None:
+    """Its main thread computed for two hours and sleeps now, while its workers have no time to."""
+    found = between(HOURS, after(30.0, cpu_s=7003.0, main_run_s=6903.0, workers_run_s=1059.0))
+
+    assert (found.window_s, found.demand, found.worker_wanted_share) == (30.0, 0.1, 0.983)
+    assert (found.used_cpus, found.wanted_cpus) == (0.1, 0.1)
+
+
+def test_memory_grows_where_it_goes_beyond_its_peak() -> None:
+    """What a program frees and takes again in each step is no growth, however much it is."""
+    grows = between(HOURS, after(10.0, anonymous_bytes=200 * MIB, peak_rss_bytes=220 * MIB))
+    breathes = between(HOURS, after(10.0, anonymous_bytes=119 * MIB))
+
+    assert (grows.growth_bytes_per_s, breathes.growth_bytes_per_s) == (10 * MIB, 0.0)
+
+
+def test_faults_reads_and_children_are_of_the_window() -> None:
+    changed = {"cpu_s": 7010.0, "minor_faults": 1_001_000, "read_calls": 101_000, "read_call_bytes": 10_001_000, "major_faults": 50}
+    found = between(HOURS, after(10.0, **changed, ended_children_cpu_s=4.0, compile_cpu_s=15.0))
+
+    assert (found.refault_share, found.reads_per_s, found.read_size_bytes, found.major_faults_per_s) == (0.2, 10_000.0, 100.0, 5.0)
+    assert (found.ended_children_cpus, found.compile_cpus) == (0.4, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("why", "later"),
+    [
+        ("too close", after(1.0, main_run_s=6901.0)),
+        ("another program with its number", after(30.0, start_time=6)),
+        ("age unread", after(30.0, age_s=None)),
+    ],
+)
+def test_without_a_window_means_stay_means_of_a_life(why: str, later: Process) -> None:
+    assert between(HOURS, later) is later, why
+
+
+def test_counters_that_fell_are_unknown_and_change_nothing() -> None:
+    """Threads and workers that ended take their time with them; new workers' short lives are a window by themselves."""
+    found = between(HOURS, after(30.0, threads_wait_s=1.0, workers_run_s=20.0, worker_age_s=20.0, worker_wanted_share=0.8, cpu_s=7001.0))
+
+    assert (found.wanted_cpus, found.worker_wanted_share) == (0.99, 0.8)
+
+
+def take(facts: ProcessFacts, program: Process) -> Process:
+    """What an agent knows of a program after it was read so."""
+
+    facts.take([program.pid], Area(Processes(processes=(program,)), None, (), 0.0), ())
+    (known,) = facts.area().facts.processes
+    assert isinstance(known, Process)
+    return known
+
+
+def test_the_agent_has_a_window_from_its_second_look_on() -> None:
+    """A look that follows at once, as after a change of a setting, takes the window of the one before."""
+    facts = ProcessFacts()
+    first = take(facts, HOURS)
+    second_look = take(facts, after(30.0, main_run_s=6903.0, cpu_s=7003.0))
+    at_once = take(facts, after(30.0 + MIN_WINDOW_S / 2, main_run_s=6903.0, cpu_s=7003.0))
+    later = take(facts, after(60.0, main_run_s=6933.0, cpu_s=7033.0))
+
+    assert [known.window_s for known in (first, second_look, at_once, later)] == [0.0, 30.0, 35.0, 30.0]
+    assert [known.demand for known in (second_look, later)] == [0.1, 1.0]
+
+
+def test_the_agent_forgets_what_it_knew_of_a_number_that_another_program_has() -> None:
+    facts = ProcessFacts()
+    take(facts, HOURS)
+
+    assert take(facts, after(30.0, start_time=99)).window_s == 0.0
+
+
+def test_deep_looks_twice_at_a_real_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs is looked at again some seconds later; a capture keeps the answer, and one look says nothing of a window."""
+    monkeypatch.setattr(second, "WINDOW_S", 3.2)
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(b"\0" * 8192)
+    with programs(FAKE_TORCH, env={"LIBRARY": str(library)}) as (started,):
+        host = Host("/", deep=True)
+        (deep,) = [program for program in collect(host).processes if program.pid == started.pid]
+        (shallow,) = [program for program in collect(Host("/")).processes if program.pid == started.pid]
+
+    assert deep.window_s >= 3.0
+    assert deep.growth_bytes_per_s == 0.0
+    assert deep.sync_share == 0.0
+    assert (shallow.window_s, shallow.growth_bytes_per_s, shallow.sync_share) == (0.0, None, None)
+    assert any(source.path == second.CALL for source in host.sources)
+
+
+def test_a_main_thread_that_syncs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is within fsync(2) at many looks, on a disk that takes milliseconds for it; we never are."""
+    if subprocess.run(["stat", "-f", "-c", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout.strip() == "tmpfs":
+        pytest.skip("a tmpfs confirms at once: fsync cannot be waited for here")
+    monkeypatch.setattr(second, "WINDOW_S", 2.0)
+    code = "import os, sys\nfile = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_APPEND)\nprint(flush=True)\nwhile True: os.write(file, b'x' * 4096); os.fsync(file)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        shares = second._sync_shares([program.pid, os.getpid()])
+        program.kill()
+
+    assert shares[program.pid] > 0.0
+    assert shares[os.getpid()] == 0.0
+
+
+def test_a_capture_cannot_set_other_facts() -> None:
+    """A second look changes shares; a forged one cannot rename a program."""
+    assert second._known({"pid": 1, "demand": 0.5, "window_s": None}) == {"demand": 0.5}
+    assert "pid" not in FIELDS
