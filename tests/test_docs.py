@@ -16,8 +16,6 @@ from sysperf.evaluate.rule_files import read_file
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
-LATER = frozenset(("ddp.accum-no-sync",))
-"""Rules that docs/seeds.md says are still to come."""
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RULE = re.compile(r"(?<![\w./-])[a-z]+\.[a-z0-9]+(?:-[a-z0-9]+)+(?![\w./-])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -26,7 +24,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_rule_exists(page: Path) -> None:
     """A reader looks it up with `sysperf explain`."""
-    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule} | LATER
+    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule}
     written = re.sub(r"```toml.*?```", "", page.read_text(), flags=re.DOTALL) if page.name == "rules.md" else page.read_text()
     named = set(RULE.findall(written.replace("project.entry-points", "")))
 

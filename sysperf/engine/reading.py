@@ -23,7 +23,7 @@ MAX_REPORT_BYTES = 64 << 20
 
 def records() -> dict[str, type]:
     """The record of each area that a rule may name."""
-    return {**record_types(), "drift": Drift, "launch": launch_record(), "trace": trace_record()}
+    return {**record_types(), "drift": Drift, "launch": launch_record(), "trace": trace_record(), "script": script_record()}
 
 
 def launch_record() -> type:
@@ -38,6 +38,13 @@ def trace_record() -> type:
     from sysperf.trace.facts import Trace  # noqa: PLC0415 - `analyze` has these facts, audits do not
 
     return Trace
+
+
+def script_record() -> type:
+    """The record of what the source of a script says."""
+    from sysperf.script.facts import Script  # noqa: PLC0415 - `lint` has these facts, audits do not
+
+    return Script
 
 
 def now() -> str:

@@ -49,6 +49,17 @@ class Gain(Record):
     text: str = "unmeasured"
 
 
+class SourcePlace(Record):
+    """A place in a source file."""
+
+    file: str
+    line: Annotated[int, fact("from 1")]
+    column: Annotated[int, fact("in characters, from 1")]
+    end_line: int
+    end_column: Annotated[int, fact("column behind the last character")]
+    code: Annotated[str, fact("the line of source")] = ""
+
+
 class Outcome(Record):
     """One rule about one subject. Passes are only counted (`Tally`)."""
 
@@ -76,6 +87,7 @@ class Outcome(Record):
     ] = ""
     program: Annotated[str, fact("what the process runs: its interpreter and script, without options")] = ""
     user: Annotated[int | None, fact("user number of the process's owner")] = None
+    place: Annotated[SourcePlace | None, fact("where in a source file; null: it is about no source")] = None
 
 
 class Rewrap(Record):

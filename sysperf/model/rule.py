@@ -170,7 +170,12 @@ class Rule(Record, kw_only=True):
     explain: str
     confidence: Confidence = "medium"
     seeds: tuple[str, ...] = ()
-    detects: Annotated[tuple[str, ...], fact("for traces: the detections of docs/analyze.md that it implements")] = ()
+    detects: Annotated[
+        tuple[str, ...], fact("for traces and scripts: the detections of docs/analyze.md and docs/lint.md that it implements")
+    ] = ()
+    confirmed_by: Annotated[
+        tuple[str, ...], fact("for scripts: the detections of a trace (T…) or a running program (E…) that make a hypothesis a finding")
+    ] = ()
     cost: Annotated[str, fact("for traces: expression of the exposed time that it is about, in percent")] = ""
     work: Annotated[str, fact("for traces: expression of the busy time of the kernels or operators that it is about, in percent")] = ""
     predict: Annotated[str, fact("for traces: the fix that is replayed to predict the gain")] = ""

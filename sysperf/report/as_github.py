@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.outcome import Outcome, Report, SourcePlace
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -26,8 +26,14 @@ def render(report: Report) -> str:
     return "\n".join([*lines, ""])
 
 
-def _command(name: str, title: str, text: str) -> str:
-    return f"::{name} title={_property(title)}::{_data(text)}"
+def _command(name: str, title: str, text: str, place: SourcePlace | None = None) -> str:
+    """`place` puts the annotation beside the lines of a source."""
+    at = (
+        ""
+        if place is None
+        else f"file={_property(neutral(place.file, 4_000))},line={place.line},col={place.column},endLine={place.end_line},"
+    )
+    return f"::{name} {at}title={_property(title)}::{_data(text)}"
 
 
 def _data(text: str) -> str:
@@ -40,7 +46,7 @@ def _property(text: str) -> str:
 
 def _finding(outcome: Outcome) -> str:
     subject = f" ({neutral(outcome.subject)})" if outcome.subject else ""
-    return _command(COMMANDS[outcome.severity], f"{neutral(outcome.rule)}{subject}", "\n".join(_lines(outcome)))
+    return _command(COMMANDS[outcome.severity], f"{neutral(outcome.rule)}{subject}", "\n".join(_lines(outcome)), outcome.place)
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:

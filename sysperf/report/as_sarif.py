@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from sysperf.model.outcome import Gap, Outcome, Report
+from sysperf.model.outcome import Gap, Outcome, Report, SourcePlace
 from sysperf.model.record import plain
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
@@ -108,13 +108,21 @@ def _fingerprints(outcome: Outcome) -> dict[str, str]:
 
 
 def _location(outcome: Outcome) -> dict[str, Any]:
-    """The first file that shows it. Code scanning wants a relative path and a line for every result."""
+    """The place in a source, or the first file that shows it. Code scanning wants a relative path and a line for every result."""
+    if outcome.place is not None:
+        return _in_source(outcome.place)
     files = [evidence.source for evidence in outcome.evidence if evidence.source.startswith("/")]
     path = neutral(files[0]) if files else f"/sysperf/{neutral(outcome.rule)}"
     physical = {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": {"startLine": 1}}
     subject = neutral(outcome.subject) or "machine"
     logical = {"name": subject, "fullyQualifiedName": f"{outcome.scope}/{subject}", "kind": "resource"}
     return {"physicalLocation": physical, "logicalLocations": [logical]}
+
+
+def _in_source(place: SourcePlace) -> dict[str, Any]:
+    region = {"startLine": place.line, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
+    path = neutral(place.file, 4_000).removeprefix("./")
+    return {"physicalLocation": {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": region}}
 
 
 def _properties(outcome: Outcome) -> dict[str, Any]:

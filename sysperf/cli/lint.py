@@ -1,0 +1,107 @@
+"""Look for what may be slow in the source of training scripts. Nothing is imported or run.
+
+What it shows are hypotheses, with line and column: a source does not tell what a place costs. A trace, a running program or a
+trial does, so the exit code is 0 unless --fail-on says otherwise. Names are followed through the file: a loader that a helper
+makes, a model that is moved later, the hooks of Lightning, Accelerate, transformers and timm.
+
+Folders are walked without hidden ones, virtual environments, build and dist. A comment accepts a place or a file:
+`# sysperf: ignore`, `# sysperf: ignore[sync-per-step]`, `# sysperf: ignore-file[not-compiled]`.
+
+exit codes:
+  0  nothing at or above --fail-on
+  1  at least one place at or above --fail-on
+  2  the command line or a rule file is wrong
+  3  with --strict: a file could not be examined
+
+examples:
+  sysperf lint train.py                                what may be slow in it
+  sysperf lint . --select sync-per-step,transfer-blocking
+  sysperf lint src --format sarif --output lint.sarif  for code scanning, with line and column
+  sysperf lint . --format github --fail-on info        in a job of GitHub Actions
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sysperf import report
+from sysperf.cli import _options
+from sysperf.engine import judging
+from sysperf.engine import lint as engine
+from sysperf.engine.configuration import read_config
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.rule import SEVERITIES
+from sysperf.script.hypothesis import Lint, schema
+
+FORMATS = ("text", "json", "sarif", "github")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="scripts, notebooks, or folders of them")
+    _options.add_rules(parser)
+    _options.add_output(parser, verbose="every place, all of each rule, and every file that could not be examined")
+    _options.add_format(parser, *FORMATS)
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+    parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
+    parser.add_argument("--strict", action="store_true", help="exit 3 when a file could not be examined")
+    parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        from sysperf.report import as_json  # noqa: PLC0415 - no lint needs it
+
+        _options.write(as_json.dump(schema()), args)
+        return Exit.CLEAN
+    if not args.paths:
+        raise UsageError("no script is named", "`sysperf lint .` looks at all below this folder")
+    ruleset = rules(args)
+    result = engine.lint(args.paths, ruleset, gpus(ruleset))
+    _options.note_earlier_ids(ruleset)
+    _options.write(render(args, result), args)
+    if fails(result, args.fail_on):
+        return Exit.FINDINGS
+    return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
+
+
+def rules(args: argparse.Namespace) -> Ruleset:
+    """The rules in force; a rule of this command may be named without its area: `sync-per-step`."""
+    select, ignore = ([_with_area(name) for name in _options.listed(given)] for given in (args.select, args.ignore))
+    ruleset = judging.configured_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
+    ruleset.keep_scopes(("script",))
+    return ruleset
+
+
+def _with_area(name: str) -> str:
+    return name if "." in name or name in ("script", "*") else f"script.{name}"
+
+
+def gpus(ruleset: Ruleset) -> Any:
+    """The GPUs of this machine, where a rule asks for them; None where they are not known."""
+    if "script.bfloat16-unsupported" not in engine.script_rules(ruleset):
+        return None
+    from sysperf.engine.reading import snapshot  # noqa: PLC0415 - for this rule only
+    from sysperf.host import Host  # noqa: PLC0415 - as above
+
+    return snapshot(Host(), ("gpu",)).areas["gpu"].facts
+
+
+def fails(result: Lint, severity: str) -> bool:
+    """Whether a place is of this severity or a worse one."""
+    worst = SEVERITIES.index(severity) if severity != "never" else -1
+    return any(SEVERITIES.index(one.severity) <= worst for one in result.hypotheses)
+
+
+def render(args: argparse.Namespace, result: Lint) -> str:
+    """The hypotheses in the format that is asked for."""
+    if args.format == "json":
+        from sysperf.report import as_json  # noqa: PLC0415 - for this format only
+
+        return as_json.dump(result)
+    if args.format == "text":
+        from sysperf.report import lint  # noqa: PLC0415 - for this format only
+
+        return lint.render(result, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+    return report.render(engine.as_report(result), args.format)

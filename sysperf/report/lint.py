@@ -1,0 +1,93 @@
+"""Hypotheses about scripts for people at a terminal: a file, its places, what may be slow there and why."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from sysperf.model.rule import SEVERITIES
+from sysperf.model.text import neutral
+from sysperf.report.as_text import MARKS
+from sysperf.report.terminal import Ink, Page, clip
+from sysperf.report.words import count, listed, paragraphs, short
+from sysperf.script.hypothesis import Hypothesis, Lint
+
+MOST_UNREAD = 5
+MOST_HINTS = 3
+"""Places of one rule in one file that are shown without --verbose."""
+
+
+def render(result: Lint, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """All hypotheses by file, in the order of the source; without `verbose`, the first places of a rule in a file."""
+    page = Page(Ink(color), width)
+    for _, in_file in groupby(result.hypotheses, key=lambda one: one.file):
+        _file(page, [*in_file], verbose)
+    _unread(page, result, verbose)
+    _foot(page, result, verbose)
+    return str(page)
+
+
+def _file(page: Page, found: list[Hypothesis], verbose: bool) -> None:
+    page.line(page.ink("strong", neutral(found[0].file)))
+    told: dict[str, int] = {}
+    for one in found:
+        told[one.rule] = told.get(one.rule, 0) + 1
+        if verbose or told[one.rule] <= MOST_HINTS:
+            _hypothesis(page, one, verbose, first=told[one.rule] == 1)
+    more = [f"{number - MOST_HINTS} more of {rule}" for rule, number in told.items() if number > MOST_HINTS]
+    if more and not verbose:
+        page.paragraph(f"and {listed(more)}; --verbose shows all", "dim", indent="  ")
+    page.line()
+
+
+def _hypothesis(page: Page, one: Hypothesis, verbose: bool, *, first: bool) -> None:
+    """The place and the rule; what it says the first time in a file."""
+    ink = page.ink
+    cell = f"cell {one.cell} " if one.cell else ""
+    fixable = ink("good", "  [--fix]") if one.fixable else ""
+    mark = ink(one.severity, MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
+    page.line(f"{mark} {neutral(one.file)}:{cell}{one.line}:{one.column}: {ink('strong', one.rule)}{fixable}")
+    page.line("    " + ink("command", clip(one.code, page.width - 4)))
+    if not first and not verbose:
+        return
+    page.paragraph(neutral(one.message), indent="    ")
+    if one.because:
+        page.paragraph(neutral(one.because), "dim", indent="    ")
+    for number, paragraph in enumerate(paragraphs(one.why) if verbose else [short(one.why)]):
+        page.labelled("" if number else "why", paragraph)
+    for number, fix in enumerate(one.fixes):
+        page.labelled("or" if number else "fix", neutral(fix))
+    if verbose:
+        for number, reference in enumerate(one.refs):
+            page.verbatim("" if number else "read", neutral(reference), "dim")
+
+
+def _unread(page: Page, result: Lint, verbose: bool) -> None:
+    if not result.unread:
+        return
+    page.line(page.ink("unknown", f"Could not be examined ({len(result.unread)})"))
+    for one in result.unread if verbose else result.unread[:MOST_UNREAD]:
+        place = f"{neutral(one.file)}:{one.line}" if one.line else neutral(one.file)
+        page.paragraph(f"? {place}: {neutral(one.reason)}", indent="  ")
+    if len(result.unread) > MOST_UNREAD and not verbose:
+        page.line(page.ink("dim", f"  and {count(len(result.unread) - MOST_UNREAD, 'more file')}; --verbose shows all"))
+    page.line()
+
+
+def _foot(page: Page, result: Lint, verbose: bool) -> None:
+    by = [f"{number} {severity}" for severity in SEVERITIES if (number := sum(one.severity == severity for one in result.hypotheses))]
+    found = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else "Nothing to look at"
+    page.paragraph(
+        f"{found}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines in {result.took_ms / 1e3:.1f} s"
+        + (f"; {result.ignored} accepted by comments" if result.ignored else "")
+        + (f"; {count(result.undecided, 'check')} not decided by the source" if result.undecided and verbose else "")
+        + "."
+    )
+    if result.hypotheses:
+        page.paragraph(
+            "These are hypotheses: what a place costs is told by a trace (`sysperf analyze`) or a trial (`sysperf verify`).", "dim"
+        )
+        fixable = sum(one.fixable for one in result.hypotheses)
+        if fixable:
+            page.paragraph(f"Next: `sysperf lint --fix` shows {count(fixable, 'change')} that it can make, as a diff.", "strong")
+        else:
+            page.paragraph(f"Next: sysperf explain {neutral(result.hypotheses[0].rule)}", "strong")

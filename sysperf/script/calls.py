@@ -1,0 +1,196 @@
+"""Facts of calls that matter for speed, of settings, of layers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.facts import Call, Layer, Setting
+from sysperf.script.file import OPEN, File
+from sysperf.script.names import argument, dotted, last_name
+
+WATCHED = frozenset(
+    (
+        "torch.cuda.synchronize",
+        "torch.cuda.empty_cache",
+        "gc.collect",
+        "gc.disable",
+        "gc.freeze",
+        "torch.autograd.set_detect_anomaly",
+        "torch.autograd.detect_anomaly",
+        "torch.autograd.anomaly_mode.set_detect_anomaly",
+        "torch.autograd.profiler.emit_nvtx",
+        "torch.autograd.profiler.profile",
+        "torch.profiler.profile",
+        "torch.compile",
+        "torch.jit.script",
+        "torch.jit.trace",
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.utils.checkpoint.checkpoint",
+        "torch.utils.checkpoint.checkpoint_sequential",
+        "torch.save",
+        "torch.set_num_threads",
+        "torch.nn.utils.clip_grad_norm_",
+        "torch.nn.utils.clip_grad.clip_grad_norm_",
+        "torch.use_deterministic_algorithms",
+        "torch.set_float32_matmul_precision",
+        "torch.nonzero",
+        "torch.masked_select",
+        "torch.unique",
+        "torch.repeat_interleave",
+        "torch.argwhere",
+        "torch.tensor",
+        "torch.nn.functional.scaled_dot_product_attention",
+        "PIL.Image.open",
+        "cv2.imread",
+        "h5py.File",
+        "numpy.load",
+        "torchaudio.load",
+        "soundfile.read",
+        "librosa.load",
+        "skimage.io.imread",
+        "wandb.log",
+        "mlflow.log_metric",
+        "mlflow.log_metrics",
+        "open",
+    )
+)
+PREFIXES = ("torch.cuda.amp.", "torch.cpu.amp.", "torch.amp.")
+METHODS = frozenset(
+    (
+        "zero_grad",
+        "add_scalar",
+        "add_scalars",
+        "add_image",
+        "add_histogram",
+        "masked_select",
+        "nonzero",
+        "repeat_interleave",
+        "unscale_",
+        "set_epoch",
+        "set_format",
+        "with_format",
+        "flatten_indices",
+    )
+)
+_OF_DATASETS = ("shuffle", "select", "filter")
+_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+_CONVS = ("Conv1d", "Conv2d", "Conv3d")
+_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
+
+
+def calls(file: File) -> Iterator[Call]:
+    """All calls that rules look at."""
+    for call in file.tree.of(ast.Call):
+        if what := _watched(file, call):
+            arguments = tuple(file.text(given) for given in call.args[:6])
+            yield Call(**file.site(call), what=what, keywords=file.keywords(call), arguments=arguments)
+
+
+def _watched(file: File, call: ast.Call) -> str:
+    name = file.names.qualified(call.func)
+    if name in WATCHED or name.startswith(PREFIXES):
+        return name
+    method = last_name(call.func)
+    if isinstance(call.func, ast.Attribute):
+        if method in METHODS:
+            return f".{method}"
+        if method in _OF_DATASETS and file.values.is_a(call.func.value, "hf-dataset"):
+            return f"datasets.{method}"
+        if method in ("eval", "train") and file.values.is_a(call.func.value, "model"):
+            return f"model.{method}"
+    if method == "Trainer" and file.values.is_a(call, "lightning-trainer"):
+        return "lightning.Trainer"
+    return "tokenizer" if file.text(argument(call, "padding", 99)) == "max_length" else ""
+
+
+def settings(file: File) -> Iterator[Setting]:
+    """Variables of the environment and flags of torch.backends that the file sets."""
+    imports: list[ast.Import | ast.ImportFrom] = [*file.tree.of(ast.Import), *file.tree.of(ast.ImportFrom)]
+    torch_line = min((node.lineno for node in imports if _imports_torch(node)), default=1 << 60)
+    for statement in file.tree.of(ast.Assign):
+        for place in statement.targets:
+            if name := _variable(file, place):
+                yield _setting(file, statement, name, file.text(statement.value), torch_line)
+    for call in file.tree.of(ast.Call):
+        if file.names.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and len(call.args) == 2:
+            name = file.text(call.args[0])
+            if name.startswith(_VARIABLES):
+                yield _setting(file, call, name, file.text(call.args[1]), torch_line)
+
+
+def _setting(file: File, node: ast.expr | ast.stmt, name: str, value: str, torch_line: int) -> Setting:
+    return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line)
+
+
+def _variable(file: File, place: ast.expr) -> str:
+    if isinstance(place, ast.Subscript) and file.names.qualified(place.value) == "os.environ":
+        name = file.text(place.slice)
+        return name if name.startswith(_VARIABLES) else ""
+    name = file.names.qualified(place)
+    return name if name.startswith("torch.backends.") else ""
+
+
+def _imports_torch(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return any(name.partition(".")[0] in ("torch", "torchvision", "lightning", "pytorch_lightning", "timm") for name in names)
+
+
+def layers(file: File) -> Iterator[Layer]:
+    """Convolutions with what follows them, and layers of constant sizes."""
+    normed = _normed(file)
+    for call in file.tree.of(ast.Call):
+        name = file.names.qualified(call.func)
+        if not name.startswith("torch.nn."):
+            continue
+        last = name.rpartition(".")[2]
+        if last in _CONVS:
+            given = argument(call, "bias", 7)
+            value = file.names.constant(given) if given is not None else True
+            bias = value if isinstance(value, bool) else None
+            yield Layer(**file.site(call), what=name, bias=bias, before_norm=call in normed, sizes=_sizes(file, call))
+        elif last in ("Linear", "Embedding"):
+            yield Layer(**file.site(call), what=name, bias=None, before_norm=False, sizes=_sizes(file, call))
+
+
+def _sizes(file: File, call: ast.Call) -> tuple[int, ...]:
+    values = [file.names.constant(given) for given in call.args[:2]]
+    return tuple(value for value in values if isinstance(value, int)) if len(values) == 2 and OPEN not in values else ()
+
+
+def _normed(file: File) -> set[ast.AST]:
+    """The convolutions that a batch norm follows: beside it in a Sequential, or around it in `forward`."""
+    found: set[ast.AST] = set()
+    for call in file.tree.of(ast.Call):
+        if file.names.qualified(call.func) == "torch.nn.Sequential":
+            for first, second in zip(call.args, call.args[1:], strict=False):
+                if _is_layer(file, second, _NORMS):
+                    found.add(first)
+        elif len(call.args) == 1 and isinstance(inner := call.args[0], ast.Call) and _attribute_of(file, call, _NORMS):
+            found |= set(_attribute_of(file, inner, _CONVS))
+    return found
+
+
+def _is_layer(file: File, node: ast.AST, names: tuple[str, ...]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = file.names.qualified(node.func)
+    return name.startswith("torch.nn.") and name.rpartition(".")[2] in names
+
+
+def _attribute_of(file: File, call: ast.Call, names: tuple[str, ...]) -> list[ast.expr]:
+    """The one layer that a called attribute such as `self.conv1` is."""
+    name = dotted(call.func)
+    if not name.startswith("self."):
+        return []
+    made = [binding.value for binding in file.names.lookup(call, name) if binding.value is not None]
+    return made if len(made) == 1 and _is_layer(file, made[0], names) else []
+
+
+def uses_convolutions(file: File) -> bool:
+    """Whether two-dimensional convolutions are made or come with a pretrained model."""
+    names = (file.names.qualified(call.func) for call in file.tree.of(ast.Call))
+    return any(name == "torch.nn.Conv2d" or name.startswith(("torchvision.models.", "segmentation_models_pytorch.")) for name in names)

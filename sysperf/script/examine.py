@@ -1,0 +1,126 @@
+"""A source file to the facts of the area `script`."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script import calls, loaders, patterns, training, transfers
+from sysperf.script.facts import Call, Script, Setting
+from sysperf.script.file import File
+from sysperf.script.names import keyword, last_name
+from sysperf.script.source import Source
+
+FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "deepspeed", "ultralytics")
+WORDS = ("torch", "lightning", "accelerate", "transformers", "timm", "datasets", "gc.disable", "wandb")
+"""A file in which none of these stands has nothing to say."""
+_TRAINERS = ("lightning-trainer", "hf-trainer")
+
+
+def is_relevant(source: Source) -> bool:
+    """Whether a file can hold anything that a rule is about; other files need no parsing."""
+    return any(word in source.text for word in WORDS)
+
+
+def examine(source: Source) -> Script:
+    """The facts of a file. Raises Unreadable."""
+    return facts(File(source))
+
+
+def facts(file: File) -> Script:
+    """The facts of a file that was parsed."""
+    found_calls = tuple(calls.calls(file))
+    found_settings = tuple(calls.settings(file))
+    frameworks = _frameworks(file)
+    names = {call.what for call in found_calls}
+    return Script(
+        file=file.source.path,
+        lines=len(file.source.starts),
+        frameworks=frameworks,
+        device=_device(file, frameworks),
+        trains=_trains(file),
+        precision=_precision(file, found_calls),
+        matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
+        compiles="torch.compile" in names or "torch_compile" in file.words or _given(file, "torch_compile"),
+        convolutions=calls.uses_convolutions(file),
+        channels_last="channels_last" in file.words,
+        distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
+        no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
+        sets_epoch=".set_epoch" in names,
+        collects_garbage="gc.collect" in names,
+        freezes_garbage="gc.freeze" in names,
+        cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),
+        deterministic="torch.use_deterministic_algorithms" in names or _sets(found_settings, "cudnn.deterministic"),
+        loaders=tuple(loaders.loaders(file)),
+        loops=tuple(training.step_loops(file)),
+        calls=found_calls,
+        syncs=tuple(transfers.syncs(file)),
+        transfers=tuple(transfers.transfers(file)),
+        accumulations=tuple(training.accumulations(file)),
+        optimizers=tuple(training.optimizers(file)),
+        layers=tuple(calls.layers(file)),
+        settings=found_settings,
+        patterns=tuple(patterns.patterns(file)),
+    )
+
+
+def _frameworks(file: File) -> tuple[str, ...]:
+    roots = {name.partition(".")[0] for name in file.names.imports.values()}
+    return tuple(sorted({"lightning" if name == "pytorch_lightning" else name for name in roots & set(FRAMEWORKS)}))
+
+
+def _device(file: File, frameworks: tuple[str, ...]) -> str:
+    """Whether an accelerator is named in the file, or chosen by a framework."""
+    texts = (node.value for node in file.tree.of(ast.Constant) if isinstance(node.value, str))
+    if any(text == "cuda" or text.startswith("cuda:") for text in texts):
+        return "cuda"
+    names = (file.names.qualified(node) for node in file.tree.of(ast.Attribute))
+    if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
+        return "cuda"
+    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or _hands_over(file) else ""
+
+
+def _hands_over(file: File) -> bool:
+    """Whether a model is given to the trainer of a framework."""
+    return any(file.values.is_a(call, *_TRAINERS) for call in file.tree.of(ast.Call) if last_name(call.func).endswith("Trainer"))
+
+
+def _trains(file: File) -> bool:
+    return bool(file.loops.steps or file.loops.step_functions) or _hands_over(file)
+
+
+def _precision(file: File, found: tuple[Call, ...]) -> str:
+    """The 16-bit type that the file trains in, by autocast, a framework's option, or conversion."""
+    texts = []
+    for call in found:
+        if call.what is not None and call.what.startswith(("torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")):
+            given = call.keywords or {}
+            device, dtype = (
+                "cpu" in (call.arguments or ()),
+                given.get("dtype") or next((text for text in (call.arguments or ()) if "float16" in text), ""),
+            )
+            texts.append(dtype or ("bfloat16" if device else "float16"))
+    for node in file.tree.of(ast.Call):
+        texts += [file.text(keyword(node, key)) for key in ("precision", "mixed_precision", "torch_dtype", "amp_dtype")]
+        texts += [key for key in ("bf16", "fp16") if file.text(keyword(node, key)) not in ("", "False")]
+        method = last_name(node.func)
+        if isinstance(node.func, ast.Attribute) and method in ("half", "bfloat16") and file.values.is_a(node.func.value, "model"):
+            texts.append("float16" if method == "half" else "bfloat16")
+    return _named(texts) or ("mixed" if any(name in file.words for name in ("autocast", "bfloat16", "autocast_ctx")) else "")
+
+
+def _named(texts: list[str]) -> str:
+    for text in texts:
+        if "bf16" in text or "bfloat16" in text:
+            return "bfloat16"
+    for text in texts:
+        if "16" in text or text == "half":
+            return "float16"
+    return "mixed" if any(text == "…" for text in texts) else ""
+
+
+def _sets(found: tuple[Setting, ...], *names: str) -> bool:
+    return any(setting.variable is not None and setting.variable.endswith(names) for setting in found)
+
+
+def _given(file: File, name: str) -> bool:
+    return any(file.text(keyword(call, name)) not in ("", "False") for call in file.tree.of(ast.Call))

@@ -1,0 +1,73 @@
+"""A file that was parsed, with what its names, values and loops are: what all gatherers of facts share."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+from typing import Any
+
+from sysperf.script.loops import Loops, Where
+from sysperf.script.names import Names, dotted
+from sysperf.script.source import Source
+from sysperf.script.syntax import Tree
+from sysperf.script.values import Values
+
+MAX_TEXT = 60
+OPEN = "…"
+"""Stands for an argument that is no constant."""
+
+
+class File:
+    """One file, parsed."""
+
+    def __init__(self, source: Source) -> None:
+        """Parse. Raises Unreadable."""
+        self.source = source
+        self.tree = Tree(source.text)
+        self.names = Names(self.tree)
+        self.values = Values(self.tree, self.names)
+        self.loops = Loops(self.tree, self.names, self.values)
+
+    def site(self, node: ast.expr | ast.stmt, where: Where | None = None) -> dict[str, Any]:
+        """The fields that every record of a place has."""
+        where = where or self.loops.where(node)
+        line, column = self.source.place(self.source.offset(node.lineno, node.col_offset))
+        end_line, end_column = self.source.place(self.source.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset))
+        return {
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+            "function": self.function_name(node),
+            "often": where.often,
+            "guarded": where.guarded,
+        }
+
+    def function_name(self, node: ast.AST) -> str:
+        """The function around a node, with the classes and functions around that."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return ".".join(reversed([parent.name for parent in self.tree.ancestors(node) if isinstance(parent, kinds)]))
+
+    def text(self, node: ast.expr | None) -> str:
+        """An argument as text: a constant, or what a dotted name was imported from."""
+        if node is None:
+            return ""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return "None"
+        value = self.names.constant(node)
+        if isinstance(value, str | int | float | bool):
+            return str(value)[:MAX_TEXT]
+        name = self.names.qualified(node)
+        return name[:MAX_TEXT] if name.startswith("torch.") or dotted(node) == name != "" else OPEN
+
+    def keywords(self, call: ast.Call) -> dict[str, str] | None:
+        """The keyword arguments as text; None where ``**keywords`` may give others."""
+        if any(given.arg is None for given in call.keywords):
+            return None
+        return {given.arg: self.text(given.value) for given in call.keywords if given.arg}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """All names and attributes that the file uses."""
+        attributes = {node.attr for node in self.tree.of(ast.Attribute)}
+        return frozenset(attributes | {node.id for node in self.tree.of(ast.Name)})

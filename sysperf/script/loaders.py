@@ -1,0 +1,111 @@
+"""Facts of data loaders: their arguments with the defaults of whoever makes them, and what the file does with their batches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sysperf.script.facts import Loader
+from sysperf.script.file import File
+from sysperf.script.names import argument, is_open, last_name
+from sysperf.script.syntax import Loop
+from sysperf.script.values import LOADERS
+
+_DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
+
+
+class Maker(NamedTuple):
+    """How a callable names its options, at which place they may stand, and their defaults."""
+
+    workers: tuple[str, int, int] = ("num_workers", 5, 0)
+    pin: tuple[str, int, bool] = ("pin_memory", 7, False)
+    persistent: tuple[str, bool] = ("persistent_workers", False)
+    prefetch: str = "prefetch_factor"
+
+
+DATALOADER = Maker()
+TIMM = Maker(("num_workers", 99, 1), ("pin_memory", 99, False), ("persistent_workers", True))
+TRANSFORMERS = Maker(
+    ("dataloader_num_workers", 99, 0),
+    ("dataloader_pin_memory", 99, True),
+    ("dataloader_persistent_workers", False),
+    "dataloader_prefetch_factor",
+)
+
+
+def loaders(file: File) -> Iterator[Loader]:
+    """All loaders of a file; Trainer's arguments describe one too."""
+    moved = _moved(file)
+    for call in file.tree.of(ast.Call):
+        name = file.names.qualified(call.func)
+        if name in LOADERS:
+            yield _loader(file, call, name, TIMM if last_name(call.func) == "create_loader" else DATALOADER, moved)
+        elif name.startswith("transformers.") and name.endswith("TrainingArguments"):
+            yield _loader(file, call, name, TRANSFORMERS, {call})
+
+
+def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.AST]) -> Loader:
+    loops = _loops_over(file, call)
+    trainer = maker is TRANSFORMERS
+    return Loader(
+        **file.site(call),
+        made_by=name,
+        workers=_number(file, call, *maker.workers),
+        pin_memory=_truth(file, call, *maker.pin),
+        persistent=_truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
+        prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
+        dataset=_dataset(file, call),
+        trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else None,
+        moved=(trainer or maker is TIMM or call in moved) if loops or trainer else None,
+        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if loops or trainer else None,
+    )
+
+
+def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> int | None:
+    given = argument(call, name, place)
+    if given is None:
+        return None if is_open(call) else default
+    value = file.names.constant(given)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _truth(file: File, call: ast.Call, name: str, place: int, default: bool) -> bool | None:
+    given = argument(call, name, place)
+    if given is None:
+        return None if is_open(call) else default
+    value = file.names.constant(given)
+    return value if isinstance(value, bool) else None
+
+
+def _dataset(file: File, call: ast.Call) -> str:
+    given = argument(call, "dataset", 0)
+    kinds = file.values.kinds(given) if given is not None else set()
+    return next((kind for kind in _DATASETS if kind in kinds), "")
+
+
+def _loops_over(file: File, call: ast.Call) -> list[Loop]:
+    """The loops that iterate what a call makes."""
+    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While)]
+    return [loop for loop in loops if any(value.kind == "loader" and value.origin is call for value in file.values.of(loop.iter))]
+
+
+def _trains(file: File, loop: Loop) -> bool:
+    return loop in file.loops.steps or any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+
+
+def _in_epochs(file: File, loop: Loop) -> bool:
+    return file.loops.where(loop).often == "epoch"
+
+
+def _moved(file: File) -> set[ast.AST]:
+    """The loaders whose batches are copied to a device in this file."""
+    from sysperf.script.transfers import is_to_device  # noqa: PLC0415 - it reads loaders too
+
+    found: set[ast.AST] = set()
+    for call in file.tree.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):
+            found |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
+        elif last_name(call.func) in ("prepare", "setup_dataloaders"):
+            found |= {value.origin for part in call.args for value in file.values.of(part) if value.kind == "loader" and value.origin}
+    return found

@@ -1,0 +1,191 @@
+"""Which loops train, evaluate or go through epochs, and how often a piece of code runs: in each step, in each epoch, once."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from sysperf.script.names import Names, dotted, last_name
+from sysperf.script.syntax import Function, Loop, Tree, within
+from sysperf.script.values import Values
+from sysperf.startup import lazy
+
+MAX_DEPTH = 4
+STEP_HOOKS = frozenset(
+    ("training_step", "compute_loss", "manual_backward", "training_step_end", "on_train_batch_end", "on_train_batch_start")
+)
+EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "prediction_step"))
+SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
+_EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
+_EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
+_SELDOM = lazy(r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profile|should|plot|vis)\w*")
+
+
+class Where(NamedTuple):
+    """How often code runs (`often`: step, evaluation, epoch, forward, sample, or empty), and whether a condition makes it seldom."""
+
+    often: str = ""
+    guarded: bool = False
+    loop: Loop | None = None
+
+
+class Loops:
+    """The loops of a file by what they do."""
+
+    def __init__(self, tree: Tree, names: Names, values: Values) -> None:
+        self._tree = tree
+        self._names = names
+        self._values = values
+        self.steps: dict[Loop, ast.Call] = {}
+        self.step_functions: set[Function] = set()
+        self.epochs: set[Loop] = set()
+        self._find_steps()
+        self._find_epochs()
+        self.evaluations = {loop for loop in tree.loops if self._evaluates(loop)}
+        self._known: dict[ast.AST, Where] = {}
+
+    def _find_steps(self) -> None:
+        """From each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
+        for call in self._tree.of(ast.Call):
+            if self.advances(call):
+                self._mark_step(call, call, MAX_DEPTH)
+
+    def advances(self, call: ast.Call) -> bool:
+        """Whether a call is a backward pass or a step of an optimizer."""
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr in ("backward", "manual_backward"):
+            return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
+        return call.func.attr == "step" and self._values.is_a(call.func.value, "optimizer", "scaler")
+
+    def _in_autograd(self, call: ast.Call) -> bool:
+        """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
+        function = self._tree.function_of(call)
+        return function is not None and function.name in ("backward", "manual_backward", "step", "closure")
+
+    def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
+                if self._over_few(parent):
+                    continue
+                self.steps.setdefault(parent, call)
+                return
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                sites = self._names.call_sites(parent)
+                if sites or parent.name in STEP_HOOKS:
+                    self.step_functions.add(parent)
+                    for site in sites if depth else ():
+                        self._mark_step(site, call, depth - 1)
+                    return
+
+    def _over_few(self, loop: Loop) -> bool:
+        """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
+        if isinstance(loop, ast.While):
+            return False
+        words = dotted(loop.iter) or (last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else "")
+        last = words.rpartition(".")[2]
+        return last in ("optimizers", "losses", "parameters", "models", "param_groups", "values", "items") or isinstance(
+            loop.iter, ast.List | ast.Tuple
+        )
+
+    def _find_epochs(self) -> None:
+        for loop in list(self.steps):
+            self._mark_epochs(loop, MAX_DEPTH)
+
+    def _mark_epochs(self, node: ast.AST, depth: int) -> None:
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and parent not in self.steps:
+                self.epochs.add(parent)
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                for site in self._names.call_sites(parent) if depth else ():
+                    self._mark_epochs(site, depth - 1)
+                return
+
+    def is_epoch(self, loop: Loop) -> bool:
+        """Whether a loop goes through epochs: by what it holds, or by its name."""
+        if loop in self.epochs:
+            return True
+        return isinstance(loop, ast.For | ast.AsyncFor) and loop not in self.steps and bool(_EPOCH.fullmatch(dotted(loop.target)))
+
+    def _evaluates(self, loop: Loop) -> bool:
+        """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
+        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs or not self._values.is_a(loop.iter, "loader"):
+            return False
+        function = self._tree.function_of(loop)
+        if function is not None and _EVALUATES.fullmatch(function.name):
+            return True
+        body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
+        calls = (part for statement in body for part in within(statement) if isinstance(part, ast.Call))
+        before = (call for call in calls if call.lineno <= loop.lineno)
+        modes = [last_name(call.func) for call in before if last_name(call.func) in ("eval", "train") and not call.args]
+        return bool(modes) and modes[-1] == "eval"
+
+    def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
+        """How often a piece of code runs, through the loop or function around it and the calls of that function."""
+        guarded, child = False, node
+        for parent in self._tree.ancestors(node):
+            guarded = guarded or self._seldom(parent, child)
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (found := self._of_loop(parent, child, guarded)):
+                return found
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                found = self._of_function(parent, depth)
+                return found._replace(guarded=found.guarded or guarded)
+            child = parent
+        return Where("", guarded)
+
+    def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
+        if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:
+            return None
+        if loop in self.steps:
+            return Where("step", guarded, loop)
+        if loop in self.evaluations:
+            return Where("evaluation", guarded, loop)
+        return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
+
+    def _of_function(self, function: Function, depth: int) -> Where:
+        if function in self._known:
+            return self._known[function]
+        self._known[function] = Where()  # a function that calls itself
+        found = self._known[function] = self._function(function, depth)
+        return found
+
+    def _function(self, function: Function, depth: int) -> Where:
+        owner = self._tree.parents.get(function)
+        kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
+            return Where("step")
+        if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer"):
+            return Where("evaluation")
+        if function.name in SAMPLE_METHODS and kind in ("dataset", "iterable-dataset"):
+            return Where("sample")
+        if function.name == "forward" and kind in ("model", "lightning"):
+            return Where("forward")
+        return self._of_calls(function, depth)
+
+    def _of_calls(self, function: Function, depth: int) -> Where:
+        """The most frequent of the places that call a function."""
+        sites = [self.where(site, depth - 1) for site in self._names.call_sites(function)] if depth else []
+        for often in ("step", "evaluation", "forward", "sample", "epoch"):
+            if same := [site for site in sites if site.often == often]:
+                return min(same, key=lambda site: site.guarded)._replace(loop=same[0].loop)
+        return Where()
+
+    def _seldom(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether a condition keeps its body from running each time: every Nth, for a log, before leaving, after an error."""
+        if isinstance(parent, ast.ExceptHandler | ast.Raise | ast.Assert):
+            return True
+        if not isinstance(parent, ast.If | ast.IfExp) or child is parent.test:
+            return False
+        if isinstance(parent, ast.If):
+            branch = parent.body if child in parent.body else parent.orelse
+            if branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
+                return True
+        return any(_is_seldom(part) for part in within(parent.test))
+
+
+def _is_seldom(part: ast.AST) -> bool:
+    if isinstance(part, ast.BinOp):
+        return isinstance(part.op, ast.Mod | ast.BitAnd)
+    if isinstance(part, ast.Name | ast.Attribute):
+        return bool(_SELDOM.fullmatch(last_name(part)))
+    return isinstance(part, ast.Call) and bool(_SELDOM.fullmatch(last_name(part.func)))

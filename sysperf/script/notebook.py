@@ -1,0 +1,68 @@
+"""The code cells of a Jupyter notebook as one source; lines of the shell and of IPython are blanked.
+
+Format  https://nbformat.readthedocs.io/en/latest/format_description.html
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import msgspec
+
+from sysperf.model.record import from_json
+from sysperf.script.source import Source, Unreadable
+
+_SHELL = ("%", "!", "?")
+
+
+class Notebook(Source):
+    """A notebook: positions are those of its cells."""
+
+    def __init__(self, path: str, raw: bytes) -> None:
+        """Decode. Raises Unreadable."""
+        self.path = path
+        self.raw = raw
+        self.encoding = "utf-8"
+        self._firsts: list[int] = []
+        self._numbers: list[int] = []
+        self.text = self._joined(_cells(raw))
+
+    def _joined(self, cells: list[tuple[int, str]]) -> str:
+        parts: list[str] = []
+        line = 1
+        for number, text in cells:
+            self._firsts.append(line)
+            self._numbers.append(number)
+            parts.append(_python(text) + "\n")
+            line += parts[-1].count("\n")
+        return "".join(parts)
+
+    def cell(self, line: int) -> tuple[int, int]:
+        """(number of the cell, line in it) of a line of the joined text."""
+        place = bisect_right(self._firsts, line) - 1
+        return (self._numbers[place], line - self._firsts[place] + 1) if place >= 0 else (0, line)
+
+
+def _cells(raw: bytes) -> list[tuple[int, str]]:
+    """(number from 1, text) of each code cell. Raises Unreadable."""
+    try:
+        cells = from_json(raw, dict[str, Any]).get("cells", [])
+        found = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
+        return [(number, _text(source)) for number, source in found]
+    except (msgspec.MsgspecError, ValueError, AttributeError, TypeError) as error:
+        raise Unreadable(f"no notebook: {error}") from None
+
+
+def _text(source: Any) -> str:
+    """A cell's text: one text, or a list of lines."""
+    text = source if isinstance(source, str) else "".join(source)
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+
+
+def _python(text: str) -> str:
+    """A cell without lines that are not Python's; a cell of another language (``%%bash``) is empty."""
+    lines = text.split("\n")
+    if lines and lines[0].lstrip().startswith("%%") and lines[0].split()[0] not in ("%%time", "%%timeit", "%%capture"):
+        return "\n" * (len(lines) - 1)
+    return "\n".join("" if line.lstrip().startswith(_SHELL) else line for line in lines)

@@ -1,0 +1,136 @@
+"""Facts of code of a known shape: attention written by hand, indexing by a condition, Python loops over a tensor's elements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.facts import Pattern
+from sysperf.script.file import File
+from sysperf.script.loops import SAMPLE_METHODS
+from sysperf.script.names import dotted, keyword, last_name
+from sysperf.script.syntax import within
+
+_PRODUCTS = frozenset(("matmul", "bmm", "einsum"))
+_TRIANGLES = frozenset(("tril", "triu", "generate_square_subsequent_mask"))
+MAX_DEPTH = 5
+
+
+def patterns(file: File) -> Iterator[Pattern]:
+    """All of them."""
+    yield from _attention(file)
+    yield from _indexing(file)
+    yield from _elements(file)
+    yield from _causal_masks(file)
+    yield from _work_in_samples(file)
+
+
+def _attention(file: File) -> Iterator[Pattern]:
+    """``softmax(q @ k.transpose(-2, -1)) @ v`` in one function."""
+    for call in file.tree.of(ast.Call):
+        if last_name(call.func) != "softmax":
+            continue
+        scores = _argument(file, call)
+        function = file.tree.function_of(call)
+        if scores is not None and function is not None and _is_scores(file, scores, MAX_DEPTH):
+            products = sum(_is_product(part) for part in within(function))
+            if products >= 2:
+                yield Pattern(**file.site(call), what="attention")
+
+
+def _argument(file: File, call: ast.Call) -> ast.expr | None:
+    """What a softmax is taken of: a function's first argument, or the owner of the method."""
+    if isinstance(call.func, ast.Attribute) and not file.names.qualified(call.func).startswith("torch."):
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
+def _is_product(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and last_name(node.func) in _PRODUCTS
+
+
+def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
+    """A product with something transposed, through scaling, masking and names."""
+    if depth == 0:
+        return False
+    if _is_product(node):
+        return any(
+            (isinstance(part, ast.Call) and last_name(part.func) in ("transpose", "permute", "einsum"))
+            or (isinstance(part, ast.Attribute) and part.attr in ("mT", "T"))
+            for part in within(node)
+        )
+    if isinstance(node, ast.BinOp):
+        return _is_scores(file, node.left, depth - 1) or _is_scores(file, node.right, depth - 1)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return _is_scores(file, node.func.value, depth - 1)
+    name = dotted(node)
+    found = file.names.lookup(node, name) if name else []
+    return any(binding.value is not None and _is_scores(file, binding.value, depth - 1) for binding in found[:4])
+
+
+def _indexing(file: File) -> Iterator[Pattern]:
+    """``x[x > 0]``: the host must wait for how many elements that are."""
+    for node in file.tree.of(ast.Subscript):
+        reads = isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Compare)
+        if reads and file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
+            yield Pattern(**file.site(node), what="boolean-index")
+
+
+def _elements(file: File) -> Iterator[Pattern]:
+    """``for i in range(n): … x[i] …`` within a step, where x is a tensor: a kernel or more for each element."""
+    for loop in file.tree.of(ast.For):
+        counter = loop.target.id if isinstance(loop.target, ast.Name) else ""
+        if not counter or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range" or loop in file.loops.steps:
+            continue
+        parts = (part for statement in loop.body for part in within(statement) if isinstance(part, ast.Subscript))
+        found = next((part for part in parts if _is_element(file, part, counter)), None)
+        if found is not None and file.loops.where(loop).often in ("step", "forward"):
+            yield Pattern(**file.site(found), what="element-loop")
+
+
+def _is_element(file: File, part: ast.Subscript, counter: str) -> bool:
+    if not file.values.is_a(part.value, "output", "tensor"):
+        return False
+    index = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) and part.slice.elts else part.slice
+    return isinstance(index, ast.Name) and index.id == counter
+
+
+def _causal_masks(file: File) -> Iterator[Pattern]:
+    """A triangle of ones given as the mask of scaled_dot_product_attention, which `is_causal=True` makes needless."""
+    for call in file.tree.of(ast.Call):
+        if last_name(call.func) == "scaled_dot_product_attention" and keyword(call, "is_causal") is None:
+            mask = keyword(call, "attn_mask")
+            if mask is not None and _is_triangle(file, mask, MAX_DEPTH):
+                yield Pattern(**file.site(call), what="causal-mask")
+
+
+def _is_triangle(file: File, node: ast.expr, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if any(isinstance(part, ast.Call) and last_name(part.func) in _TRIANGLES for part in within(node)):
+        return True
+    name = dotted(node)
+    found = file.names.lookup(node, name) if name else []
+    return any(binding.value is not None and _is_triangle(file, binding.value, depth - 1) for binding in found[:4])
+
+
+def _work_in_samples(file: File) -> Iterator[Pattern]:
+    """What runs in workers and does not belong there: a copy to the GPU, more threads."""
+    workers = {name for call in file.tree.of(ast.Call) for key in ("worker_init_fn", "collate_fn") if (name := _given(call, key))}
+    for call in file.tree.of(ast.Call):
+        function = file.tree.function_of(call)
+        if function is None or not (
+            function.name in workers or file.loops.where(call).often == "sample" or function.name in SAMPLE_METHODS
+        ):
+            continue
+        if file.names.qualified(call.func) == "torch.set_num_threads" and file.text(call.args[0] if call.args else None) != "1":
+            yield Pattern(**file.site(call), what="threads-in-worker")
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and not call.args:
+            yield Pattern(**file.site(call), what="cuda-in-worker")
+
+
+def _given(call: ast.Call, key: str) -> str:
+    value = keyword(call, key)
+    return last_name(value) if value is not None else ""

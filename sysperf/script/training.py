@@ -1,0 +1,160 @@
+"""Facts of training and evaluation: loops, optimizers, sums of losses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.facts import Accumulation, Optimizer, StepLoop
+from sysperf.script.file import File
+from sysperf.script.loops import EVALUATION_HOOKS, STEP_HOOKS, Where
+from sysperf.script.names import dotted, keyword, last_name
+from sysperf.script.syntax import Loop, within
+
+_NO_GRAD = frozenset(("no_grad", "inference_mode"))
+_FRAMEWORKS = {"lightning": "lightning", "hf-trainer": "transformers"}
+MAX_DEPTH = 3
+
+
+def step_loops(file: File) -> Iterator[StepLoop]:
+    """The loops that train and evaluate, and the hooks that a framework calls instead."""
+    for loop, call in file.loops.steps.items():
+        where = Where("step", False, loop)
+        yield StepLoop(
+            **file.site(call, where), kind="step", by="loop", no_grad=False, calls_model=True, accumulates=_accumulates(file, loop)
+        )
+    for loop in file.tree.loops:
+        if loop in file.loops.evaluations and not isinstance(loop, ast.While):
+            site = file.site(loop.iter, Where("evaluation", False, loop))
+            yield StepLoop(
+                **site,
+                kind="evaluation",
+                by="loop",
+                no_grad=without_gradients(file, loop),
+                calls_model=_calls_model(file, loop),
+                accumulates=False,
+            )
+    yield from _hooks(file)
+
+
+def _hooks(file: File) -> Iterator[StepLoop]:
+    for function in file.tree.functions:
+        owner = file.tree.parents.get(function)
+        by = _FRAMEWORKS.get(file.values.base_of(owner) if isinstance(owner, ast.ClassDef) else "", "")
+        kind = "step" if function.name in STEP_HOOKS else "evaluation" if function.name in EVALUATION_HOOKS else ""
+        if by and kind:
+            site = file.site(function.body[0], Where(kind))
+            yield StepLoop(**site, kind=kind, by=by, no_grad=kind == "evaluation", calls_model=True, accumulates=False)
+
+
+def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:
+    """Whether gradients are off where a node runs: a `with`, a decorator, a switch in the function, or at all its callers."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.With | ast.AsyncWith) and any(_is_no_grad(item.context_expr) for item in parent.items):
+            return True
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            if any(_is_no_grad(decorator) for decorator in parent.decorator_list) or _switches_off(parent):
+                return True
+            sites = file.names.call_sites(parent) if depth else []
+            return bool(sites) and all(without_gradients(file, site, depth - 1) for site in sites)
+    return _switches_off(file.tree.module)
+
+
+def _is_no_grad(node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
+        return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
+    return last_name(called) in _NO_GRAD or "grad" in last_name(called)
+
+
+def _switches_off(scope: ast.AST) -> bool:
+    return any(
+        isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and last_name(part.value.func) == "set_grad_enabled"
+        for part in within(scope)
+    )
+
+
+def _calls_model(file: File, loop: Loop) -> bool:
+    calls = [part for part in within(loop) if isinstance(part, ast.Call)]
+    if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
+        return False
+    return any(file.values.is_a(call.func, "model", "lightning") for call in calls)
+
+
+def _accumulates(file: File, loop: Loop) -> bool:
+    """An optimizer step under `if (i + 1) % n`, or outside of the loop that holds the backward passes."""
+    steps = [part for part in within(loop) if isinstance(part, ast.Call) and last_name(part.func) == "step" and file.loops.advances(part)]
+    backward = any(isinstance(part, ast.Call) and last_name(part.func) == "backward" for part in within(loop))
+    if not backward:
+        return False
+    if not steps:
+        return any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+    return all(_every_nth(file, step, loop) for step in steps)
+
+
+def _every_nth(file: File, node: ast.AST, loop: Loop) -> bool:
+    for parent in file.tree.ancestors(node):
+        if parent is loop:
+            return False
+        if isinstance(parent, ast.If) and any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in within(parent.test)):
+            return True
+    return False
+
+
+def optimizers(file: File) -> Iterator[Optimizer]:
+    """The optimizers of torch.optim."""
+    for call in file.tree.of(ast.Call):
+        name = file.names.qualified(call.func)
+        if name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper():
+            open_ended = any(given.arg is None for given in call.keywords)
+            fused, foreach = (file.text(keyword(call, key)) for key in ("fused", "foreach"))
+            yield Optimizer(
+                **file.site(call), what=name, fused=fused or (None if open_ended else ""), foreach=foreach or (None if open_ended else "")
+            )
+
+
+def accumulations(file: File) -> Iterator[Accumulation]:
+    """`total += loss` and `losses.append(loss)` in a training loop, where the sum is not what is differentiated."""
+    for statement in file.tree.of(ast.AugAssign):
+        name = dotted(statement.target)
+        if isinstance(statement.op, ast.Add) and name and file.values.is_a(statement.value, "loss", "detached"):
+            where = file.loops.where(statement)
+            if where.often == "step" and not _is_differentiated(file, name, statement):
+                keeps = not file.values.is_a(statement.value, "detached", "number")
+                yield Accumulation(**file.site(statement, where), name=name, keeps_graph=keeps, into="sum")
+    for call in file.tree.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
+            where = file.loops.where(call)
+            name = dotted(call.func.value)
+            if where.often == "step" and name and file.values.kinds(call.args[0]) == {"loss"} and not _is_differentiated(file, name, call):
+                yield Accumulation(**file.site(call, where), name=name, keeps_graph=True, into="list")
+
+
+def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:
+    """Whether a sum is used in its function by anything that may lead to a backward pass, or begins anew in each step."""
+    function = file.tree.function_of(node)
+    scope: ast.AST = function if function is not None else file.tree.module
+    where = file.loops.where(node)
+    if where.loop is None:
+        return True  # the sum lives in a helper: who reads it is not known
+    uses = [part for part in within(where.loop) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
+    if any(isinstance(part.ctx, ast.Store) and not isinstance(file.tree.parents[part], ast.AugAssign) for part in uses):
+        return True
+    if any(isinstance(part.ctx, ast.Load) and _feeds(file, part, node) for part in uses):
+        return True
+    return any(isinstance(part, ast.Call) and last_name(part.func) == "backward" and _names(part, name) for part in within(scope))
+
+
+def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:
+    """A use inside of the loop other than to show it."""
+    statement = file.tree.statement_of(part)
+    if statement is file.tree.statement_of(node):
+        return False
+    shown = ("item", "print", "set_postfix", "set_description", "format", "info", "log", "add_scalar", "debug", "write", "update")
+    parents = [parent for parent in file.tree.ancestors(part) if not isinstance(parent, ast.stmt)]
+    called = [last_name(parent.func) for parent in parents if isinstance(parent, ast.Call)]
+    return not (set(called) & set(shown) or any(isinstance(parent, ast.JoinedStr) for parent in parents))
+
+
+def _names(call: ast.Call, name: str) -> bool:
+    return any(isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name for part in within(call))

@@ -1,0 +1,313 @@
+"""What an expression is, followed through names, helpers and parameters of one file: a loader, a model, a loss, a batch."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from sysperf.script.names import Binding, Names, argument, dotted, keyword, last_name
+from sysperf.script.syntax import Function, Tree
+from sysperf.startup import lazy
+
+MAX_DEPTH = 10
+MAX_VALUES = 8
+
+LOADERS = frozenset(
+    (
+        "torch.utils.data.DataLoader",
+        "torch.utils.data.dataloader.DataLoader",
+        "torch_geometric.loader.DataLoader",
+        "torch_geometric.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+        "monai.data.DataLoader",
+        "timm.data.create_loader",
+        "timm.data.loader.create_loader",
+    )
+)
+DATASETS = {
+    "torch.utils.data.TensorDataset": "memory-dataset",
+    "torch.utils.data.IterableDataset": "iterable-dataset",
+    "torch.utils.data.Dataset": "dataset",
+    "datasets.load_dataset": "hf-dataset",
+    "datasets.load_from_disk": "hf-dataset",
+    "datasets.Dataset.from_dict": "hf-dataset",
+}
+WRAPPERS = frozenset(
+    (
+        "torch.compile",
+        "torch.jit.script",
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "copy.deepcopy",
+    )
+)
+"""Calls that give their first argument back, wrapped."""
+PASSED_ON = frozenset(
+    ("tqdm", "trange", "enumerate", "iter", "next", "cycle", "islice", "zip", "log_every", "track", "prefetch", "setup_dataloaders")
+)
+"""Functions whose elements are those of their argument."""
+SAME = frozenset(("to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view"))
+"""Methods that give back what they are called on, converted."""
+FACTORIES = frozenset(
+    f"torch.{name}"
+    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
+        "tensor as_tensor zeros ones empty full rand randn randint arange eye linspace randperm normal from_numpy zeros_like ones_like"
+        " rand_like randn_like stack cat einsum matmul bmm softmax sigmoid relu where exp log sqrt abs sum mean max min argmax topk norm"
+    ).split()
+)
+_LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
+_BY_NAME = (
+    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloaders?|(train|val|test)_?dl")),
+    ("optimizer", lazy(r"(\w+_)?(optimizers?|optim|opt)(_?\w{1,3})?")),
+    ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
+    ("accelerator", lazy(r"accelerator")),
+    ("loss", lazy(r"(\w+_)?loss(_\w+)?")),
+    ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
+    ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
+)
+_HOSTED = lazy(r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|str|names?|type|type_id|item)|losses)")
+"""Names with `loss` in them that stand for numbers and containers."""
+FRAMEWORK_MODELS = ("timm.create_model", "torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")
+
+
+class Value(NamedTuple):
+    """What an expression is, and the call that made it, where that is in the file; a guess rests on the name alone."""
+
+    kind: str
+    origin: ast.AST | None = None
+    guess: bool = False
+
+
+class Values:
+    """The values of a file's expressions, each worked out once."""
+
+    def __init__(self, tree: Tree, names: Names) -> None:
+        self._tree = tree
+        self._names = names
+        self._known: dict[ast.AST, tuple[Value, ...]] = {}
+        self._bases = {name: self._base_kind(node) for name, node in names.classes.items()}
+
+    def of(self, node: ast.AST, depth: int = MAX_DEPTH) -> tuple[Value, ...]:
+        """What an expression may be; nothing where that is not known."""
+        if depth == 0:
+            return ()
+        found = self._known.get(node)
+        if found is None:
+            self._known[node] = ()  # while it is looked at, a cycle finds nothing
+            found = self._known[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
+        return found
+
+    def kinds(self, node: ast.AST) -> set[str]:
+        """The kinds of what an expression may be."""
+        return {value.kind for value in self.of(node)}
+
+    def is_a(self, node: ast.AST, *kinds: str) -> bool:
+        """Whether an expression may be one of these kinds."""
+        return any(value.kind in kinds for value in self.of(node))
+
+    def base_of(self, node: ast.ClassDef) -> str:
+        """What instances of a class of this file are: model, dataset, lightning, trainer, …; empty for anything else."""
+        return self._bases.get(node.name, "")
+
+    def _base_kind(self, node: ast.ClassDef, depth: int = 4) -> str:
+        for base in node.bases:
+            name = self._names.qualified(base)
+            local = self._names.classes.get(name)
+            if local is not None and local is not node and depth:
+                if kind := self._base_kind(local, depth - 1):
+                    return kind
+            elif kind := _library_kind(name):
+                return kind
+        return ""
+
+    def _look(self, node: ast.AST, depth: int) -> list[Value]:
+        if isinstance(node, ast.Call):
+            return self._call(node, depth)
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._name(node, depth)
+        if isinstance(node, ast.BinOp):
+            return self._arithmetic(node, depth)
+        if isinstance(node, ast.Constant):
+            return [Value("number")] if isinstance(node.value, int | float) else []
+        return [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
+
+    def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
+        """A loss times a number is a loss; a number and something unknown stay unknown."""
+        sides = [*self.of(node.left, depth - 1), *self.of(node.right, depth - 1)]
+        tensors = [value for value in sides if value.kind in ("loss", "tensor", "output", "batch", "detached")]
+        return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
+
+    def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
+        name = dotted(node)
+        found = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
+        if found:
+            return found
+        if isinstance(node, ast.Attribute) and not name.startswith("self."):
+            if node.attr in ("loss", "losses"):
+                return [Value("loss", guess=True)]
+            if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor")]:
+                return owner if node.attr in ("data", "T", "logits", "grad", "x", "y", "edge_index") else []
+        return _guessed(last_name(node))
+
+    def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
+        if binding.parameter is not None:
+            given = self._names.arguments(binding.parameter)
+            return [value for expression in given for value in self.of(expression, depth - 1)]
+        if binding.value is None:
+            return ()
+        if binding.element:
+            return self._element(binding, depth)
+        if binding.part is not None:
+            return self._part(binding.value, binding.part, depth)
+        return self.of(binding.value, depth - 1)
+
+    def _element(self, binding: Binding, depth: int) -> list[Value]:
+        """What a loop gives: batches of a loader, counted by `enumerate`."""
+        iterated = binding.value
+        if isinstance(iterated, ast.Call) and last_name(iterated.func) == "enumerate" and binding.part == 0:
+            return [Value("number")]
+        kinds = self.of(iterated, depth - 1) if iterated is not None else ()
+        return [Value("batch", value.origin, value.guess) for value in kinds if value.kind == "loader"]
+
+    def _part(self, value: ast.expr, index: int, depth: int) -> tuple[Value, ...] | list[Value]:
+        """One of the values that a tuple, a call of a helper or `prepare` unpacks to."""
+        if isinstance(value, ast.Tuple | ast.List):
+            return self.of(value.elts[index], depth - 1) if index < len(value.elts) else ()
+        if isinstance(value, ast.Call):
+            if last_name(value.func) in ("prepare", "setup", "setup_dataloaders") and index < len(value.args):
+                return self.of(value.args[index], depth - 1)
+            for function in self._local(value):
+                return [found for result in _returns(function) for found in self._part(result, index, depth - 1)]
+        return [one for one in self.of(value, depth - 1) if one.kind in ("batch", "output", "tensor", "loader", "hf-dataset")]
+
+    def _call(self, call: ast.Call, depth: int) -> list[Value]:
+        name, last = self._names.qualified(call.func), last_name(call.func)
+        if kind := self._kind_of_call(name):
+            return [Value(kind, call)]
+        if name in WRAPPERS or last in PASSED_ON or (last == "prepare" and len(call.args) == 1):
+            return list(self.of(call.args[0], depth - 1)) if call.args else []
+        if functions := self._local(call):
+            return [value for function in functions for result in _returns(function) for value in self.of(result, depth - 1)]
+        if isinstance(call.func, ast.Attribute):
+            return self._method(call, call.func, depth)
+        return self._called(self.of(call.func, depth - 1), call)
+
+    def _kind_of_call(self, name: str) -> str:
+        """The kind of what a class or function makes, by its name alone; empty for what is not known."""
+        if name in LOADERS:
+            return "loader"
+        if kind := _made_by(name):
+            return kind
+        if _LOSS_CALLS.fullmatch(name):
+            return "loss"
+        if name in FACTORIES:
+            return "tensor"
+        return (self._bases[name] or "object") if name in self._names.classes else ""
+
+    def _method(self, call: ast.Call, method: ast.Attribute, depth: int) -> list[Value]:
+        """A method's result: `.item()` is a number, `.detach()` has no graph, `.to()` is the same thing elsewhere."""
+        if method.attr in ("item", "tolist", "numpy", "size", "dim", "numel"):
+            return [Value("number")]
+        owner = self.of(method.value, depth - 1)
+        if method.attr in SAME:
+            return list(owner)
+        if method.attr in ("detach", "clone") and any(value.kind in ("loss", "tensor", "output", "batch") for value in owner):
+            return [Value("detached" if method.attr == "detach" else "tensor", call)]
+        if any(value.kind == "hf-dataset" for value in owner):
+            return [Value("hf-dataset", call)]
+        return self._called(self.of(method, depth - 1), call)
+
+    def _called(self, values: tuple[Value, ...], call: ast.Call) -> list[Value]:
+        """What calling a model or a criterion gives."""
+        results = {"model": "output", "criterion": "loss", "lightning": "output"}
+        return [Value(results[value.kind], call, value.guess) for value in values if value.kind in results]
+
+    def _local(self, call: ast.Call) -> list[Function]:
+        """The function of this file that is called by its name, or as a method of `self`."""
+        by_name = isinstance(call.func, ast.Name)
+        by_self = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls")
+        functions = self._names.functions.get(last_name(call.func), []) if by_name or by_self else []
+        return functions if len(functions) == 1 else []
+
+
+def _alternatives(node: ast.AST) -> list[ast.expr]:
+    """The expressions whose values an expression passes on."""
+    if isinstance(node, ast.Subscript | ast.Starred | ast.Await):
+        return [node.value]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return node.elts if isinstance(node, ast.Tuple | ast.List) and len(node.elts) <= MAX_VALUES else []
+
+
+def _returns(function: Function) -> list[ast.expr]:
+    """The expressions that a function returns or yields, at most eight."""
+    found: list[ast.expr] = []
+    waiting: list[ast.AST] = list(function.body)
+    while waiting and len(found) < MAX_VALUES:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Return) and node.value is not None:
+            found.append(node.value)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
+            waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)]
+    return found
+
+
+def _guessed(name: str) -> list[Value]:
+    """What a name alone suggests."""
+    if _HOSTED.fullmatch(name):
+        return []
+    for kind, pattern in _BY_NAME:
+        if pattern.fullmatch(name):
+            return [Value(kind, guess=True)]
+    return []
+
+
+def _made_by(name: str) -> str:
+    """The kind of what a library's class or function makes; empty for what is not known."""
+    if name.startswith(("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")):
+        return "scheduler"
+    if name.startswith(("torch.optim.", "bitsandbytes.optim.", "timm.optim.create_optimizer")):
+        return "optimizer"
+    if name.endswith((".GradScaler", ".ShardedGradScaler")):
+        return "scaler"
+    if name == "accelerate.Accelerator":
+        return "accelerator"
+    if _LOSS_CALLS.fullmatch(name) and name.endswith("Loss"):
+        return "criterion"
+    return DATASETS.get(name) or _library_kind(name) or ("model" if _is_model(name) else "")
+
+
+def _is_model(name: str) -> bool:
+    return name.startswith(FRAMEWORK_MODELS) and not name.startswith(("torch.nn.functional.", "torch.nn.utils.", "torch.nn.init."))
+
+
+def _library_kind(name: str) -> str:
+    """What classes of libraries are, also as bases of the file's own."""
+    last = name.rpartition(".")[2]
+    if last in ("LightningModule", "LightningDataModule"):
+        return "lightning" if last == "LightningModule" else "datamodule"
+    if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
+        return "model"
+    if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":
+        return "lightning-trainer"
+    if name.startswith("transformers.") and last.endswith("Trainer"):
+        return "hf-trainer"
+    if last == "IterableDataset":
+        return "iterable-dataset"
+    return "dataset" if name in ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset") or last == "VisionDataset" else ""
+
+
+def device_text(names: Names, node: ast.expr | None) -> str:
+    """``cuda`` or ``cpu`` where an expression names that device; ``device`` for a name that stands for one; empty otherwise."""
+    if node is None:
+        return ""
+    value = names.constant(node)
+    if isinstance(value, str):
+        return value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
+    if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
+        return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
+    words = last_name(node).lower()
+    return "device" if words in ("device", "rank", "local_rank", "gpu", "gpu_id", "device_id", "dev", "torch_device", "cuda") else ""

@@ -1,0 +1,78 @@
+"""Small scripts for tests: written as a user writes them, judged by the shipped rules."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+
+from sysperf.engine import judging
+from sysperf.engine import lint as engine
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.script.examine import examine
+from sysperf.script.facts import Script
+from sysperf.script.hypothesis import Examined, Hypothesis
+from sysperf.script.source import Source
+
+TRAINING = """\
+import torch
+from torch.utils.data import DataLoader
+
+def make_loader(dataset, workers=4):
+    return DataLoader(dataset, batch_size=32, num_workers=workers)
+
+def train(model, loader, optimizer, device):
+    total = 0.0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+
+def main(dataset, model):
+    device = torch.device("cuda")
+    loader = make_loader(dataset)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    for epoch in range(10):
+        train(model, loader, optimizer, device)
+"""
+
+
+@functools.cache
+def shipped() -> Ruleset:
+    """The rules about scripts that sysperf ships."""
+    rules = judging.load_rules()
+    rules.keep_scopes(("script",))
+    return rules
+
+
+def source(text: str, path: str = "train.py") -> Source:
+    """A script out of its text."""
+    return Source(path, textwrap.dedent(text).encode())
+
+
+def facts(text: str) -> Script:
+    """The facts of a script."""
+    return examine(source(text))
+
+
+def judged(text: str) -> Examined:
+    """What the shipped rules say of a script."""
+    script = source(text)
+    return engine.judged(script, examine(script), shipped())
+
+
+def hits(text: str) -> dict[str, list[int]]:
+    """The lines of a script that each rule names."""
+    found: dict[str, list[int]] = {}
+    for one in judged(text).hypotheses:
+        found.setdefault(one.rule.removeprefix("script."), []).append(one.line)
+    return found
+
+
+def hypothesis(text: str, rule: str) -> Hypothesis:
+    """The one place that a rule names."""
+    (found,) = [one for one in judged(text).hypotheses if one.rule == f"script.{rule}"]
+    return found

@@ -1,0 +1,114 @@
+"""How often code runs decides what a place may cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import TRAINING, facts, hits
+
+STEP = """
+    import torch
+    def train(model, loader, optimizer):
+        for step, x in enumerate(loader):
+            loss = model(x).mean()
+            loss.backward()
+            optimizer.step()
+            {}
+"""
+
+
+def often(statement: str) -> list[tuple[str | None, bool | None]]:
+    """How often each wait for a value runs."""
+    return [(sync.often, sync.guarded) for sync in facts(STEP.format(statement)).syncs or ()]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("print(loss.item())", [("step", False)]),
+        ("if step % 100 == 0: print(loss.item())", [("step", True)]),
+        ("if verbose: print(loss.item())", [("step", True)]),
+        ("raise ValueError(loss.item())", [("step", True)]),
+        ("show(step)", []),
+        ("print(step.item())", []),
+    ],
+)
+def test_what_a_condition_makes_seldom_is_guarded(statement: str, expected: list[tuple[str, bool]]) -> None:
+    """Every 100th step is no illness; numbers need no wait."""
+    assert often(statement) == expected
+
+
+def test_a_function_that_a_step_calls_runs_each_step() -> None:
+    """Through one call, and through two."""
+    text = """
+        import torch
+        def log(loss): note(loss)
+        def note(loss): print(loss.item())
+        for x in loader:
+            loss = model(x).mean()
+            loss.backward()
+            log(loss)
+    """
+    assert hits(text)["sync-per-step"] == [4]
+
+
+def test_a_function_that_nobody_calls_is_no_step() -> None:
+    """Nothing is said of code whose use is not known."""
+    assert "sync-per-step" not in hits("import torch\ndef show(loss):\n    print(loss.item())\n")
+
+
+def test_an_epoch_is_a_loop_around_the_one_that_trains() -> None:
+    """Also through the function that holds the loop."""
+    assert [loop.often for loop in facts(TRAINING).loops or ()] == ["step"]
+    text = TRAINING.replace("    loader = make_loader(dataset)\n", "").replace(
+        "        train(model, loader", "        loader = make_loader(dataset)\n        train(model, loader"
+    )
+    assert hits(text)["loader-in-epoch-loop"] == [5]
+
+
+def test_micro_steps_accumulate() -> None:
+    """The optimizer steps outside of the loop of backward passes, or under a modulus."""
+    text = """
+        from torch.nn.parallel import DistributedDataParallel
+        model = DistributedDataParallel(model)
+        while True:
+            for micro in range(8):
+                loss = model(batch())
+                loss.backward()
+            optimizer.step()
+    """
+    assert hits(text)["accumulation-without-no-sync"] == [7]
+    assert "accumulation-without-no-sync" not in hits(
+        text.replace("for micro", "with model.no_sync():\n                pass\n            for micro")
+    )
+
+
+def test_evaluation_is_a_loop_over_a_loader_that_does_not_train() -> None:
+    """After `eval()`, or in a function of such a name; gradients are off by decorator, `with`, switch, or at the caller."""
+    text = """
+        import torch
+        {}
+        def evaluate(model, loader):
+            model.eval()
+            for x in loader:
+                show(model(x))
+    """
+    assert hits(text.format(""))["evaluation-with-gradients"] == [6]
+    assert "evaluation-with-gradients" not in hits(text.format("@torch.no_grad()"))
+    called = text.format("") + "    with torch.inference_mode():\n            evaluate(model, loader)\n"
+    assert "evaluation-with-gradients" not in hits(called)
+
+
+def test_a_closure_of_an_optimizer_is_part_of_its_step() -> None:
+    """LBFGS evaluates it several times; it has no loop of its own."""
+    text = """
+        import torch
+        for x in loader:
+            def closure():
+                loss = model(x).mean()
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+            torch.cuda.empty_cache()
+    """
+    assert hits(text)["explicit-sync-per-step"] == [9]
