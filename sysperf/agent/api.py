@@ -24,7 +24,6 @@ from sysperf.live.metrics import describe
 from sysperf.live.worker import Worker
 from sysperf.model.record import json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
-from sysperf.report.machine import look
 from sysperf.report.words import encodable
 
 DEFAULT_SPAN_S = 3_600.0
@@ -191,7 +190,7 @@ class Api:
         return self._workers_task.result() if self._workers_task.done() and not self._workers_task.exception() else ()
 
     def _pids(self) -> list[int]:
-        return [pid for process in self._state.processes() if isinstance(pid := look(process, "process", "pid"), int)]
+        return [program.process.pid for program in self._state.processes()]
 
     async def _read(self, pids: Sequence[int]) -> tuple[workers.Workers, ...]:
         return await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))

@@ -84,7 +84,7 @@ class Options(NamedTuple):
     fixer: Callable[[], ChangeService | None] = lambda: None
     """Who makes changes in mode `apply`; None where nobody can."""
     settings_of: SettingsOf = lambda _: ()
-    made: Callable[[], tuple[Any, ...]] = tuple
+    made: Callable[[], tuple[Transaction, ...]] = tuple
     """What was changed on this machine, newest first. Asked with each sample, in a thread: it is cheap while nothing changes."""
 
 
@@ -325,7 +325,7 @@ class Agent:
             self._apply_result(await self._looker.run(self._auditor.run_pass), touched)
             self._problems.pop("look", None)
 
-    def _changed(self, made: tuple[Any, ...]) -> set[str]:
+    def _changed(self, made: tuple[Transaction, ...]) -> set[str]:
         """Something was changed or taken back: look at once at what the rules behind it look at. Returns those rules."""
         news = [one for one in made if one.steps and one not in self._state.made]  # one without steps is being written just now
         rules = {step.change.rule for new in news for step in new.steps}

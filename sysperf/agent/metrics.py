@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from sysperf.agent.state import AgentState
+from sysperf.agent.state import AgentState, Program
 from sysperf.agent.status import Status
+from sysperf.collect.gpu.records import Device
+from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Workers
 from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.metric import Metric
 from sysperf.live.metrics import METERS, find
+from sysperf.model.change import Transaction
 from sysperf.model.rule import SEVERITIES
-from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
 from sysperf.report.as_prometheus import Sample, areas, family, findings, gauge, name_of
-from sysperf.report.machine import facts, look
+from sysperf.report.machine_facts import MachineFacts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -31,13 +32,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def render(state: AgentState, loaders: Iterable[Workers] = ()) -> str:
     """All metrics, as text."""
     snapshot, status = state.snapshot(), state.status()
-    labels = _labels(snapshot, state.processes())
+    facts, programs = MachineFacts(snapshot), state.processes()
+    labels = _labels(facts, programs)
     families = [
-        *findings([held.outcome for held in state.findings() if held.state == "active"]),
+        *findings([finding.outcome for finding in state.findings() if finding.state == "active"]),
         *_since(state.findings()),
         *_meters(state.meters(), labels),
         *_workers(loaders, labels),
-        *_machine(snapshot, state.processes()),
+        *_machine(facts, programs),
         *(areas(snapshot) if snapshot else ()),
         *_changes(state.changes()),
         *_agent(status, state),
@@ -45,18 +47,15 @@ def render(state: AgentState, loaders: Iterable[Workers] = ()) -> str:
     return "".join(families)
 
 
-def _since(held: Iterable[TrackedFinding]) -> list[str]:
-    known = [one for one in held if one.state == "active"]
-    gone = [one for one in held if one.state == "gone"]
-    counts = [one.outcome.severity for one in gone]
+def _since(findings: Iterable[TrackedFinding]) -> list[str]:
+    active = [(name_of(finding.outcome), finding.first_seen) for finding in findings if finding.state == "active"]
+    gone = [finding.outcome.severity for finding in findings if finding.state == "gone"]
     return [
-        gauge(
-            "finding_first_seen_timestamp_seconds", "When a finding held first.", [(name_of(one.outcome), one.first_seen) for one in known]
-        ),
+        gauge("finding_first_seen_timestamp_seconds", "When a finding held first.", active),
         gauge(
             "findings_gone",
             "Findings that are gone since a short while.",
-            [({"severity": name}, counts.count(name)) for name in SEVERITIES],
+            [({"severity": name}, gone.count(name)) for name in SEVERITIES],
         ),
     ]
 
@@ -64,25 +63,23 @@ def _since(held: Iterable[TrackedFinding]) -> list[str]:
 Labels = Mapping[tuple[str, str], dict[str, str]]
 
 
-def _labels(snapshot: Snapshot | None, processes: Iterable[Any]) -> Labels:
+def _labels(facts: MachineFacts, programs: Iterable[Program]) -> Labels:
     """What tells one GPU or process from another: (area, number) to labels."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for device in _devices(snapshot):
-        found["gpu", str(look(device, "index"))] = {"gpu": str(look(device, "index")), "bus_id": str(look(device, "bus_id") or "")}
-    for process in processes:
-        pid = str(_of(process, "pid"))
-        found["process", pid] = {"pid": pid, "name": str(_of(process, "name") or "")}
+    found = {("gpu", str(device.index)): _gpu_labels(device) for device in _devices(facts)}
+    found.update({("process", str(program.process.pid)): _process_labels(program.process) for program in programs})
     return found
 
 
-def _of(process: Any, field: str) -> Any:
-    """A fact of a process, which may lie beside its meters."""
-    value = look(process, field)
-    return look(process, "process", field) if value is None else value
+def _gpu_labels(device: Device) -> dict[str, str]:
+    return {"gpu": str(device.index), "bus_id": device.bus_id or ""}
 
 
-def _devices(snapshot: Snapshot | None) -> tuple[Any, ...]:
-    return tuple(look(facts(snapshot, "gpu"), "devices") or ()) if snapshot else ()
+def _process_labels(process: Process) -> dict[str, str]:
+    return {"pid": str(process.pid), "name": process.name}
+
+
+def _devices(facts: MachineFacts) -> tuple[Device, ...]:
+    return (facts.gpu.devices if facts.gpu else None) or ()
 
 
 def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
@@ -123,52 +120,47 @@ def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
         family(
             "process_worker_cpu_seconds_total",
             "CPU time of a DataLoader worker; each epoch may begin with new ones.",
-            [(named, one.cpu_s) for named, one in found],
+            [(named, worker.cpu_s) for named, worker in found],
             "counter",
         ),
         family(
             "process_worker_read_bytes_total",
             "Bytes that a DataLoader worker had read from storage.",
-            [(named, one.read_bytes) for named, one in found if one.read_bytes is not None],
+            [(named, worker.read_bytes) for named, worker in found if worker.read_bytes is not None],
             "counter",
         ),
         gauge(
             "process_worker_resident_memory_bytes",
             "Resident memory of a DataLoader worker, shared pages included.",
-            [(named, one.rss_bytes) for named, one in found if one.rss_bytes is not None],
+            [(named, worker.rss_bytes) for named, worker in found if worker.rss_bytes is not None],
         ),
     ]
 
 
-def _machine(snapshot: Snapshot | None, processes: Iterable[Any]) -> list[str]:
+def _machine(facts: MachineFacts, programs: Iterable[Program]) -> list[str]:
     """Facts that meters are compared with."""
-    memory = look(facts(snapshot, "memory"), "total_bytes") if snapshot else None
-    gpus = [({"gpu": str(look(device, "index")), "bus_id": str(look(device, "bus_id") or "")}, device) for device in _devices(snapshot)]
-    running = [({"pid": str(_of(process, "pid")), "name": str(_of(process, "name") or "")}, process) for process in processes]
+    memory = facts.memory.total_bytes if facts.memory else None
+    gpus = [(_gpu_labels(device), device) for device in _devices(facts)]
+    running = [(_process_labels(program.process), program.process) for program in programs]
     return [
         gauge("memory_total_bytes", "Memory of the machine.", [] if memory is None else [({}, memory)]),
-        gauge("gpu_info", "A GPU.", [({**labels, "name": str(look(one, "name") or "")}, 1) for labels, one in gpus]),
+        gauge("gpu_info", "A GPU.", [({**labels, "name": gpu.name or ""}, 1) for labels, gpu in gpus]),
         gauge(
             "gpu_memory_total_bytes",
             "Memory of the GPU.",
-            [(labels, total) for labels, one in gpus if (total := look(one, "memory_total_bytes")) is not None],
+            [(labels, gpu.memory_total_bytes) for labels, gpu in gpus if gpu.memory_total_bytes is not None],
         ),
         gauge(
             "process_info",
             "A PyTorch process.",
-            [({**labels, "torch": str(_of(one, "torch_version") or "")}, 1) for labels, one in running],
-        ),
-        gauge(
-            "process_start_time_seconds",
-            "When the process started, in Unix time.",
-            [(labels, started) for labels, one in running if (started := _of(one, "started_at")) is not None],
+            [({**labels, "torch": process.torch_version or ""}, 1) for labels, process in running],
         ),
         gauge("processes", "PyTorch processes.", [({}, len(running))]),
     ]
 
 
-def _changes(changes: Iterable[Any]) -> list[str]:
-    states = [neutral(str(look(change, "state"))) for change in changes]
+def _changes(changes: Iterable[Transaction]) -> list[str]:
+    states = [neutral(change.state) for change in changes]
     return [
         gauge(
             "changes",

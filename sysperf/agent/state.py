@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -12,6 +12,7 @@ from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.status import Cost, Mode, Status
 from sysperf.collect.process.records import Process
 from sysperf.live.hysteresis import FindingTracker, TrackedFinding
+from sysperf.model.change import Transaction
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot
 
@@ -36,7 +37,7 @@ class AgentState:
         self.cost = Cost()
         self.problems: Callable[[], tuple[str, ...]] = tuple
         self.clients: Callable[[], int] = int
-        self.made: tuple[Any, ...] = ()
+        self.made: tuple[Transaction, ...] = ()
         self.last: Snapshot | None = None
 
     def snapshot(self) -> Snapshot | None:
@@ -58,7 +59,7 @@ class AgentState:
         """The latest value of each series."""
         return self.values
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> tuple[Transaction, ...]:
         """What was changed on this machine, newest first."""
         return self.made
 

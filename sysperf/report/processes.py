@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from sysperf.model.outcome import Outcome, Report, Rewrap
-from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 from sysperf.report import words
 from sysperf.report.as_text import MARKS, fix_lines
-from sysperf.report.machine import facts, look
+from sysperf.report.machine_facts import MachineFacts
 from sysperf.report.terminal import Ink, Page, clip, table
 from sysperf.startup import lazy
 
+TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported
+if TYPE_CHECKING:
+    from sysperf.collect.process.records import Process, Processes
+
 HEAD = ("pid", "age", "torch", "GPU", "CPUs", "threads", "workers", "memory", "program")
 RIGHT = (0, 1, 5, 6, 7)
-WIDEST_CPUS = 14
+MAX_CPUS_WIDTH = 14
 NONE = "-"
 _PID = lazy(r"\(pid (\d{1,10})\)$")
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
@@ -26,52 +28,50 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
     """One row a program, its findings below; `verbose` adds how it was started and the commands that help."""
     page = Page(Ink(color), width)
     snapshot, outcomes = report.snapshot, report.outcomes
-    found = facts(snapshot, "process")
-    if found is None:
-        problem = look(snapshot.areas.get("process"), "problem") or "the area was not read"
+    facts = MachineFacts(snapshot)
+    if facts.process is None:
+        problem = facts.problem("process") or "the area was not read"
         page.paragraph(f"PyTorch programs are unknown: {neutral(problem)}", "unknown")
         return str(page)
-    processes = [*(look(found, "processes") or ())]
-    head, *rows = table(HEAD, (_row(one, snapshot) for one in processes), page.ink, page.width, right=RIGHT)
+    processes, gpu_numbers = facts.process.processes, _gpu_numbers(facts)
+    head, *rows = table(HEAD, (_row(process, gpu_numbers) for process in processes), page.ink, page.width, right=RIGHT)
     if processes:
         page.line(head)
     for row, process in zip(rows, processes, strict=True):
         page.line(row)
         if verbose:
             _details(page, process)
-        _findings(page, [outcome for outcome in outcomes if _pid(outcome) == look(process, "pid")], verbose)
-        for again in report.rewraps:
-            if again.pid == look(process, "pid"):
-                _rewrap(page, again, verbose)
-    _foot(page, found, processes, outcomes)
+        _findings(page, [outcome for outcome in outcomes if _pid(outcome) == process.pid], verbose)
+        for rewrap in report.rewraps:
+            if rewrap.pid == process.pid:
+                _rewrap(page, rewrap, verbose)
+    _foot(page, facts.process, outcomes)
     return str(page)
 
 
-def _row(process: Any, snapshot: Snapshot) -> list[str]:
-    allowed = look(process, "allowed")
-    resident = look(process, "rss_bytes")
+def _row(process: Process, gpu_numbers: Mapping[str, str]) -> list[str]:
     return [
-        str(look(process, "pid")),
-        age(look(process, "age_s")),
-        neutral(str(look(process, "torch_version") or "?"), 24).partition("+")[0],
-        _gpus(process, snapshot),
-        "?" if allowed is None else clip(neutral(str(allowed)), WIDEST_CPUS),
-        str(look(process, "threads")),
-        str(look(process, "workers") or NONE),
-        "?" if resident is None else size(resident),
+        str(process.pid),
+        age(process.age_s),
+        neutral(process.torch_version or "?", 24).partition("+")[0],
+        _gpus(process, gpu_numbers),
+        "?" if process.allowed is None else clip(neutral(str(process.allowed)), MAX_CPUS_WIDTH),
+        str(process.threads),
+        str(process.workers or NONE),
+        "?" if process.rss_bytes is None else size(process.rss_bytes),
         _program(process),
     ]
 
 
-def _program(process: Any) -> str:
+def _program(process: Process) -> str:
     """Its command line, the interpreter without its folder."""
-    first, *rest = (look(process, "command") or look(process, "name") or "?").split(" ")
+    first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 2_000)
 
 
-def age(seconds: Any) -> str:
+def age(seconds: float | None) -> str:
     """A time in its two largest units: ``3 h 05``, ``12 min``."""
-    if not isinstance(seconds, int | float) or seconds < 0:
+    if seconds is None or seconds < 0:
         return "?"
     whole = int(seconds)
     if whole >= _DAY_S:
@@ -81,14 +81,17 @@ def age(seconds: Any) -> str:
     return f"{whole // _MINUTE_S} min" if whole >= _MINUTE_S else f"{whole} s"
 
 
-def _gpus(process: Any, snapshot: Snapshot) -> str:
+def _gpu_numbers(facts: MachineFacts) -> dict[str, str]:
+    """The number of each GPU by its PCI address."""
+    devices = (facts.gpu.devices if facts.gpu else None) or ()
+    return {device.bus_id.lower(): str(device.index) for device in devices if device.bus_id}
+
+
+def _gpus(process: Process, numbers: Mapping[str, str]) -> str:
     """The numbers of its GPUs; their bus addresses where no number is known; nothing for a program on CPUs."""
-    addresses = look(process, "gpu_bus_ids")
-    if addresses is None:
-        return "?" if look(process, "cuda_used") else NONE
-    devices = look(facts(snapshot, "gpu"), "devices") or ()
-    numbers = {str(look(device, "bus_id")).lower(): str(look(device, "index")) for device in devices}
-    return ",".join(numbers.get(str(address).lower(), neutral(str(address), 20)) for address in addresses) or NONE
+    if process.gpu_bus_ids is None:
+        return "?" if process.cuda_used else NONE
+    return ",".join(numbers.get(address.lower(), neutral(address, 20)) for address in process.gpu_bus_ids) or NONE
 
 
 def _pid(outcome: Outcome) -> int | None:
@@ -96,18 +99,18 @@ def _pid(outcome: Outcome) -> int | None:
     return int(match[1]) if match else None
 
 
-def _details(page: Page, process: Any) -> None:
+def _details(page: Page, process: Process) -> None:
     started = (
-        ("rank", f"{look(process, 'rank')} of {look(process, 'world_size')}" if (look(process, "world_size") or 1) > 1 else ""),
-        ("prefix", look(process, "torch_prefix")),
-        ("allocator", look(process, "allocator")),
-        ("OpenMP", ", ".join(str(look(one, "name")) for one in look(process, "openmp") or ())),
+        ("rank", f"{process.rank} of {process.world_size}" if (process.world_size or 1) > 1 else ""),
+        ("prefix", process.torch_prefix),
+        ("allocator", process.allocator),
+        ("OpenMP", ", ".join(library.name for library in process.openmp)),
     )
-    page.labelled("started", "; ".join(f"{name} {neutral(str(told))}" for name, told in started if told))
-    env = look(process, "env")
-    page.labelled("set", " ".join(f"{neutral(name, 60)}={neutral(value, 200)}" for name, value in (env or {}).items()))
-    if env is None:
+    page.labelled("started", "; ".join(f"{name} {neutral(value)}" for name, value in started if value))
+    if process.env is None:
         page.labelled("set", "unknown: its environment could not be read", "dim")
+    else:
+        page.labelled("set", " ".join(f"{neutral(name, 60)}={neutral(value, 200)}" for name, value in process.env.items()))
 
 
 def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
@@ -118,13 +121,13 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
         if outcome.state != "finding":
             continue
         mark = page.ink(outcome.severity, MARKS[outcome.severity])
-        told = f"{neutral(outcome.rule)}  {words.message(outcome)}"
-        page.line(f"      {mark} {told if verbose else clip(told, page.width - 8)}")
+        text = f"{neutral(outcome.rule)}  {words.message(outcome)}"
+        page.line(f"      {mark} {text if verbose else clip(text, page.width - 8)}")
         for fix in outcome.fixes if verbose else ():
             fix_lines(page, "fix", fix)
     if doubts:
-        told = _doubt(doubts, verbose=verbose)
-        page.line(f"      {page.ink('unknown', '?')} {told if verbose else clip(told, page.width - 8)}")
+        text = _doubt(doubts, verbose=verbose)
+        page.line(f"      {page.ink('unknown', '?')} {text if verbose else clip(text, page.width - 8)}")
 
 
 def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
@@ -137,22 +140,22 @@ def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
     return f"{who} {need} {words.some(lacking, len(lacking) if verbose else 3)}: {words.some(why, len(why) if verbose else 1)}"
 
 
-def _rewrap(page: Page, again: Rewrap, verbose: bool) -> None:
-    told = f"wrap would have set {words.some([neutral(change, 200) for change in again.changes], len(again.changes) if verbose else 3)}"
-    page.line(f"      {page.ink('dim', '→')} {told if verbose else clip(told, page.width - 8)}")
+def _rewrap(page: Page, rewrap: Rewrap, verbose: bool) -> None:
+    changes = [neutral(change, 200) for change in rewrap.changes]
+    text = f"wrap would have set {words.some(changes, len(changes) if verbose else 3)}"
+    page.line(f"      {page.ink('dim', '→')} {text if verbose else clip(text, page.width - 8)}")
     if verbose:
-        page.verbatim("", neutral(again.command, 2_000), "command")
+        page.verbatim("", neutral(rewrap.command, 2_000), "command")
 
 
-def _foot(page: Page, found: Any, processes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
+def _foot(page: Page, found: Processes, outcomes: Sequence[Outcome]) -> None:
     page.line()
-    scanned, unreadable = look(found, "scanned"), look(found, "unreadable")
-    among = f" among {scanned} processes" if scanned else ""
-    running = words.count(len(processes), "PyTorch program") if processes else "No PyTorch program is running"
-    page.paragraph(f"{running}{among}{' that /proc shows: it hides those of other users (hidepid)' if look(found, 'hidden') else ''}.")
-    if unreadable:
-        told = f"{words.count(unreadable, 'large program')} of other users could not be examined"
-        page.paragraph(f"{told} → run it as root: `sudo sysperf ps`", "unknown")
+    among = f" among {found.scanned} processes" if found.scanned else ""
+    running = words.count(len(found.processes), "PyTorch program") if found.processes else "No PyTorch program is running"
+    page.paragraph(f"{running}{among}{' that /proc shows: it hides those of other users (hidepid)' if found.hidden else ''}.")
+    if found.unreadable:
+        unseen = f"{words.count(found.unreadable, 'large program')} of other users could not be examined"
+        page.paragraph(f"{unseen} → run it as root: `sudo sysperf ps`", "unknown")
     rules = [outcome.rule for outcome in outcomes if outcome.state == "finding"]
     if rules:
         page.paragraph(f"Next: sysperf explain {neutral(rules[0])}", "strong")

@@ -16,7 +16,7 @@ from sysperf.model.change import Transaction
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
-from sysperf.tui.facts import MachineFacts, of_snapshot
+from sysperf.report.machine_facts import MachineFacts
 from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
 
 KEPT = 240
@@ -34,7 +34,7 @@ class Now:
     def __init__(self) -> None:
         self.origin = ""
         self.report: Report | None = None
-        self.facts = MachineFacts()
+        self.facts = MachineFacts(None)
         self.counted = True
         """Whether the report knows how many checks passed."""
         self.since: dict[str, float] = {}
@@ -78,7 +78,7 @@ class Now:
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
         """Facts and findings."""
         self.report, self.counted = report, counted
-        self.facts = of_snapshot(report.snapshot)
+        self.facts = MachineFacts(report.snapshot)
         self.since = dict(since or {})
         self.derived.clear()
         self._taken_at = _seconds(report.snapshot.taken_at)
@@ -165,7 +165,7 @@ def _seconds(taken_at: str) -> float | None:
 
 def meters_of(snapshot: Snapshot) -> dict[str, float]:
     """The meters that facts hold: all that there is of a captured machine, and of GPUs that nobody watches closely."""
-    facts = of_snapshot(snapshot)
+    facts = MachineFacts(snapshot)
     meters = _of_system(facts)
     for device in (facts.gpu.devices or ()) if facts.gpu else ():
         meters |= {f"gpu.{device.index}.{name}": value for name, value in _of_gpu(device).items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -179,12 +178,3 @@ def test_foreign_text_is_a_label(text: str) -> None:
 
     assert found["sysperf_process_cpus", (("name", neutral(text)), ("pid", str(PID)))]
     assert found["sysperf_finding", (("rule", neutral(text)), ("severity", "error"), ("subject", neutral(text)))] == 1
-
-
-@pytest.mark.parametrize("odd", [None, "text", 7, {"pid": "x", "name": None}, {"process": None}, object()])
-def test_a_process_of_another_shape_is_no_failure(odd: Any) -> None:
-    """A board that holds something else still has metrics."""
-    table = Table()
-    table.programs = (odd,)
-
-    assert samples(table)

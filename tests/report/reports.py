@@ -7,6 +7,7 @@ from typing import Any
 from sysperf.model.outcome import Evidence, Gain, Gap, Outcome, Remedy, Report, Tally
 from sysperf.model.rule import Impact
 from sysperf.model.snapshot import Area, Snapshot, Source
+from tests.records import area_facts
 
 KERNEL_DOC = "https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing"
 BALANCING = "/proc/sys/kernel/numa_balancing"
@@ -30,7 +31,10 @@ FACTS: dict[str, dict[str, Any]] = {
 def snapshot(**changes: Any) -> Snapshot:
     """The machine of these tests; an area given as text could not be read, for that reason."""
     facts = {**FACTS, **changes}
-    areas = {name: Area(problem=given) if isinstance(given, str) else Area(given, took_ms=1.25) for name, given in facts.items()}
+    areas = {
+        name: Area(problem=given) if isinstance(given, str) else Area(area_facts(name, given), took_ms=1.25)
+        for name, given in facts.items()
+    }
     return Snapshot(taken_at="2026-11-21T03:10:12.512345Z", areas=areas)
 
 
@@ -224,14 +228,13 @@ def hostile(text: str = HOSTILE, refs: tuple[str, ...] | None = None) -> Report:
     outcomes = [finding] + [_changed(finding, state=state, severity="hint") for state in states]
     area = Area(problem=text, failures=(Source(text, error=text),))
     odd = {
-        "devices": [{"name": text, "memory_total_bytes": text}],
-        "installs": [{"version": text, "prefix": text}],
-        "release": text,
-        "cores": text,
+        "kernel": {"release": text, "arch": text, "hypervisor": text, "virtual": True},
+        "gpu": {"devices": [{"name": text}]},
+        "torch": {"installs": [{"version": text, "prefix": text}]},
+        "cpu": {"model_name": text},
     }
-    machine = Snapshot(
-        taken_at=text, root=text, areas={text: area, "kernel": Area(odd), "gpu": Area(odd), "torch": Area(odd), "cpu": Area(odd)}
-    )
+    areas = {text: area, **{name: Area(area_facts(name, given)) for name, given in odd.items()}}
+    machine = Snapshot(taken_at=text, root=text, areas=areas)
     return report(*outcomes, machine=machine, sysperf=text)
 
 

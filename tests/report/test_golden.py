@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
+from sysperf.model.record import plain
+from sysperf.model.snapshot import Snapshot
 from sysperf.report import FORMATS, render
 from tests.golden import ROOT, Golden
 from tests.report import reports
@@ -26,7 +31,22 @@ ENDINGS = {
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_report_looks_as_agreed(machine: str, format: str, golden: Golden) -> None:  # noqa: A002 - the option's name
     """Each format of a healthy and of a sick machine is what somebody looked at and liked."""
-    golden(FOLDER / f"{machine}.{ENDINGS[format]}", render(reports.MACHINES[machine](), format))
+    report = reports.MACHINES[machine]()
+    if format == "json":
+        report = msgspec.structs.replace(report, snapshot=only_what_is_said(report.snapshot))
+    golden(FOLDER / f"{machine}.{ENDINGS[format]}", render(report, format))
+
+
+def only_what_is_said(snapshot: Snapshot) -> Snapshot:
+    """Without the facts of which the test says nothing: a new fact of an area changes no golden file."""
+    areas = {name: msgspec.structs.replace(area, facts=_said(plain(area.facts))) for name, area in snapshot.areas.items()}
+    return msgspec.structs.replace(snapshot, areas=areas)
+
+
+def _said(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _said(value) for name, value in data.items() if value not in (None, {}, [], ())}
+    return [_said(item) for item in data] if isinstance(data, list | tuple) else data
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

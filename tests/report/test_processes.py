@@ -131,7 +131,7 @@ def test_gpus_are_numbers_where_they_are_known() -> None:
 @settings(max_examples=40, deadline=None)
 def test_foreign_text_is_printable(text: str) -> None:
     """A process chooses its name, command line and environment itself."""
-    program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator", "allowed"), text)}
+    program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator"), text)}
     program |= {"env": {text: text}, "gpu_bus_ids": [text], "openmp": [{"name": text}]}
 
     again = Rewrap(4242, text, (text,))

@@ -20,9 +20,9 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain, to_json
 from sysperf.model.snapshot import Snapshot
+from sysperf.report.machine_facts import MachineFacts
 from sysperf.tui import decode
 from sysperf.tui.decode import SnapshotDecoder
-from sysperf.tui.facts import of_snapshot
 from sysperf.tui.now import Now
 from sysperf.tui.source import Changed, Facts, Load, Meters, Problem, SourceUpdate
 from sysperf.tui.sources import ssh
@@ -119,22 +119,22 @@ def test_facts_of_an_agent_are_those_of_the_machine() -> None:
     machine = collect(make_machine({"/sys/devices/system/cpu/online": "0-3\n", "/proc/meminfo": "MemTotal: 1024 kB\n"}))
     taken = Snapshot(taken_at="2026-11-22T06:00:00Z", areas=machine)
     assert SnapshotDecoder().decode(to_json(taken)) == taken
-    assert of_snapshot(taken).cpu is not None
+    assert MachineFacts(taken).cpu is not None
 
 
 def test_a_newer_agent_may_know_more_fields_and_areas() -> None:
     """A field and an area that this version does not know are left out."""
     nodes = [{"id": 0, "cpus": "0-3", "colour": "red"}]
     snapshot = decoded(numa={"facts": {"nodes": nodes, "mood": [1]}, "later": 2}, quantum={"facts": {"qubits": 3}})
-    assert of_snapshot(snapshot).numa == Numa(nodes=(Node(id=0, cpus=CpuSet.parse("0-3")),), nodes_with_cpus=None)
+    assert MachineFacts(snapshot).numa == Numa(nodes=(Node(id=0, cpus=CpuSet.parse("0-3")),), nodes_with_cpus=None)
     assert snapshot.areas.keys() == {"numa"}
 
 
 def test_a_field_that_an_older_agent_does_not_know_is_unknown() -> None:
     """`None`, also where this version's collector always writes the field; without a field that cannot be unknown, the area is unknown."""
     snapshot = decoded(numa={"facts": {"nodes": [{"id": 0}]}}, torch={"facts": {"installs": [{"prefix": "/opt"}]}})
-    assert of_snapshot(snapshot).numa == Numa(nodes=(Node(id=0, cpus=None),), nodes_with_cpus=None)
-    assert of_snapshot(snapshot).torch is None
+    assert MachineFacts(snapshot).numa == Numa(nodes=(Node(id=0, cpus=None),), nodes_with_cpus=None)
+    assert MachineFacts(snapshot).torch is None
     assert "site_packages" in str(snapshot.areas["torch"].problem)
 
 
@@ -144,7 +144,7 @@ def test_an_area_of_another_shape_is_unknown_with_the_reason(facts: Any) -> None
     snapshot = decoded(numa={"facts": facts}, memory={"facts": {"total_bytes": 7}})
     assert snapshot.areas["numa"].facts is None
     assert str(snapshot.areas["numa"].problem).startswith(decode.OTHER_SHAPE)
-    assert of_snapshot(snapshot).memory is not None
+    assert MachineFacts(snapshot).memory is not None
 
 
 def test_an_area_that_did_not_change_is_not_decoded_again() -> None:
@@ -155,7 +155,7 @@ def test_an_area_that_did_not_change_is_not_decoded_again() -> None:
     assert first is not None
     assert second is not None
     assert second.areas["numa"] is first.areas["numa"]
-    assert (of_snapshot(first).memory, of_snapshot(second).memory) != (None, None)
+    assert (MachineFacts(first).memory, MachineFacts(second).memory) != (None, None)
     assert second.areas["memory"].facts.total_bytes == 8
 
 

@@ -6,8 +6,8 @@ from sysperf.collect.torch.records import Install
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
 from sysperf.report.machine import identity
+from sysperf.report.machine_facts import MachineFacts
 from sysperf.report.terminal import wrap
-from sysperf.tui.facts import of_snapshot
 from sysperf.tui.source import HERE
 from sysperf.tui.widgets.line import Lines, Span, line, padded, span
 
@@ -31,7 +31,7 @@ def draw(snapshot: Snapshot | None, width: int, origin: str = "") -> Lines:
 
 
 def _installs(snapshot: Snapshot, summary: str) -> list[tuple[str, str]]:
-    torch = of_snapshot(snapshot).torch
+    torch = MachineFacts(snapshot).torch
     if torch is None or not torch.installs:
         return [("PyTorch", summary)]
     active_first = sorted(torch.installs, key=lambda install: (not install.active, install.version is None))
