@@ -7,9 +7,9 @@ import msgspec
 from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
+from sysperf.trace.fixes import Replayer, predict, predict_cpu
 from sysperf.trace.intervals import clip, length, union
 from sysperf.trace.nesting import Threads
-from sysperf.trace.replay import Replayer, predict, predict_cpu
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
 from sysperf.trace.window import Window, loader_calls, primary, steps

@@ -11,33 +11,25 @@ A piece that cannot be decoded whole is taken apart event by event (`repair`), a
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Generator
 from typing import BinaryIO
 
 import msgspec
 
 from sysperf.model.errors import TraceError
 from sysperf.trace import repair
-from sysperf.trace.events import Adder, Event
+from sysperf.trace.adder import Adder
+from sysperf.trace.events import Event
 from sysperf.trace.metadata import describe
+from sysperf.trace.pieces import Progress, Text
+from sysperf.trace.scan import earliest_us, last_cut
 from sysperf.trace.timeline import Timeline
 
-PIECE_BYTES = 1 << 19
 MAX_PIECE_BYTES = 64 << 20
 """A file without a place to cut for so long is no trace."""
 MAX_HEAD_BYTES = 32 << 20
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
-_CUT = re.compile(rb"\}\s*,\s*\Z")
-_TIME = re.compile(rb'"ts"\s*:\s*(\d+(?:\.\d+)?)\s*[,}]')
-_KEPT = b"ProfilerStep", b'"ph": "M"', b'"ph":"M"'  # steps, and the names of threads
-_FIRST_KEYS = (b'"ph"', b'"name"', b'"cat"', b'"pid"', b'"ts"', b'"args"', b'"dur"', b'"tid"', b'"id"')
 _GZIP = b"\x1f\x8b"
-_GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
-PACKED_BYTES = 1 << 14  # what is lost before a damaged byte
-
-Progress = Callable[[int], None]
-"""Told how many bytes of the file were read."""
 
 
 class _Tail(msgspec.Struct):
@@ -64,50 +56,25 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
 
 def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     timeline = Timeline(path, "kineto")
-    packed = file.read(2) == _GZIP
-    file.seek(0)
-    blocks = _unpacked(file, timeline, progress) if packed else _plain(file, progress)
-    pieces = _pieces(blocks)
-    head = _head(pieces, path)
-    adder = Adder(timeline)
-    rest = _decode(pieces, head[1], adder, timeline)
+    text = Text(file, progress)
+    adder = Adder(timeline, text.unpacked_bytes)
+    pieces = _pieces(text.pieces(adder.is_later))
+    try:
+        head = _head(pieces, path)
+        rest = _decode(pieces, head[1], adder, timeline)
+    finally:
+        pieces.close()
+    timeline.damage.truncated = text.damage or timeline.damage.truncated
     describe(timeline, head[0], rest)
     if not adder.seen:
         raise TraceError(f"{path}: no events in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
     return timeline
 
 
-def _plain(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
-    """The file's text in pieces."""
-    while block := file.read(PIECE_BYTES):
-        progress(file.tell())
-        yield block
-
-
-def _unpacked(file: BinaryIO, timeline: Timeline, progress: Progress) -> Iterator[bytes]:
-    """The text of a compressed file in pieces. One that breaks off gives all that came before."""
-    unpacker, waiting, complete = zlib.decompressobj(_GZIP_BITS), b"", False
-    while waiting or (waiting := file.read(PACKED_BYTES)):
-        progress(file.tell())
-        try:
-            block = unpacker.decompress(waiting, PIECE_BYTES)
-        except zlib.error as error:
-            timeline.damage.truncated = f"its compression is damaged: {error}"
-            return
-        waiting, complete = unpacker.unconsumed_tail, unpacker.eof
-        if unpacker.eof:  # another compressed file may follow: they are one text
-            waiting = unpacker.unused_data
-            unpacker = zlib.decompressobj(_GZIP_BITS)
-        if block:
-            yield block
-    if not complete:
-        timeline.damage.truncated = "its compression breaks off"
-
-
 class _pieces:  # noqa: N801 - an iterator
     """Blocks of text, and the last of them once more where somebody hands back what he did not use."""
 
-    def __init__(self, blocks: Iterator[bytes]) -> None:
+    def __init__(self, blocks: Generator[bytes]) -> None:
         self._blocks = blocks
         self.rest = b""
 
@@ -116,6 +83,10 @@ class _pieces:  # noqa: N801 - an iterator
         block = next(self._blocks, b"")
         self.rest += block
         return bool(block)
+
+    def close(self) -> None:
+        """Ask for no more."""
+        self._blocks.close()
 
 
 def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
@@ -136,10 +107,11 @@ def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:
     """Decode all events; returns the text behind them."""
     while True:
-        cut = _cut(pieces.rest)
+        cut = last_cut(pieces.rest)
         if cut > 0:
-            piece, pieces.rest = pieces.rest[:cut], pieces.rest[cut:].lstrip(b" \t\r\n,")
-            _add(piece.rstrip(b" \t\r\n,"), adder, timeline)
+            if timeline.cut is None or not adder.is_later(earliest_us(pieces.rest, cut)):
+                _add(pieces.rest[:cut].rstrip(b" \t\r\n,"), adder, timeline)
+            pieces.rest = pieces.rest[cut:]
         elif len(pieces.rest) > MAX_PIECE_BYTES:
             timeline.damage.truncated = f"no event ends within {MAX_PIECE_BYTES >> 20} MiB"
             return b""
@@ -147,36 +119,12 @@ def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline) 
             return _last(pieces.rest, is_object, adder, timeline)
 
 
-def _cut(text: bytes) -> int:
-    """Where the last event of the text starts, or 0. A raw quote cannot stand in a JSON string, so what is found is a key."""
-    for key in _FIRST_KEYS:
-        position = len(text)
-        for _ in range(64):
-            position = text.rfind(key, 0, position)
-            if position < 0:
-                break
-            brace = text[max(0, position - 80) : position].rstrip(b" \t\r\n")
-            if brace.endswith(b"{") and _CUT.search(brace[:-1]):
-                return max(0, position - 80) + len(brace) - 1
-    return 0
-
-
 def _add(piece: bytes, adder: Adder, timeline: Timeline) -> None:
-    if timeline.cut is not None and _is_later(piece, adder.limit_us):
-        return
     try:
         events = _events(b"[%b]" % piece)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         events = _apart(piece, timeline)[0]
     adder.add(events)
-
-
-def _is_later(piece: bytes, limit_us: float) -> bool:
-    """Whether all events of a piece start after what is kept; their times are looked at without decoding the rest of them."""
-    times = _TIME.findall(piece)
-    if len(times) != piece.count(b'"ts"') or any(word in piece for word in _KEPT):
-        return False
-    return min(map(float, times), default=limit_us) > limit_us
 
 
 def _last(text: bytes, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:

@@ -12,7 +12,8 @@ from array import array
 from sysperf.trace.timeline import PYTHON, Spans, Timeline
 
 MAX_ROWS = 100_000
-"""A third more than the largest trace has whose figures were computed by others."""
+WHOLE_BYTES, WHOLE_ROWS = 100_000_000, 400_000
+"""Files with no more text than this are examined whole, unless they have many more rows than such a text usually has."""
 MAX_UNMARKED_ROWS = 2_000_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
 MIN_STEPS = 5
@@ -24,9 +25,9 @@ _NO_LIMIT = float("inf")
 class FirstPart:
     """Keeps a timeline small."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, text_bytes: int | None = None) -> None:
         self._timeline = timeline
-        self._rows = MAX_ROWS
+        self._rows = MAX_ROWS if text_bytes is None or text_bytes > WHOLE_BYTES else WHOLE_ROWS
 
     def keep(self) -> float:
         """The time in µs after which events are not kept; drops rows where there are too many."""

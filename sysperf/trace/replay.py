@@ -1,30 +1,17 @@
-"""What a fix would gain: the step replayed without the cause.
+"""The step replayed without a cause.
 
 A replay runs the graph forward: the host does one thing after the other, each operation starts when it was launched, its
-stream is free and what it waits for is done. Unchanged, it must give the step's own time within `MAX_ERROR_PCT`; then an
-`Edit` takes a cause away. Each prediction is made with and without the delays that nothing in the file explains, at a
-cautious and at a full strength: the lowest and the highest of these are its interval.
+stream is free and what it waits for is done. An `Edit` takes a cause away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
-from sysperf.trace.exposed import DeviceTime, Launches
-from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Work
-from sysperf.trace.graph import Builder, Graph, part_of, processes
-from sysperf.trace.timeline import Timeline
-from sysperf.trace.window import Window
+from sysperf.trace.graph import Graph
 
-MAX_ERROR_PCT = 5.0
-MIN_COST_PCT = 1.0
-"""A cause that costs less is not worth a replay."""
 LONG_THINK_NS = 1_000_000
-GRAPH_LAUNCH_NS = 1_000
-TENSOR_SPEED = (1.5, 4.0)
-FUSED = (0.7, 0.4)
 
 
 class Edit(NamedTuple):
@@ -46,282 +33,151 @@ class Edit(NamedTuple):
     speed: tuple[tuple[int, float], ...] = ()
     """(flag, factor for the duration)."""
 
+    def short(self, region: int = 0) -> float:
+        """The factor for launches and short times there."""
+        return self.short_host if self.region in (0, region) else 1.0
+
+    def thinking(self, time: int, region: int = 0) -> int:
+        """What is left of the host's time between two calls."""
+        return int(time * (self.long_host if time >= LONG_THINK_NS else self.short(region)))
+
 
 UNCHANGED = Edit()
 
 
-def run(graph: Graph, edit: Edit = UNCHANGED, *, keep_unexplained: bool = True) -> int:
+class Step(NamedTuple):
+    """An item of the host in a replay."""
+
+    think: int
+    took: int
+    """Negative: a request to the loader that takes so long."""
+    waits_for: int
+    lag: int
+    operations: tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """An operation in a replay."""
+
+    stream: int
+    latency: int
+    after: int
+    lag: int
+    took: int
+
+
+class Prepared:
+    """A graph, and what edits make of its items and operations: several edits change only one of these."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.streams = 1 + max((one.stream for one in graph.operations), default=0)
+        self._steps: dict[Edit, list[Step]] = {}
+        self._plans: dict[tuple[int, object, bool], list[Plan]] = {}
+
+    def steps(self, edit: Edit) -> list[Step]:
+        """The host's items."""
+        of_host = edit._replace(beside=0, speed=())
+        if of_host not in self._steps:
+            self._steps[of_host] = [_step(item, edit) for item in self.graph.items]
+        return self._steps[of_host]
+
+    def plans(self, edit: Edit, keep_unexplained: bool) -> list[Plan]:
+        """The devices' operations."""
+        of_device = edit.beside, edit.speed, keep_unexplained
+        if of_device not in self._plans:
+            self._plans[of_device] = [self._plan(one, edit, keep_unexplained) for one in self.graph.operations]
+        return self._plans[of_device]
+
+    def _plan(self, one: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
+        took = one.duration
+        for flag, factor in edit.speed:
+            if one.flags & flag:
+                took = int(took * factor)
+        if one.flags & edit.beside:
+            return Plan(self.streams + bool(one.flags & edit.beside & nodes.NCCL), 0, -1, 0, took)
+        after = one.after if one.after >= 0 and not self.graph.operations[one.after].flags & edit.beside else -1
+        return Plan(one.stream, one.latency, after, one.lag + (one.unexplained if keep_unexplained else 0), took)
+
+
+def _step(item: nodes.Item, edit: Edit) -> Step:
+    kind, think = item.kind, item.think
+    if think >= 0:
+        think = edit.thinking(think, item.region)
+    elif item.nested and edit.loader != "keep":
+        think = -1
+    took, waits_for = item.end - item.start, item.waits_for
+    if kind == nodes.LOADER:
+        took = -max(1, took)
+    elif edit.no_allocation and kind == nodes.ALLOCATION:
+        took, waits_for = 0, -1
+    elif kind in edit.no_waits:
+        took, waits_for = (0 if kind == nodes.SYNC else min(took, nodes.OWN_NS)), -1  # the synchronisation itself goes, too
+    else:
+        took = min(took, nodes.OWN_NS) if waits_for >= 0 else took
+        took = int(took * edit.short(item.region)) if kind == nodes.LAUNCH else took
+    return Step(think, took, waits_for, item.lag, item.operations)
+
+
+def run(prepared: Prepared, edit: Edit = UNCHANGED, *, keep_unexplained: bool = True) -> int:
     """Nanoseconds that the window takes with this edit."""
-    return _Run(graph, edit, keep_unexplained).total()
+    return _Run(prepared, edit, keep_unexplained).total()
 
 
 class _Run:
-    """One replay."""
+    """One replay: a loop that only adds and compares."""
 
-    def __init__(self, graph: Graph, edit: Edit, keep_unexplained: bool) -> None:
-        self._graph, self._edit, self._keep = graph, edit, keep_unexplained
-        self._free: dict[int, int] = {}
-        self._ends = [graph.start] * len(graph.operations)
+    def __init__(self, prepared: Prepared, edit: Edit, keep_unexplained: bool) -> None:
+        self._graph, self._edit = prepared.graph, edit
+        self._streams = prepared.streams
+        self._steps, self._plans = prepared.steps(edit), prepared.plans(edit, keep_unexplained)
+        self._ends = [self._graph.start] * len(self._graph.operations)
+        self._free = [self._graph.start] * (self._streams + 2)
+        """When each stream is free; the last two are those of copies and collectives that get one of their own."""
         self._batch = -1
 
     def total(self) -> int:
-        graph, edit = self._graph, self._edit
+        graph, ends = self._graph, self._ends
         for index in graph.earlier:
-            self._operate(index, -1)
+            self._earlier(index)
         frontier = previous = graph.start
-        for item in graph.items:
-            think = item.think
-            start = frontier + self._thinking(think, item.region) if think >= 0 else previous + self._offset(-think - 1, item)
-            end = self._end(item, start)
-            for index in item.operations:
-                self._operate(index, start)
-            if item.waits_for >= 0 and item.kind not in edit.no_waits and not (edit.no_allocation and item.kind == nodes.ALLOCATION):
-                end = max(end, self._ends[item.waits_for] + item.lag)
-            previous, frontier = start, max(frontier, end)
-        frontier += self._thinking(graph.last_think)
-        return max([frontier, *self._ends]) - graph.start
+        for think, took, waits_for, lag, operations in self._steps:
+            start = frontier + think if think >= 0 else previous - think - 1
+            end = start + took if took >= 0 else self._loaded(start, -took)
+            if operations:
+                self._operate(operations, start)
+            if waits_for >= 0 and ends[waits_for] + lag > end:
+                end = ends[waits_for] + lag
+            previous = start
+            if end > frontier:  # noqa: PLR1730 - max() takes twice as long, and this runs 200,000 times
+                frontier = end
+        return max([frontier + self._edit.thinking(graph.last_think), *ends]) - graph.start
 
-    def _thinking(self, time: int, region: int = 0) -> int:
-        return int(time * (self._edit.long_host if time >= LONG_THINK_NS else self._short(region)))
+    def _operate(self, indices: tuple[int, ...], launched: int) -> None:
+        free, ends, plans = self._free, self._ends, self._plans
+        for index in indices:
+            stream, latency, after, lag, took = plans[index]
+            begin = free[stream]
+            arrived = launched + latency
+            if arrived > begin:  # noqa: PLR1730 - as above
+                begin = arrived
+            if after >= 0 and ends[after] > begin:
+                begin = ends[after]
+            free[stream] = ends[index] = begin + lag + took
 
-    def _short(self, region: int) -> float:
-        return self._edit.short_host if self._edit.region in (0, region) else 1.0
+    def _earlier(self, index: int) -> None:
+        """An operation that was launched before the window, or nobody knows when."""
+        plan, started = self._plans[index], self._graph.operations[index].start
+        begin = started if started < self._graph.start and plan.stream < self._streams else self._free[plan.stream]
+        if plan.after >= 0:
+            begin = max(begin, self._ends[plan.after])
+        self._free[plan.stream] = self._ends[index] = begin + plan.lag + plan.took
 
-    def _offset(self, time: int, item: nodes.Item) -> int:
-        return 0 if item.nested and self._edit.loader != "keep" else time
-
-    def _end(self, item: nodes.Item, start: int) -> int:
-        edit, took = self._edit, item.end - item.start
-        if item.kind == nodes.LOADER:
-            return self._load(start, took)
-        if edit.no_allocation and item.kind == nodes.ALLOCATION:
-            return start
-        if item.kind == nodes.SYNC and item.kind in edit.no_waits:
-            return start  # the call itself is gone, too
-        if item.waits_for >= 0 or item.kind in edit.no_waits:
-            took = min(took, nodes.OWN_NS)
-        return start + (int(took * self._short(item.region)) if item.kind == nodes.LAUNCH else took)
-
-    def _load(self, start: int, took: int) -> int:
+    def _loaded(self, start: int, took: int) -> int:
+        """When a batch is there that was asked for at `start`."""
         if self._edit.loader == "gone":
             return start
         if self._edit.loader == "worker":
             self._batch = start if self._batch < 0 else max(self._batch + took, start)
             return self._batch
         return start + took
-
-    def _operate(self, index: int, launched: int) -> None:
-        one, edit = self._graph.operations[index], self._edit
-        free = self._free.get(one.stream, self._graph.start)
-        begin = max(free, launched + one.latency if launched >= 0 else free)
-        if launched < 0 and one.start < self._graph.start:
-            begin = one.start
-        if one.after >= 0 and not self._graph.operations[one.after].flags & edit.beside:
-            begin = max(begin, self._ends[one.after])
-        begin += one.lag + (one.unexplained if self._keep else 0)
-        took = one.duration
-        for flag, factor in edit.speed:
-            if one.flags & flag:
-                took = int(took * factor)
-        if one.flags & edit.beside:
-            own = -1 - (one.flags & edit.beside)
-            begin = max(self._free.get(own, self._graph.start), launched)
-            self._free[own] = begin + took
-        else:
-            self._free[one.stream] = begin + took
-        self._ends[index] = begin + took
-
-
-class Fix(NamedTuple):
-    """A cause that can be taken away: how, at which strength, and what that assumes."""
-
-    name: str
-    cautious: Edit
-    full: Edit
-    assumes: str
-    cost: Callable[[Figures, HostWork, Work], float]
-    """The exposed time that it could at most give back, in percent."""
-    sure: float = 1.0
-    """The part of the cautious gain that is counted on."""
-
-
-_WAITS = frozenset((nodes.SYNC, nodes.COPYING))
-FIXES = (
-    Fix(
-        "loader", Edit(loader="worker"), Edit(loader="gone"),
-        "low: one worker prepares batches beside the step; high: enough workers that no step waits",
-        lambda figures, *_: figures.dataloader_exposed_pct or 0.0,
-    ),
-    Fix(
-        "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
-        "the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is longer",
-        lambda figures, host, _: (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0) + (host.refill_pct or 0.0),
-    ),
-    Fix(
-        "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
-        "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
-        lambda figures, host, _: (figures.pageable_wait_pct or 0.0) + (host.refill_pct or 0.0),
-    ),
-    Fix(
-        "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
-        "high: copies run on a stream of their own, and no kernel waits for them; low: half of that",
-        lambda figures, *_: figures.h2d_exposed_pct or 0.0, 0.5,
-    ),
-    Fix(
-        "launch", Edit(short_host=0.5), Edit(short_host=0.1),
-        "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
-        lambda figures, *_: figures.host_starved_pct or 0.0,
-    ),
-    Fix(
-        "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
-        "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
-        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.optimizer_pct or 0.0),
-    ),
-    Fix(
-        "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
-        "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
-        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.zero_grad_pct or 0.0),
-    ),
-    Fix(
-        "hole", Edit(long_host=0.5), Edit(long_host=0.0),
-        "low: half of the long times without a launch are hidden; high: all, by another thread or process",
-        lambda figures, *_: figures.idle_long_gaps_pct or 0.0,
-    ),
-    Fix(
-        "allocation", Edit(no_allocation=True), Edit(no_allocation=True),
-        "the allocator serves every request from memory that it has",
-        lambda figures, *_: figures.alloc_api_exposed_pct or 0.0,
-    ),
-    Fix(
-        "communication", Edit(beside=nodes.NCCL), Edit(beside=nodes.NCCL),
-        "high: collectives run beside computation that does not need them; low: half of that",
-        lambda figures, *_: figures.nccl_exposed_pct or 0.0, 0.5,
-    ),
-    Fix(
-        "tensor-cores", Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[0]),)), Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[1]),)),
-        f"matrix products become {TENSOR_SPEED[0]:g} to {TENSOR_SPEED[1]:g} times as fast on tensor cores",
-        lambda _f, _h, work: work.plain_matmul_pct or 0.0,
-    ),
-    Fix(
-        "layout", Edit(speed=((nodes.LAYOUT, 0.5),)), Edit(speed=((nodes.LAYOUT, 0.0),)),
-        "low: half of the layout conversions go; high: all",
-        lambda _f, _h, work: work.layout_pct or 0.0,
-    ),
-    Fix(
-        "cast", Edit(speed=((nodes.CAST, 0.5),)), Edit(speed=((nodes.CAST, 0.0),)),
-        "low: half of the copies and conversions of elements go; high: all",
-        lambda _f, _h, work: work.cast_pct or 0.0,
-    ),
-    Fix(
-        "fusion", Edit(speed=((nodes.POINTWISE, FUSED[0]),)), Edit(speed=((nodes.POINTWISE, FUSED[1]),)),
-        f"fused, elementwise kernels take {FUSED[1]:.0%} to {FUSED[0]:.0%} of their time",
-        lambda _f, _h, work: work.elementwise_pct or 0.0,
-    ),
-)  # fmt: skip
-BY_NAME = {fix.name: fix for fix in FIXES}
-
-
-class Replayer:
-    """The graphs of a trace's processes, and replays of all of them."""
-
-    def __init__(self, timeline: Timeline, window: Window, times: list[DeviceTime], launches: Launches) -> None:
-        part = part_of(window, timeline)
-        self.graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)] if times else []
-        self.graphs = [one for one in self.graphs if one.items]
-        self._known: dict[tuple[Edit, bool], int] = {}
-
-    def error_pct(self) -> float | None:
-        """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
-        measured = max((one.measured for one in self.graphs), default=0)
-        return 100 * abs(self.time(UNCHANGED, keep=False) - measured) / measured if measured else None
-
-    def time(self, edit: Edit, *, keep: bool) -> int:
-        """The slowest process's time."""
-        found = self._known.get((edit, keep))
-        if found is None:
-            found = self._known[edit, keep] = max((run(one, edit, keep_unexplained=keep) for one in self.graphs), default=0)
-        return found
-
-    def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
-        """(lowest, highest) gain in percent of these pairs of edits, each replayed with and without unexplained delays."""
-        gains = []
-        for keep in (True, False):
-            base = self.time(UNCHANGED, keep=keep) or 1
-            gains += [100 * (base - self.time(edit, keep=keep)) / base for pair in edits for edit in dict.fromkeys(pair)]
-        return max(0.0, min(gains)), max(0.0, *gains)
-
-
-def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
-    """Several fixes as one pair of edits."""
-
-    def merged(edits: list[Edit]) -> Edit:
-        return Edit(
-            loader=next((one.loader for one in edits if one.loader != "keep"), "keep"),
-            no_waits=frozenset(kind for one in edits for kind in one.no_waits),
-            short_host=min(one.short_host for one in edits),
-            region=0 if any(one.short_host < 1 and not one.region for one in edits) else max(one.region for one in edits),
-            long_host=min(one.long_host for one in edits),
-            no_allocation=any(one.no_allocation for one in edits),
-            beside=_either(one.beside for one in edits),
-            speed=tuple(pair for one in edits for pair in one.speed),
-        )
-
-    return merged([fix.cautious for fix in fixes]), merged([fix.full for fix in fixes])
-
-
-def _either(flags: Iterable[int]) -> int:
-    found = 0
-    for one in flags:
-        found |= one
-    return found
-
-
-def predict(replayer: Replayer, figures: Figures, host: HostWork, work: Work) -> Replay:
-    """The gain of each fix whose cause costs something."""
-    error = replayer.error_pct()
-    if error is None:
-        return Replay(why="no launches in the window: nothing to replay")
-    if error > MAX_ERROR_PCT:
-        return Replay(error_pct=error, why=f"the unchanged replay is {error:.0f} % off: something that the file does not show decides here")
-    found = []
-    for fix in FIXES:
-        cost = fix.cost(figures, host, work)
-        if cost >= MIN_COST_PCT:
-            low, high = replayer.gain([(fix.cautious, fix.full)])
-            found.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
-    return Replay(error_pct=error, usable=True, predictions=tuple(found))
-
-
-CPU_WORDS = {
-    "loader": "low: one worker prepares batches beside the step, and no CPU is free for its operators; "
-    "high: enough workers, with CPUs of their own, that no step waits",
-    "hole": "low: half of the long times between operators are hidden; high: all",
-    "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
-    "cast": "low: half of the copies and conversions go; high: all",
-    "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
-    "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
-}
-
-
-def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole) -> Replay:
-    """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
-
-    The profiler stretches operators and not the waits between them, so a wait is a larger share of a step without it: the
-    upper bounds are for such a step. A file does not say how many CPUs are free: operators of the loader may win nothing in a worker.
-    """
-    load, waits = cpu.loader_pct, cpu.loader_pct - cpu.loader_operator_pct
-    parts = {
-        "loader": (min(waits, 100 - load), load),
-        "hole": (hole.pct / 2, hole.pct),
-        "launch": (max(0.0, cpu.python_pct - hole.pct) / 4, max(0.0, cpu.python_pct - hole.pct)),
-        "cast": (cpu.copy_pct / 2, cpu.copy_pct),
-        "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
-        "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
-    }
-    stretched = host.inflation or 1.0
-    found = [
-        Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=CPU_WORDS[name])
-        for name, (low, high) in parts.items()
-        if high >= MIN_COST_PCT
-    ]
-    return Replay(usable=True, predictions=tuple(found))

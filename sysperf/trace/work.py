@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sysperf.trace import kernels as by_name
+from sysperf.trace.adder import PRODUCTS
 from sysperf.trace.exposed import DeviceTime, members
 from sysperf.trace.facts import CollectiveFacts, Work
 from sysperf.trace.intervals import clip, length, union
@@ -19,7 +20,6 @@ SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
 MIN_REPEATS = 4
 _HALF = ("BFloat16", "Half")
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
 
 
@@ -98,7 +98,7 @@ def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> dict[s
         return {}
     total, misaligned, seen = 0, 0, 0
     parsed: dict[tuple[str, int], tuple[int, bool]] = {}
-    for name in _PRODUCTS:
+    for name in sorted(PRODUCTS):
         for index in ranges_of(name):
             if low <= rows.start[index] < high and rows.kind[index] == OPERATOR and rows.detail[index] >= 0:
                 key = name, rows.detail[index]
@@ -160,7 +160,7 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
 def named(timeline: Timeline) -> Callable[[str], list[int]]:
     """A look-up of ranges by their exact name."""
     found: dict[int, list[int]] = {}
-    wanted = {*_PRODUCTS, *_CONVOLUTIONS}
+    wanted = {*PRODUCTS, *_CONVOLUTIONS}
     numbers = {number: text for number, text in enumerate(timeline.names.texts) if text in wanted}
     for index, name in enumerate(timeline.ranges.name):
         if name in numbers:

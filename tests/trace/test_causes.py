@@ -10,7 +10,7 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.facts import Cpu, Hole, HostWork
-from sysperf.trace.replay import BY_NAME, Replayer, predict_cpu
+from sysperf.trace.fixes import BY_NAME, Replayer, predict_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, steps, written

@@ -10,7 +10,7 @@ import pytest
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import summary
-from sysperf.trace.replay import MAX_ERROR_PCT
+from sysperf.trace.fixes import MAX_ERROR_PCT
 from sysperf.trace.window import all_steps, extent
 
 from .labelled import detected, result, traces, truth

@@ -46,8 +46,17 @@ def rows(timeline: Timeline) -> int:
     return len(timeline.operations) + len(timeline.calls) + len(timeline.ranges)
 
 
-def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str) -> None:
+def test_a_file_of_usual_size_is_examined_whole(repeated: str) -> None:
+    """It has more rows than are kept of a large file, and all of them count."""
+    timeline = read(repeated)
+
+    assert rows(timeline) > MAX_ROWS
+    assert account(timeline).kept_until_us is None
+
+
+def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are counted, the figures are those of one turn, and fewer rows are kept than the bound."""
+    monkeypatch.setattr("sysperf.trace.part.WHOLE_BYTES", 1)
     timeline = read(repeated)
     whole, one_turn = account(timeline), account(read(str(SOURCE)))
     assert rows(timeline) < MAX_ROWS

@@ -1,0 +1,221 @@
+"""What each fix would gain: how it changes a replay, what it assumes, and the bounds of its prediction.
+
+Each prediction is made with and without the delays that nothing in the file explains, at a cautious and at a full strength: the
+lowest and the highest of these are its interval. No gain is more than the exposed time that its cause takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from sysperf.trace import graph as nodes
+from sysperf.trace.exposed import DeviceTime, Launches
+from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Work
+from sysperf.trace.graph import Builder, part_of, processes
+from sysperf.trace.replay import UNCHANGED, Edit, Prepared, run
+from sysperf.trace.timeline import Timeline
+from sysperf.trace.window import Window
+
+MAX_ERROR_PCT = 5.0
+MIN_COST_PCT = 1.0
+"""A cause that costs less is not worth a replay."""
+TENSOR_SPEED = (1.5, 4.0)
+FUSED = (0.7, 0.4)
+
+
+class Fix(NamedTuple):
+    """A cause that can be taken away: how, at which strength, and what that assumes."""
+
+    name: str
+    cautious: Edit
+    full: Edit
+    assumes: str
+    cost: Callable[[Figures, HostWork, Work], float]
+    """The exposed time that it could at most give back, in percent."""
+    sure: float = 1.0
+    """The part of the cautious gain that is counted on."""
+
+
+_WAITS = frozenset((nodes.SYNC, nodes.COPYING))
+FIXES = (
+    Fix(
+        "loader", Edit(loader="worker"), Edit(loader="gone"),
+        "low: one worker prepares batches beside the step; high: enough workers that no step waits",
+        lambda figures, *_: figures.dataloader_exposed_pct or 0.0,
+    ),
+    Fix(
+        "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
+        "the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is longer",
+        lambda figures, host, _: (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0) + (host.refill_pct or 0.0),
+    ),
+    Fix(
+        "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
+        "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
+        lambda figures, host, _: (figures.pageable_wait_pct or 0.0) + (host.refill_pct or 0.0),
+    ),
+    Fix(
+        "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
+        "high: copies run on a stream of their own, and no kernel waits for them; low: half of that",
+        lambda figures, *_: figures.h2d_exposed_pct or 0.0, 0.5,
+    ),
+    Fix(
+        "launch", Edit(short_host=0.5), Edit(short_host=0.1),
+        "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
+        lambda figures, *_: figures.host_starved_pct or 0.0,
+    ),
+    Fix(
+        "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
+        "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
+        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.optimizer_pct or 0.0),
+    ),
+    Fix(
+        "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
+        "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
+        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.zero_grad_pct or 0.0),
+    ),
+    Fix(
+        "hole", Edit(long_host=0.5), Edit(long_host=0.0),
+        "low: half of the long times without a launch are hidden; high: all, by another thread or process",
+        lambda figures, *_: figures.idle_long_gaps_pct or 0.0,
+    ),
+    Fix(
+        "allocation", Edit(no_allocation=True), Edit(no_allocation=True),
+        "the allocator serves every request from memory that it has",
+        lambda figures, *_: figures.alloc_api_exposed_pct or 0.0,
+    ),
+    Fix(
+        "communication", Edit(beside=nodes.NCCL), Edit(beside=nodes.NCCL),
+        "high: collectives run beside computation that does not need them; low: half of that",
+        lambda figures, *_: figures.nccl_exposed_pct or 0.0, 0.5,
+    ),
+    Fix(
+        "tensor-cores", Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[0]),)), Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[1]),)),
+        f"matrix products become {TENSOR_SPEED[0]:g} to {TENSOR_SPEED[1]:g} times as fast on tensor cores",
+        lambda _f, _h, work: work.plain_matmul_pct or 0.0,
+    ),
+    Fix(
+        "layout", Edit(speed=((nodes.LAYOUT, 0.5),)), Edit(speed=((nodes.LAYOUT, 0.0),)),
+        "low: half of the layout conversions go; high: all",
+        lambda _f, _h, work: work.layout_pct or 0.0,
+    ),
+    Fix(
+        "cast", Edit(speed=((nodes.CAST, 0.5),)), Edit(speed=((nodes.CAST, 0.0),)),
+        "low: half of the copies and conversions of elements go; high: all",
+        lambda _f, _h, work: work.cast_pct or 0.0,
+    ),
+    Fix(
+        "fusion", Edit(speed=((nodes.POINTWISE, FUSED[0]),)), Edit(speed=((nodes.POINTWISE, FUSED[1]),)),
+        f"fused, elementwise kernels take {FUSED[1]:.0%} to {FUSED[0]:.0%} of their time",
+        lambda _f, _h, work: work.elementwise_pct or 0.0,
+    ),
+)  # fmt: skip
+BY_NAME = {fix.name: fix for fix in FIXES}
+
+
+class Replayer:
+    """The graphs of a trace's processes, and replays of all of them."""
+
+    def __init__(self, timeline: Timeline, window: Window, times: list[DeviceTime], launches: Launches) -> None:
+        part = part_of(window, timeline)
+        self.graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)] if times else []
+        self.graphs = [one for one in self.graphs if one.items]
+        self._prepared = [Prepared(graph) for graph in self.graphs]
+        self._has_unexplained = any(one.unexplained for graph in self.graphs for one in graph.operations)
+        self._known: dict[tuple[Edit, bool], int] = {}
+
+    def error_pct(self) -> float | None:
+        """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
+        measured = max((one.measured for one in self.graphs), default=0)
+        return 100 * abs(self.time(UNCHANGED, keep=False) - measured) / measured if measured else None
+
+    def time(self, edit: Edit, *, keep: bool) -> int:
+        """The slowest process's time."""
+        key = edit, keep and self._has_unexplained
+        if key not in self._known:
+            self._known[key] = max((run(one, edit, keep_unexplained=keep) for one in self._prepared), default=0)
+        return self._known[key]
+
+    def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
+        """(lowest, highest) gain in percent of these pairs of edits, each replayed with and without unexplained delays."""
+        gains = []
+        for keep in (True, False):
+            base = self.time(UNCHANGED, keep=keep) or 1
+            gains += [100 * (base - self.time(edit, keep=keep)) / base for pair in edits for edit in dict.fromkeys(pair)]
+        return max(0.0, min(gains)), max(0.0, *gains)
+
+
+def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
+    """Several fixes as one pair of edits."""
+
+    def merged(edits: list[Edit]) -> Edit:
+        return Edit(
+            loader=next((one.loader for one in edits if one.loader != "keep"), "keep"),
+            no_waits=frozenset(kind for one in edits for kind in one.no_waits),
+            short_host=min(one.short_host for one in edits),
+            region=0 if any(one.short_host < 1 and not one.region for one in edits) else max(one.region for one in edits),
+            long_host=min(one.long_host for one in edits),
+            no_allocation=any(one.no_allocation for one in edits),
+            beside=_either(one.beside for one in edits),
+            speed=tuple(pair for one in edits for pair in one.speed),
+        )
+
+    return merged([fix.cautious for fix in fixes]), merged([fix.full for fix in fixes])
+
+
+def _either(flags: Iterable[int]) -> int:
+    found = 0
+    for one in flags:
+        found |= one
+    return found
+
+
+def predict(replayer: Replayer, figures: Figures, host: HostWork, work: Work) -> Replay:
+    """The gain of each fix whose cause costs something."""
+    error = replayer.error_pct()
+    if error is None:
+        return Replay(why="no launches in the window: nothing to replay")
+    if error > MAX_ERROR_PCT:
+        return Replay(error_pct=error, why=f"the unchanged replay is {error:.0f} % off: something that the file does not show decides here")
+    found = []
+    for fix in FIXES:
+        cost = fix.cost(figures, host, work)
+        if cost >= MIN_COST_PCT:
+            low, high = replayer.gain([(fix.cautious, fix.full)])
+            found.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
+    return Replay(error_pct=error, usable=True, predictions=tuple(found))
+
+
+CPU_WORDS = {
+    "loader": "low: one worker prepares batches beside the step, and no CPU is free for its operators; "
+    "high: enough workers, with CPUs of their own, that no step waits",
+    "hole": "low: half of the long times between operators are hidden; high: all",
+    "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
+    "cast": "low: half of the copies and conversions go; high: all",
+    "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
+    "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
+}
+
+
+def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole) -> Replay:
+    """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
+
+    The profiler stretches operators and not the waits between them, so a wait is a larger share of a step without it: the
+    upper bounds are for such a step. A file does not say how many CPUs are free: operators of the loader may win nothing in a worker.
+    """
+    load, waits = cpu.loader_pct, cpu.loader_pct - cpu.loader_operator_pct
+    parts = {
+        "loader": (min(waits, 100 - load), load),
+        "hole": (hole.pct / 2, hole.pct),
+        "launch": (max(0.0, cpu.python_pct - hole.pct) / 4, max(0.0, cpu.python_pct - hole.pct)),
+        "cast": (cpu.copy_pct / 2, cpu.copy_pct),
+        "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
+        "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
+    }
+    stretched = host.inflation or 1.0
+    found = [
+        Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=CPU_WORDS[name])
+        for name, (low, high) in parts.items()
+        if high >= MIN_COST_PCT
+    ]
+    return Replay(usable=True, predictions=tuple(found))

@@ -1,0 +1,308 @@
+"""The tables of an Nsight Systems export as columns of a timeline.
+
+Rows are read many at once, and SQLite itself tells numbers from what is none: a value of another type, or one that is too
+large, is -1, and a row without times is counted and left out. A column that is absent is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from sysperf.model.errors import TraceError
+from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
+
+MAX_ROWS = 20_000_000
+ROWS_AT_ONCE = 20_000
+_OPERATOR = re.compile(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
+"""What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
+_SUFFIX = re.compile(r"_v\d+$")
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+_MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
+"""ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+RANGES = "NVTX_EVENTS"
+_RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
+
+Progress = Callable[[int], None]
+
+
+class Reader:
+    """Reads the tables that there are into one timeline."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, progress: Progress) -> None:
+        self._connection = connection
+        self._timeline = Timeline(path, "nsys")
+        self._progress = progress
+        self._columns: dict[str, set[str]] = {}
+        self._strings: dict[Any, Any] = {}
+
+    def read(self) -> Timeline:
+        """Everything that is used. Raises TraceError where no table is one of Nsight Systems."""
+        self._columns = {
+            table: {row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
+            for (table,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if '"' not in table
+        }
+        if not any(table in self._columns for table in (KERNELS, COPIES, CALLS, RANGES)):
+            raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
+        self._strings = dict(self._rows("StringIds", ("id", "value")))
+        for step in (self._kernels, self._copies, self._sets, self._calls, self._ranges, self._devices, self._rest):
+            step()
+            self._progress(0)
+        return self._timeline
+
+    # ------------------------------------------------------------------ rows
+
+    def _rows(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
+        """The rows of a small table; a column that is absent is NULL."""
+        known = self._columns.get(table)
+        if known is None:
+            self._timeline.absent.add(table)
+            return iter(())
+        listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
+        return self._connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
+
+    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[tuple[Any, ...]]]:
+        """Start, end and these expressions as columns, many rows at once, of the rows that have times."""
+        known = self._columns.get(table)
+        if known is None or not {"start", "end"} <= known:
+            self._timeline.absent.add(table)
+            return
+        timed = f"{_is_whole('start')} AND {_is_whole('end')}{where}"
+        asked = ", ".join(columns)
+        found = self._connection.execute(f'SELECT "start", "end", {asked} FROM "{table}" WHERE {timed} LIMIT {MAX_ROWS}')  # noqa: S608 - our own words
+        while rows := found.fetchmany(ROWS_AT_ONCE):
+            yield list(zip(*rows, strict=True))
+
+    def _whole(self, table: str, column: str, otherwise: int = -1) -> str:
+        """SQL for a column's whole number below 2**30; `otherwise` where it is none, or there is no such column."""
+        if column not in self._columns.get(table, ()):
+            return str(otherwise)
+        return f'CASE WHEN {_is_whole(column, 30)} THEN "{column}" ELSE {otherwise} END'
+
+    def _owner(self, table: str, column: str) -> str:
+        """SQL for the process in a globalPid or globalTid; 0 where there is none."""
+        return f'CASE WHEN {_is_whole(column)} THEN ("{column}" >> 24) & 16777215 ELSE 0 END' if self._has(table, column) else "0"
+
+    def _correlation(self, table: str, owner: str) -> str:
+        """SQL for what a call and its operation have in common: two processes do reuse numbers."""
+        if not self._has(table, "correlationId"):
+            return "-1"
+        known = f"{_is_whole('correlationId', 38)} AND correlationId > 0"
+        return f"CASE WHEN {known} THEN (({self._owner(table, owner)}) << 40) | correlationId ELSE -1 END"
+
+    def _has(self, table: str, column: str) -> bool:
+        return column in self._columns.get(table, ())
+
+    def _as_it_is(self, table: str, column: str) -> str:
+        return f'"{column}"' if self._has(table, column) else "NULL"
+
+    def _count_damaged(self, table: str) -> None:
+        """Rows without usable times."""
+        if {"start", "end"} <= self._columns.get(table, set()):
+            self._timeline.damage.no_duration += self._count(table, f"NOT ({_is_whole('start')} AND {_is_whole('end')})")
+
+    def _count(self, table: str, where: str = "TRUE") -> int:
+        found: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
+        return found
+
+    def _text(self, number: Any) -> str:
+        text = self._strings.get(number)
+        return str(text) if text is not None else "(unnamed)"
+
+    # ------------------------------------------------------------------ what devices did
+
+    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """Add what all operations have; the other columns are left to whoever knows this kind."""
+        timeline, rows = self._timeline, self._timeline.operations
+        owner = self._owner(table, "globalPid")
+        stream = self._whole(table, "streamId", -(1 << 30))
+        asked = (owner, self._whole(table, "deviceId"), stream, self._correlation(table, "globalPid"), self._whole(table, "graphNodeId", 0))
+        self._count_damaged(table)
+        for start, end, owners, devices, streams, correlations, graphs, *others in self._batches(table, (*asked, *columns)):
+            rows.start.extend(array("q", start))
+            rows.end.extend(array("q", end))
+            rows.kind.extend(array("b", bytes([kind]) * len(start)))
+            rows.device.extend(array("i", devices))
+            for device, process in set(zip(devices, owners, strict=True)):
+                timeline.device_processes.setdefault(device, set()).add(process)
+            # Streams of two processes are two streams, whatever their numbers.
+            rows.stream.extend(
+                array(
+                    "q",
+                    [
+                        (process << 32) | (one & 0xFFFFFFFF) if one > -(1 << 30) else -1
+                        for process, one in zip(owners, streams, strict=True)
+                    ],
+                )
+            )
+            rows.correlation.extend(array("q", correlations))
+            rows.graph.extend(array("b", [node > 0 for node in graphs]))
+            rows.detail.extend(array("i", [-1]) * len(start))
+            yield others
+
+    def _kernels(self) -> None:
+        rows = self._timeline.operations
+        named = _Numbers(lambda number: self._timeline.names.number(self._text(number)))
+        grid = (self._whole(KERNELS, column) for column in ("gridX", "gridY", "gridZ"))
+        for names, x, y, z in self._operations(KERNELS, KERNEL, (self._as_it_is(KERNELS, "shortName"), *grid)):
+            rows.name.extend(named.of(names))
+            rows.bytes.extend(array("q", [-1]) * len(names))
+            sizes = zip(x, y, z, strict=True)
+            rows.blocks.extend(array("f", [float(min(a * b * c, 1 << 40)) if min(a, b, c) >= 0 else -1.0 for a, b, c in sizes]))
+
+    def _copies(self) -> None:
+        kinds = (self._whole(COPIES, column) for column in ("copyKind", "srcKind", "dstKind"))
+        named = _Numbers(lambda words: self._timeline.names.number(_copy_name(*words)))
+        for sizes, kind, source, target in self._operations(COPIES, COPY, (self._bytes(COPIES), *kinds)):
+            self._moved(named.of(zip(kind, source, target, strict=True)), sizes)
+
+    def _sets(self) -> None:
+        name = self._timeline.names.number("Memset (Device)") if SETS in self._columns else -1
+        for (sizes,) in self._operations(SETS, SET, (self._bytes(SETS),)):
+            self._moved(array("i", [name]) * len(sizes), sizes)
+
+    def _bytes(self, table: str) -> str:
+        return f"CASE WHEN {_is_whole('bytes')} AND bytes >= 0 THEN bytes ELSE -1 END" if self._has(table, "bytes") else "-1"
+
+    def _moved(self, names: array[int], sizes: Sequence[int]) -> None:
+        rows = self._timeline.operations
+        rows.name.extend(names)
+        rows.bytes.extend(array("q", sizes))
+        rows.blocks.extend(array("f", [-1.0]) * len(sizes))
+
+    # ------------------------------------------------------------------ what the host did
+
+    def _calls(self) -> None:
+        rows = self._timeline.calls
+        named = _Numbers(lambda number: self._timeline.names.number(without_suffix(self._text(number))))
+        threads = _Numbers(self._thread)
+        self._count_damaged(CALLS)
+        columns = (
+            self._as_it_is(CALLS, "globalTid"),
+            self._correlation(CALLS, "globalTid"),
+            self._as_it_is(CALLS, "nameId"),
+            self._whole(CALLS, "callchainId"),
+        )
+        for start, end, thread, correlations, names, stacks in self._batches(CALLS, columns):
+            rows.start.extend(array("q", start))
+            rows.end.extend(array("q", end))
+            rows.name.extend(named.of(names))
+            rows.thread.extend(threads.of(thread))
+            rows.correlation.extend(array("q", correlations))
+            rows.stack.extend(array("i", [one if one > 0 else -1 for one in stacks]))
+
+    def _ranges(self) -> None:
+        rows, kinds = self._timeline.ranges, dict[int, int]()
+        threads = _Numbers(self._thread)
+
+        def number(key: tuple[Any, Any]) -> int:
+            name = key[0] if isinstance(key[0], str) else self._text(key[1])
+            operator = _OPERATOR.match(name)
+            found = self._timeline.names.number(operator[1] if operator else name)
+            kinds[found] = OPERATOR if operator else ANNOTATION
+            return found
+
+        named = _Numbers(number)
+        where = f' AND "eventType" IN {_RANGE_KINDS}' if self._has(RANGES, "eventType") else ""
+        columns = tuple(self._as_it_is(RANGES, column) for column in ("text", "textId", "globalTid"))
+        for start, end, texts, numbers, thread in self._batches(RANGES, columns, where):
+            names = named.of(zip(texts, numbers, strict=True))
+            rows.start.extend(array("q", start))
+            rows.end.extend(array("q", end))
+            rows.name.extend(names)
+            rows.thread.extend(threads.of(thread))
+            rows.kind.extend(array("b", [kinds[name] for name in names]))
+            rows.detail.extend(array("i", [-1]) * len(start))
+            rows.stack.extend(array("i", [-1]) * len(start))
+
+    # ------------------------------------------------------------------ everything else
+
+    def _devices(self) -> None:
+        columns = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount")
+        cuda = {gpu: device for gpu, device in self._rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId")) if isinstance(device, int)}
+        for number, name, memory, major, minor, processors in self._rows("TARGET_INFO_GPU", columns):
+            if isinstance(number, int):
+                capability = major + (minor or 0) / 10 if isinstance(major, int) and major > 0 else None
+                self._timeline.devices[cuda.get(number, number)] = Device(name, memory, capability, processors)
+
+    def _rest(self) -> None:
+        """Profiler overhead, the operating system's waits, scheduling, unified memory and the GPU's own counters."""
+        timeline = self._timeline
+        for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
+            timeline.overhead += [
+                (start, end) for start, end in self._rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
+            ]
+        timeline.waits = [
+            (start, end) for start, end in self._rows("OSRT_API", ("start", "end")) if isinstance(start, int) and isinstance(end, int)
+        ]
+        self._scheduling()
+        faults = [table for table in self._columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
+        if faults:
+            timeline.page_faults = sum(self._count(table) for table in faults)
+        if "GPU_METRICS" in self._columns and "TARGET_INFO_GPU_METRICS" in self._columns:
+            found = self._connection.execute(
+                "SELECT i.metricName, avg(m.value) FROM GPU_METRICS m JOIN TARGET_INFO_GPU_METRICS i USING (typeId, metricId) GROUP BY 1"
+            )
+            timeline.metrics = {str(name): float(value) for name, value in found if value is not None}
+
+    def _scheduling(self) -> None:
+        """Time between a thread's getting off a CPU while it could run and its getting on one again."""
+        known = self._columns.get("SCHED_EVENTS", set())
+        if not {"start", "isSchedIn", "globalTid", "threadState"} <= known:
+            return
+        off: dict[int, int] = {}
+        for start, on, thread, state in self._rows("SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"):
+            if on and thread in off:
+                number = self._thread(thread)
+                self._timeline.scheduling[number] = self._timeline.scheduling.get(number, 0) + start - off.pop(thread)
+            elif not on and state == 0:  # it was running and could have gone on
+                off[thread] = start
+
+    def _thread(self, number: Any) -> int:
+        value = number if isinstance(number, int) else 0
+        return self._timeline.thread(_process(value), value & 0xFFFFFF)
+
+
+def without_suffix(name: str) -> str:
+    """The name of a call without the version that exports add (`_v7000`), however often."""
+    while (shorter := _SUFFIX.sub("", name)) != name:
+        name = shorter
+    return name
+
+
+def _process(number: Any) -> int:
+    return (number >> 24) & 0xFFFFFF if isinstance(number, int) else 0
+
+
+class _Numbers:
+    """Numbers in the timeline of what a file's rows name, each asked for once."""
+
+    def __init__(self, number: Callable[[Any], int]) -> None:
+        self._number = number
+        self._known: dict[Any, int] = {}
+
+    def of(self, keys: Iterable[Any]) -> array[int]:
+        """The number of each key."""
+        keys = list(keys)
+        for key in set(keys) - self._known.keys():
+            self._known[key] = self._number(key)
+        return array("i", map(self._known.__getitem__, keys))
+
+
+def _is_whole(column: str, bits: int = 62) -> str:
+    """SQL that says whether a column holds a whole number below 2**bits. SQLite's columns hold values of any type."""
+    return f'typeof("{column}") = \'integer\' AND "{column}" BETWEEN {1 - (1 << bits)} AND {(1 << bits) - 1}'
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    words = (_COPY_KINDS.get(kind, "?"), _MEMORY_KINDS.get(source, "?"), _MEMORY_KINDS.get(target, "?"))
+    return "Memcpy {} ({} -> {})".format(*words)

@@ -1,0 +1,160 @@
+"""The text of a file in pieces, and how much of it there is.
+
+Large files take two CPUs: a compressed one is unpacked ahead by a thread; of a plain one, a process of its own looks at the second
+half meanwhile (`scan`) and tells which parts of it start too late to be of use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import zlib
+from collections.abc import Callable, Generator
+from typing import IO, BinaryIO
+
+from sysperf.trace import scan
+
+PIECE_BYTES = 1 << 19
+PACKED_BYTES = 1 << 14
+"""What is lost before a damaged byte."""
+AHEAD_BYTES = 2 << 20
+"""Smaller compressed files are unpacked before a thread would have started."""
+AHEAD_PIECES = 4
+SCANNED_BYTES = 64 << 20
+"""Smaller plain files are read before another process would have helped."""
+_GZIP = b"\x1f\x8b"
+_GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
+
+Progress = Callable[[int], None]
+"""Told how many bytes of the file were read."""
+Skip = Callable[[int], bool]
+"""Whether a part is not wanted whose events start at this time in µs and later."""
+
+
+class Text:
+    """The text of one file."""
+
+    def __init__(self, file: BinaryIO, progress: Progress) -> None:
+        self._file, self._progress = file, progress
+        self.is_packed = file.read(2) == _GZIP
+        self.size = os.fstat(file.fileno()).st_size
+        self.damage = ""
+        """Why a compressed file ends early."""
+        file.seek(0)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how long the text is. A compressed file tells at its end; where it does not, what such text takes is a tenth."""
+        if not self.is_packed:
+            return self.size
+        told = os.pread(self._file.fileno(), 4, max(0, self.size - 4))
+        return max(int.from_bytes(told, "little"), 4 * self.size)
+
+    def pieces(self, skip: Skip) -> Generator[bytes]:
+        """All of it, less parts that are not wanted; each of these starts and ends between two events."""
+        if not self.is_packed:
+            return self._plain() if self.size < SCANNED_BYTES or _cpus() < 2 else self._by_two(skip)
+        found = self._unpacked()
+        return self._told(_ahead(found) if self.size >= AHEAD_BYTES else found)
+
+    def _plain(self) -> Generator[bytes]:
+        while block := self._file.read(PIECE_BYTES):
+            self._progress(self._file.tell())
+            yield block
+
+    def _by_two(self, skip: Skip) -> Generator[bytes]:
+        """The first half, what is wanted of the second by the index of another process, and what that did not come to."""
+        import subprocess  # noqa: PLC0415 - for large files only
+
+        half = self.size // 2
+        command = [sys.executable, "-I", "-S", scan.__file__, self._file.name, str(half)]
+        try:
+            scanner = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        except OSError:
+            yield from self._plain()
+            return
+        try:
+            while self._file.tell() + PIECE_BYTES <= half:
+                yield self._file.read(PIECE_BYTES)
+                self._progress(self._file.tell())
+            if scanner.stdout is not None:
+                yield from self._scanned(scanner.stdout, skip)
+        finally:
+            scanner.kill()
+            scanner.communicate()
+        yield from self._plain()
+
+    def _scanned(self, index: IO[bytes], skip: Skip) -> Generator[bytes]:
+        while len(entry := index.read(scan.ENTRY.size)) == scan.ENTRY.size:
+            start, end, earliest = scan.ENTRY.unpack(entry)
+            if self._file.tell() < start:
+                yield self._file.read(start - self._file.tell())
+            if earliest != scan.EARLY and skip(earliest):
+                self._file.seek(end)
+            else:
+                yield self._file.read(end - start)
+            self._progress(end)
+
+    def _told(self, blocks: Generator[tuple[int, bytes]]) -> Generator[bytes]:
+        for position, block in blocks:
+            self._progress(position)
+            yield block
+
+    def _unpacked(self) -> Generator[tuple[int, bytes]]:
+        """(place in the file, text). A file that breaks off gives all that came before."""
+        file, unpacker, waiting, complete = self._file, zlib.decompressobj(_GZIP_BITS), b"", False
+        while waiting or (waiting := file.read(PACKED_BYTES)):
+            try:
+                block = unpacker.decompress(waiting, PIECE_BYTES)
+            except zlib.error as error:
+                self.damage = f"its compression is damaged: {error}"
+                return
+            waiting, complete = unpacker.unconsumed_tail, unpacker.eof
+            if unpacker.eof:  # another compressed file may follow: they are one text
+                waiting = unpacker.unused_data
+                unpacker = zlib.decompressobj(_GZIP_BITS)
+            if block:
+                yield file.tell(), block
+        if not complete:
+            self.damage = "its compression breaks off"
+
+
+def _ahead(blocks: Generator[tuple[int, bytes]]) -> Generator[tuple[int, bytes]]:
+    """The same blocks, made by a thread: unpacking leaves the interpreter to others."""
+    import queue  # noqa: PLC0415 - for large compressed files only
+    import threading  # noqa: PLC0415 - as above
+
+    ready: queue.Queue[tuple[int, bytes] | Exception | None] = queue.Queue(AHEAD_PIECES)
+    unwanted = threading.Event()
+
+    def offer(block: tuple[int, bytes] | Exception | None) -> None:
+        while not unwanted.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(block, timeout=1)
+                break
+
+    def unpack() -> None:
+        try:
+            for block in blocks:
+                offer(block)
+                if unwanted.is_set():
+                    return
+            offer(None)
+        except Exception as error:  # noqa: BLE001 - whoever reads the blocks gets it
+            offer(error)
+
+    thread = threading.Thread(target=unpack, name="unpack", daemon=True)
+    thread.start()
+    try:
+        while (block := ready.get()) is not None:
+            if isinstance(block, Exception):
+                raise block
+            yield block
+    finally:
+        unwanted.set()
+        thread.join()
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
