@@ -25,6 +25,7 @@ def request(args: Any) -> LaunchRequest:
         raise UsageError(f"--nproc {args.nproc}: between 1 and {MAX_INSTANCES}")
     if args.threads is not None and not 1 <= args.threads <= profile.MAX_THREADS:
         raise UsageError(f"--threads {args.threads}: between 1 and {profile.MAX_THREADS}")
+    kept = profile.read(args.profile) if args.profile else profile.Profile()
     return LaunchRequest(
         argv=tuple(args.command),
         cpus=_cpus(args.cpus),
@@ -40,8 +41,8 @@ def request(args: Any) -> LaunchRequest:
         set=dict(map(_assignment, args.set)),
         only=_listed(args.only),
         skip=_listed(args.skip),
-        profile=profile.read(args.profile) if args.profile else profile.Profile(),
-        instances=args.nproc or 1,
+        profile=kept,
+        instances=args.nproc or kept.instances or 1,
     )
 
 

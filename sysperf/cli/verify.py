@@ -34,17 +34,15 @@ import time
 import msgspec
 
 from sysperf import paths
-from sysperf.cli import _options
-from sysperf.engine import change, gains, reading, trying, verify
+from sysperf.cli import _measuring, _options
+from sysperf.engine import change, trying, verify
 from sysperf.engine.verify import Plan, State
-from sysperf.host import Host, files
+from sysperf.host import files
 from sysperf.model.change import Setting
-from sysperf.model.comparison import Comparison, Metric, Variant
+from sysperf.model.comparison import Comparison, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
-from sysperf.model.trial import Trial
 from sysperf.report import changes, comparison
-from sysperf.verify import trials
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
@@ -61,18 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
     what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
     what.add_argument("--yes", action="store_true", help="with --fix or --set: change the machine during B's runs without a question")
-    measure = parser.add_argument_group("what is measured")
-    measure.add_argument(
-        "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
-    )
-    measure.add_argument("--higher-is-better", action="store_true", help="a larger value is faster, such as steps per second")
-    measure.add_argument(
-        "--steps",
-        choices=("optimizer", "forward"),
-        default="",
-        help="steps per second, counted in the unmodified program: of its optimizer, or calls of its model",
-    )
-    measure.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --steps: end each run after so many")
+    measure = _measuring.add_metric(parser)
     measure.add_argument(
         "--margin", type=float, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
     )
@@ -94,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
     state = _saved(plan) if args.resume else None
     if plan.settings and not args.yes:
         _confirm(plan.settings)
-    found = verify.verify(plan, _Progress(plan), state)
-    _keep(found, plan)
+    with _measuring.alone():
+        found = verify.verify(plan, _Progress(plan), state)
+    _measuring.keep(found, plan.rule)
     _options.write(_rendered(found, args), args)
     return exit_code(found, args.fail_if_slower)
 
@@ -119,11 +107,7 @@ def planned(args: argparse.Namespace) -> Plan:
         raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
     if not 0 < args.margin < 100:
         raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
-    try:
-        re.compile(args.metric)
-    except re.error as error:
-        raise UsageError(f"--metric: {error}", "a regular expression of Python, whose last group is the number") from None
-    metric = _metric(args)
+    metric = _measuring.metric(args)
     budget_s = None if args.minutes is None else args.minutes * 60
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return Plan(
@@ -157,20 +141,8 @@ def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, .
     return plain, msgspec.structs.replace(plain, name=name), settings
 
 
-def _metric(args: argparse.Namespace) -> Metric:
-    if args.steps and args.metric:
-        raise UsageError("--steps and --metric are two metrics", "choose one")
-    if args.higher_is_better and not args.metric:
-        raise UsageError("--higher-is-better goes with --metric", "a longer wall time is not better")
-    if args.max_steps < 0 or (args.max_steps and not args.steps):
-        raise UsageError("--max-steps goes with --steps, and is 1 or more", "--steps optimizer --max-steps 200")
-    if args.steps:
-        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps)
-    return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
-
-
 def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
-    argv = tuple(args.argv[1:] if args.argv[:1] == ["--"] else args.argv)
+    argv = _measuring.command(args)
     if args.a or args.b:
         if argv or args.env or not (args.a and args.b):
             raise UsageError(
@@ -238,32 +210,6 @@ def _saved(plan: Plan) -> State:
     return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
 
 
-def _keep(found: Comparison, plan: Plan) -> None:
-    """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
-    if found.ratio is None or found.low is None or found.high is None or found.median_a is None:
-        return
-    trial = Trial(
-        experiment="verify",
-        what=f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}"[:200],
-        metric=found.metric.name,
-        unit=found.metric.unit,
-        baseline=found.median_a,
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        confidence=found.confidence,
-        pairs=found.fresh_pairs or found.pairs,
-        verdict=found.verdict,
-        at=time.time(),
-        rule=plan.rule,
-        fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
-    )
-    try:
-        trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)
-    except OSError as error:
-        sys.stderr.write(f"sysperf: the result is not kept: {error}\n")
-
-
 class _Progress:
     """Keeps the study after each run, and says on stderr how it stands: one line that is rewritten on a terminal."""
 
@@ -273,7 +219,7 @@ class _Progress:
 
     def __call__(self, state: State) -> None:
         self._save(state)
-        line = self.line(state)
+        line = progress_line(state)
         sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if self._terminal else f"sysperf: {line}\n")
         if self._terminal and state.study().progress().verdict is not None:
             sys.stderr.write("\r\x1b[K")
@@ -286,20 +232,20 @@ class _Progress:
         except OSError:
             pass  # the study goes on; only --resume will not find it
 
-    @staticmethod
-    def line(state: State) -> str:
-        """Return where the study stands, with the estimate so far."""
-        study, last = state.study(), state.runs[-1]
-        phase = _phase(study) if last.pair else "warming caches"
-        interval = study.progress().interval
-        estimate = ""
-        if interval is not None:
-            low, middle, high = (100 * (ratio - 1) for ratio in interval.ratios())
-            estimate = f"; so far {middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
-        needed = study.pairs_needed()
-        hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
-        dropped = f"; {study.dropped} dropped" if study.dropped else ""
-        return f"{phase}; last run {last.wall_s:.2f} s{estimate}{dropped}{hint}"
+
+def progress_line(state: State) -> str:
+    """Return where the study stands, with the estimate so far."""
+    study, last = state.study(), state.runs[-1]
+    phase = _phase(study) if last.pair else "warming caches"
+    interval = study.progress().interval
+    estimate = ""
+    if interval is not None:
+        low, middle, high = (100 * (ratio - 1) for ratio in interval.ratios())
+        estimate = f"; so far {middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    needed = study.pairs_needed()
+    hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
+    dropped = f"; {study.dropped} dropped" if study.dropped else ""
+    return f"{phase}; last run {last.wall_s:.2f} s{estimate}{dropped}{hint}"
 
 
 def _phase(study: Study) -> str:

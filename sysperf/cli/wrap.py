@@ -134,6 +134,8 @@ def run(args: Any) -> int:
     if os.environ.get(SWITCH, "").lower() in ("off", "0") and not shows:
         return _wrap_start.untouched(args.command)
     request = _wrap_options.request(args)
+    if request.instances > 1:  # by option or profile
+        args.nproc = request.instances
     if shows:
         from sysperf.cli import _wrap_show  # noqa: PLC0415 - reports and JSON, which a start need not pay for
 

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
-import shlex
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from statistics import median
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, median, stdev
 
 import msgspec
 
-from sysperf.engine import change
-from sysperf.host import Host
+from sysperf.engine import change, measuring
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Arm, Comparison, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.verify import noise, probe, stats
-from sysperf.verify.run import Finished, run
 from sysperf.verify.study import Progress, Study
 
-LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
-"""A run is ended after ten times the longest run so far, and never within a minute."""
 LEASE_RESERVE_S = 60.0
 """A lease outlives the limit of its run by this time, so that it never ends during the run."""
+MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
+"""Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
 LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 
 
@@ -108,6 +103,9 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
     progress = _at_any_time(study, interrupted) if interrupted and study.progress().verdict is None else study.progress()
     low, ratio, high = progress.gain.ratios() if progress.gain else (None, None, None)
     values = {arm: [done.value for done in state.counting(arm)] for arm in ("a", "b")}
+    losses = {arm: [done.loss for done in state.counting(arm) if done.loss is not None] for arm in ("a", "b")}
+    if progress.verdict in ("faster", "slower") and (differ := _different_losses(losses["a"], losses["b"])):
+        progress = progress._replace(verdict="unclear", reason=differ)
     return Comparison(
         a=state.plan.a,
         b=state.plan.b,
@@ -125,9 +123,22 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
         median_a=median(values["a"]) if values["a"] else None,
         median_b=median(values["b"]) if values["b"] else None,
         warm_up_steps=state.warm_up_steps,
+        loss_a=median(losses["a"]) if losses["a"] else None,
+        loss_b=median(losses["b"]) if losses["b"] else None,
         seed=state.plan.seed,
         runs=tuple(msgspec.structs.replace(done, step_times_s=()) for done in state.runs),
     )
+
+
+def _different_losses(a: Sequence[float], b: Sequence[float]) -> str:
+    """Say that the losses differ by more than the bound and by more than chance; "" where they agree or are not known."""
+    if min(len(a), len(b)) < MIN_LOSSES:
+        return ""
+    apart = abs(fmean(a) - fmean(b))
+    error = math.sqrt(stdev(a) ** 2 / len(a) + stdev(b) ** 2 / len(b))
+    if apart <= max(LOSS_BOUND * max(abs(fmean(a)), abs(fmean(b))), LOSS_ERRORS * error):
+        return ""
+    return f"the losses differ, {fmean(a):.4g} and {fmean(b):.4g}: they do not do the same work"
 
 
 def log_ratio(a: Run, b: Run, metric: Metric) -> float:
@@ -156,34 +167,20 @@ def _next_run(state: State, changer: change.Changer | None) -> State:
 
 def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> Run:
     plan = state.plan
-    variant = plan.a if arm == "a" else plan.b
-    longest_s = max((earlier.wall_s for earlier in state.runs), default=0.0)
-    limit_s = max(MIN_LIMIT_S, LIMIT_FACTOR * longest_s) if longest_s else plan.limit_s
-    with (
-        tempfile.TemporaryDirectory(prefix="sysperf-verify-") as folder,
-        _applied(plan.settings if arm == "b" else (), changer, limit_s),
-    ):
-        environment = variant.environment(dict(os.environ))
-        if plan.metric.counts:
-            environment.update(probe.environment(folder, environment, plan.metric.max_steps, plan.metric.counts))
-        before = noise.read(Host())
-        try:
-            finished = run(variant.argv, environment, limit_s=limit_s, pattern=plan.metric.pattern)
-        except OSError as error:
-            raise SysperfError(f"{variant.name}: {error}", "run it again") from None
-        load = noise.between(before, noise.read(Host()), finished.cpu_s)
-        _check(variant, finished, limit_s)
-        steps = probe.read(folder) if plan.metric.counts else probe.Steps(())
+    limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs])
+    with _applied(plan.settings if arm == "b" else (), changer, limit_s):
+        done = measuring.measure(plan.a if arm == "a" else plan.b, plan.metric, limit_s, state.warm_up_steps)
     return Run(
         pair,
         arm,
-        _value(variant, plan.metric, finished, steps, state.warm_up_steps),
-        finished.wall_s,
-        finished.cpu_s,
-        None if load is None else load.total,
-        len(steps.times),
-        tuple(steps.times) if pair == 0 else (),
-        noise.disturbance(load, _history(state)) if pair and not plan.keep_disturbed else "",
+        done.value,
+        done.wall_s,
+        done.cpu_s,
+        None if done.load is None else done.load.total,
+        len(done.step_times_s),
+        done.step_times_s if pair == 0 else (),
+        noise.disturbance(done.load, _history(state)) if pair and not plan.keep_disturbed else "",
+        done.loss,
     )
 
 
@@ -208,52 +205,6 @@ def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limi
 
 def _history(state: State) -> list[noise.Load]:
     return [noise.Load(done.other_cpus, 0.0, done.wall_s) for done in state.runs if done.other_cpus is not None]
-
-
-def _check(variant: Variant, finished: Finished, limit_s: float) -> None:
-    """Raise SysperfError for a run whose time says nothing."""
-    command = neutral(shlex.join(variant.argv), 300)
-    if finished.error:
-        raise SysperfError(f"{variant.name}: {neutral(finished.error, 300)}", f"the command is: {command}")
-    if finished.timed_out:
-        raise SysperfError(f"{variant.name} was ended after {limit_s:g} s: {command}", "--limit allows more time for a run")
-    if finished.left_behind:
-        raise SysperfError(
-            f"{variant.name} left something running, which was ended ({finished.left_behind}): {command}",
-            "a program that goes on in the background cannot be timed; have it stay in the foreground",
-        )
-    if finished.exit_code:
-        how = f"was ended by signal {-finished.exit_code}" if finished.exit_code < 0 else f"ended with exit code {finished.exit_code}"
-        last = [line for line in finished.tail.splitlines() if line.strip()][-3:]
-        raise SysperfError(
-            f"{variant.name} {how}: {command}", "its last words: " + neutral(" | ".join(last), 600) if last else "it printed nothing"
-        )
-
-
-def _value(variant: Variant, metric: Metric, finished: Finished, steps: probe.Steps, warm_up: int) -> float:
-    if metric.counts:
-        return _rate(variant, metric, steps, warm_up)
-    value = (finished.values[-1] if finished.values else None) if metric.pattern else finished.wall_s
-    if value is None:
-        raise SysperfError(
-            f"nothing that {variant.name} printed matches {neutral(metric.pattern, 200)}", "the pattern's last group is the number"
-        )
-    if not (math.isfinite(value) and value > 0):
-        raise SysperfError(f"{variant.name} printed {value:g}, of which no ratio can be made", "the value must be greater than 0")
-    return value
-
-
-def _rate(variant: Variant, metric: Metric, steps: probe.Steps, warm_up: int) -> float:
-    rate = probe.steps_per_s(steps, warm_up)
-    if rate is not None:
-        return rate
-    what = "calls of a model" if metric.counts == "forward" else "optimizer steps"
-    if not steps.times:
-        raise SysperfError(
-            f"{variant.name} made no {what} that could be counted",
-            "it must run in a Python that reads PYTHONPATH, with torch 2.0 or newer; for inference, --steps forward",
-        )
-    raise SysperfError(f"{variant.name} made only {len(steps.times)} {what}", f"a run needs {probe.MIN_STEPS} or more after its warm-up")
 
 
 def _with_warm_up(state: State) -> State:

@@ -177,9 +177,27 @@ def _requested_changes(known: Known, placement: Placement) -> Iterator[ProposedC
         yield ProposedChange("cpus", "CPUs", str(placement.cpus), plan.ASKED)
     if placement.strict:
         yield ProposedChange("memory", "strict", str(placement.memory_nodes), plan.ASKED)
+    yield from _of_profile(known, placement)
     if profile.threads and not request.threads:
         yield ProposedChange("env", "OMP_NUM_THREADS", str(profile.threads), "profile")
     yield from (ProposedChange("env", name, value, "profile") for name, value in profile.set.items())
+
+
+def _of_profile(known: Known, placement: Placement) -> Iterator[ProposedChange]:
+    """What only a profile can ask for: a policy over several nodes, and what the probe's module sets in torch."""
+    profile, nodes = known.request.profile, placement.nodes
+    if profile.memory_policy and len(nodes) > 1:
+        yield ProposedChange("memory", profile.memory_policy, str(nodes), "profile")
+    if profile.interop_threads or profile.loader_workers or profile.loader_prefetch:
+        from sysperf.verify import probe  # noqa: PLC0415 - only with such a profile
+
+        variables = probe.settings(
+            known.env,
+            interop_threads=profile.interop_threads or 0,
+            loader_workers=profile.loader_workers or 0,
+            loader_prefetch=profile.loader_prefetch or 0,
+        )
+        yield from (ProposedChange("env", name, value, plan.ASKED) for name, value in variables.items())
 
 
 def _gpus_of_instance(known: Known) -> Iterator[ProposedChange]:

@@ -23,6 +23,8 @@ from sysperf.startup import lazy
 
 MAX_BYTES = 1 << 20
 MAX_THREADS = 65_536
+MAX_NUMBER = 1_024
+"""Of instances, inter-op threads, loader workers, and batches ahead."""
 ALLOCATORS = ("glibc", "tcmalloc_minimal", "jemalloc", "mimalloc", "none")
 NAME = lazy(r"[A-Za-z_][A-Za-z0-9_]*")
 HINT = "docs/wrap.md describes profiles"
@@ -36,6 +38,13 @@ class Profile(Record):
     cpus: str | None = None
     node: int | None = None
     allocator: str = ""
+    memory_policy: str = ""
+    """interleave: memory from all nodes that may be used, in turn."""
+    instances: int | None = None
+    interop_threads: int | None = None
+    loader_workers: int | None = None
+    """For DataLoaders that have workers."""
+    loader_prefetch: int | None = None
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     set: dict[str, str] = {}
@@ -65,12 +74,33 @@ def read(path: str) -> Profile:
     return found
 
 
+def text(profile: Profile) -> str:
+    """Return the profile as TOML: what differs from an empty one, its note as a comment too."""
+    fields = {name: value for name, value in msgspec.structs.asdict(profile).items() if value != getattr(Profile(), name)}
+    note = "".join(f"# {line}\n" for line in str(fields.pop("note", "")).splitlines())
+    plain = "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items() if name not in ("set", "params"))
+    variables = "".join(f"{name} = {_toml(value)}\n" for name, value in profile.set.items())
+    params = "".join(
+        f"\n[params.{_toml(rule)}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+        for rule, values in profile.params.items()
+    )
+    return f"{note}schema = 1\n{plain}" + (f"\n[set]\n{variables}" if variables else "") + params
+
+
+def _toml(value: Any) -> str:
+    """A string, number, truth value or list of them; strings of JSON are strings of TOML, but for DEL."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
 def _problems(found: Profile) -> Iterator[str]:
     """What is well-formed and cannot be meant."""
     if found.schema != 1:
         yield f"schema {found.schema} is not known"
-    if found.threads is not None and not 1 <= found.threads <= MAX_THREADS:
-        yield f"threads: {found.threads} is not between 1 and {MAX_THREADS}"
+    yield from _wrong_numbers(found)
+    if found.memory_policy not in ("", "interleave"):
+        yield f"memory_policy: `{found.memory_policy}` is not interleave"
     if found.allocator not in ("", *ALLOCATORS):
         yield f"allocator: `{found.allocator}` is none of {', '.join(ALLOCATORS)}"
     for name, value in found.set.items():
@@ -82,3 +112,11 @@ def _problems(found: Profile) -> Iterator[str]:
         CpuSet.parse(found.cpus or "")
     except ValueError as error:
         yield f"cpus: {error}"
+
+
+def _wrong_numbers(found: Profile) -> Iterator[str]:
+    limits = dict.fromkeys(("instances", "interop_threads", "loader_workers", "loader_prefetch"), MAX_NUMBER)
+    for name, most in {"threads": MAX_THREADS, **limits}.items():
+        number = getattr(found, name)
+        if number is not None and not 1 <= number <= most:
+            yield f"{name}: {number} is not between 1 and {most}"

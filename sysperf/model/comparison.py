@@ -16,10 +16,11 @@ class Variant(Record):
     name: Annotated[str, fact("how reports call it, such as plain or wrapped")]
     argv: Annotated[tuple[str, ...], fact("the command")]
     env: Annotated[dict[str, str], fact("variables beside those of the caller")] = {}
+    unset: Annotated[tuple[str, ...], fact("variables of the caller that it does not get")] = ()
 
     def environment(self, base: dict[str, str]) -> dict[str, str]:
         """Return the variables with which it is started."""
-        return {**base, **self.env}
+        return {name: value for name, value in {**base, **self.env}.items() if name not in self.unset}
 
 
 class Metric(Record):
@@ -45,6 +46,7 @@ class Run(Record):
     steps: Annotated[int, fact("steps that were counted")] = 0
     step_times_s: Annotated[tuple[float, ...], fact("when each step ended; kept of the first pair, from which the warm-up is found")] = ()
     disturbed: Annotated[str, fact("why its pair does not count; empty where it does")] = ""
+    loss: Annotated[float | None, fact("the mean of its last losses; null where the probe saw none")] = None
 
 
 class Comparison(Record, kw_only=True):
@@ -66,6 +68,8 @@ class Comparison(Record, kw_only=True):
     median_a: Annotated[float | None, fact("median of the metric, of the runs that count")] = None
     median_b: Annotated[float | None, fact("median of the metric, of the runs that count")] = None
     warm_up_steps: Annotated[int, fact("steps at the beginning that both variants leave out")] = 0
+    loss_a: Annotated[float | None, fact("median of the last losses of A's runs; null where the probe saw none")] = None
+    loss_b: Annotated[float | None, fact("median of the last losses of B's runs; null where the probe saw none")] = None
     seed: Annotated[int, fact("of the random order within pairs")] = 0
     runs: tuple[Run, ...] = ()
 

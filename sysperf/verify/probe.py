@@ -6,7 +6,9 @@ Nothing of the user's environment changes on disk. It works under torchrun, `pyt
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import os
 from array import array
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,7 @@ from sysperf.verify.changepoint import steady_start
 INJECTED = f"{os.path.dirname(os.path.abspath(__file__))}/injected"
 MAX_FILE_BYTES = 64 << 20
 """The times of 8 million steps."""
+MAX_LOSS_BYTES = 100
 MIN_STEPS = 5
 WARMUP_RESERVE = 1.1
 """The warm-up that both variants leave out is the longer one's and a tenth."""
@@ -35,25 +38,40 @@ class Steps(NamedTuple):
         return [after - before for before, after in itertools.pairwise(self.times)]
 
 
+def settings(base: Mapping[str, str], *, interop_threads: int = 0, loader_workers: int = 0, loader_prefetch: int = 0) -> dict[str, str]:
+    """Return the variables that have a program's torch set these when it is imported; 0 leaves one as it is."""
+    asked = {"INTEROP_THREADS": interop_threads, "LOADER_WORKERS": loader_workers, "LOADER_PREFETCH": loader_prefetch}
+    wanted = {f"SYSPERF_SET_{name}": str(value) for name, value in asked.items() if value}
+    return {"PYTHONPATH": _python_path(base), **wanted} if wanted else {}
+
+
 def environment(folder: str, base: Mapping[str, str], max_steps: int = 0, counts: Counts = "optimizer") -> dict[str, str]:
     """Return the variables that have a program count its steps into this folder."""
-    path = base.get("PYTHONPATH", "")
     return {
-        "PYTHONPATH": f"{INJECTED}:{path}" if path else INJECTED,
+        "PYTHONPATH": _python_path(base),
         "SYSPERF_PROBE_FOLDER": folder,
         "SYSPERF_PROBE_MAX_STEPS": str(max_steps),
         "SYSPERF_PROBE_COUNTS": counts,
     }
 
 
-def read(folder: str) -> Steps:
-    """Return the steps that were counted in this folder; none when no process counted any. Raises OSError."""
-    most: array[float] = array("d")
+def read(folder: str, processes: int = 1) -> list[Steps]:
+    """Return the steps that were counted in this folder, of so many processes, most steps first. Raises OSError."""
+    paths = (entry.path for entry in os.scandir(folder) if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False))
+    counted = sorted((_times(path) for path in paths), key=len, reverse=True)
+    return [Steps(times) for times in counted[:processes]]
+
+
+def read_loss(folder: str) -> float | None:
+    """Return the mean of the last losses that the process with most backward passes saw; None where none saw any. Raises OSError."""
+    seen: list[tuple[int, float]] = []
     for entry in os.scandir(folder):
-        if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False):
-            times = _times(entry.path)
-            most = times if len(times) > len(most) else most
-    return Steps(most)
+        if entry.name.endswith(".loss") and entry.is_file(follow_symlinks=False):
+            with open(entry.path, "rb") as file, contextlib.suppress(ValueError):
+                passes, loss = file.read(MAX_LOSS_BYTES).split()
+                seen.append((int(passes), float(loss)))
+    mean = max(seen)[1] if seen else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def warm_up_steps(a: Steps, b: Steps) -> int:
@@ -68,6 +86,12 @@ def steps_per_s(steps: Steps, warm_up: int) -> float | None:
     """Return the rate after the warm-up; None where too few steps are left."""
     steady = steps.durations()[warm_up:]
     return len(steady) / sum(steady) if len(steady) >= MIN_STEPS - 1 and sum(steady) > 0 else None
+
+
+def _python_path(base: Mapping[str, str]) -> str:
+    """The search path of modules with our folder in front, once."""
+    path = base.get("PYTHONPATH", "")
+    return path if path.split(":")[0] == INJECTED else f"{INJECTED}:{path}" if path else INJECTED
 
 
 def _times(path: str) -> array[float]:

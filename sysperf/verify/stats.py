@@ -7,6 +7,7 @@ e-process for a symmetric null is the mixture of ∏(1 + tanh(λd)) over λ, aft
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
@@ -118,6 +119,7 @@ def _edge(log_ratios: Sequence[float], inside: float, outside: float) -> float:
 # ---------------------------------------------------------------------- Student's distribution
 
 
+@functools.lru_cache(maxsize=256)
 def t_quantile(probability: float, freedom: int) -> float:
     """Return the quantile of Student's distribution for a probability of at least 0.5, by bisection: 1e-10 absolute."""
     low, high = 0.0, 1.0

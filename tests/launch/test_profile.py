@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from sysperf.launch.profile import read
+from sysperf.launch.profile import Profile, read, text
 from sysperf.model.errors import ConfigError
 
 
@@ -53,3 +54,16 @@ def test_a_profile_that_is_not_there() -> None:
     """The system's own words."""
     with pytest.raises(ConfigError, match="No such file"):
         read("/nowhere/p.toml")
+
+
+def test_a_profile_is_written_as_it_is_read(tmp_path: Path) -> None:
+    """Text of ours gives the same profile again, hostile strings too; its note is a comment."""
+    path = tmp_path / "p.toml"
+    made = Profile(
+        threads=4, memory_policy="interleave", instances=2, interop_threads=1, loader_workers=3, loader_prefetch=8, only=("launch.x",),
+        set={"A": 'quote " back \\ new\nline \x7f'}, params={"launch.x": {"limit": 0.5, "on": True}}, note="why\nand how",
+    )  # fmt: skip
+    path.write_text(text(made))
+
+    assert read(str(path)) == msgspec.structs.replace(made, note="")
+    assert path.read_text().startswith("# why\n# and how\n")

@@ -94,7 +94,7 @@ def rates(spread: float, gain: float, studies: int) -> dict[str, float]:
     return {**verdicts, "coverage": covered / studies, "mean": sum(kept) / studies}
 
 
-@pytest.mark.parametrize("spread", [0.005, 0.01, 0.03])
+@pytest.mark.parametrize("spread", [pytest.param(0.005, marks=pytest.mark.slow), 0.01, pytest.param(0.03, marks=pytest.mark.slow)])
 def test_a_program_is_not_called_different_from_itself(spread: float, capsys: pytest.CaptureFixture[str]) -> None:
     """A/A under drift, bursts and outliers: at most 5 % (here with the noise of 400 studies), and intervals that hold 0."""
     found = rates(spread, 0.0, 400)

@@ -1,0 +1,101 @@
+"""What `verify` and `tune` share: the metric's options, the lock, and what is kept of a result."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+
+from sysperf import paths
+from sysperf.engine import gains, reading
+from sysperf.host import Host
+from sysperf.model.comparison import Comparison, Metric
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.trial import Experiment, Trial
+from sysperf.verify import lock, trials
+
+
+def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that say what is measured."""
+    group = parser.add_argument_group("what is measured")
+    group.add_argument(
+        "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
+    )
+    group.add_argument("--higher-is-better", action="store_true", help="a larger value is faster, such as steps per second")
+    group.add_argument(
+        "--steps",
+        choices=("optimizer", "forward"),
+        default="",
+        help="steps per second, counted in the unmodified program: of its optimizer, or calls of its model",
+    )
+    group.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --steps: end each run after so many")
+    return group
+
+
+def metric(args: argparse.Namespace) -> Metric:
+    """Return the metric that the options name. Raises UsageError."""
+    try:
+        re.compile(args.metric)
+    except re.error as error:
+        raise UsageError(f"--metric: {error}", "a regular expression of Python, whose last group is the number") from None
+    if args.steps and args.metric:
+        raise UsageError("--steps and --metric are two metrics", "choose one")
+    if args.higher_is_better and not args.metric:
+        raise UsageError("--higher-is-better goes with --metric", "a longer wall time is not better")
+    if args.max_steps < 0 or (args.max_steps and not args.steps):
+        raise UsageError("--max-steps goes with --steps, and is 1 or more", "--steps optimizer --max-steps 200")
+    if args.steps:
+        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps)
+    return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
+
+
+def command(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the command behind `--`; empty where there is none."""
+    return tuple(args.argv[1:] if args.argv[:1] == ["--"] else args.argv)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Measure while no other study of this user does; wait for one that does. Raises SysperfError."""
+
+    def waiting(pid: str) -> None:
+        sys.stderr.write(f"sysperf: waiting for the study of process {pid}: two at once would measure each other\n")
+        sys.stderr.flush()
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock.held(paths.state_folder(), waiting))
+        except OSError as error:
+            problem = f"{error.filename or paths.state_folder()}: {error.strerror or error}"
+            raise SysperfError(problem, "the state folder must be writable") from None
+        yield
+
+
+def keep(found: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "") -> None:
+    """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
+    if found.ratio is None or found.low is None or found.high is None or found.median_a is None:
+        return
+    trial = Trial(
+        experiment=experiment,
+        what=(what or f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}")[:200],
+        metric=found.metric.name,
+        unit=found.metric.unit,
+        baseline=found.median_a,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        confidence=found.confidence,
+        pairs=found.fresh_pairs or found.pairs,
+        verdict=found.verdict,
+        at=time.time(),
+        rule=rule,
+        fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
+    )
+    try:
+        trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)
+    except OSError as error:
+        sys.stderr.write(f"sysperf: the result is not kept: {error}\n")

@@ -1,0 +1,185 @@
+"""Search for the best way to start a program: threads, allocator, binding, waiting, and what else this machine offers.
+
+A balanced design of runs, then proposals of a model of main effects in turn with Optuna's TPE (`sysperf[prove]`), then a race of
+the best against the program as it is. The winner is compared with plain in fresh pairs, as by `sysperf verify`; only what is
+faster there is written, as a profile for `sysperf wrap --profile`. That nothing helps is a normal answer.
+
+A run is one launch of the program: have it take seconds. Ctrl-C keeps what is there; --resume goes on, also after kill -9.
+
+exit codes:
+  0 a faster start was found and confirmed, or nothing helps here; 3 undecided or interrupted; 2 wrong usage, or the program failed
+
+examples:
+  sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as a good rate takes
+  sysperf tune --minutes 60 --profile train.toml -- python train.py
+  sysperf tune --steps forward --instances 2,4 -- python serve.py   several at once, CPUs divided among them
+  sysperf tune --without allocator -- python train.py
+  sysperf wrap --profile train.toml -- python train.py          start it in the way that was found
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+
+import msgspec
+
+from sysperf import paths
+from sysperf.cli import _measuring, _options
+from sysperf.cli.verify import progress_line
+from sysperf.engine import tune, tune_space, verify
+from sysperf.engine.tune import PROFILE_MARK, Plan, Progress
+from sysperf.host import files
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.model.text import neutral
+from sysperf.model.tuning import Tuning
+from sysperf.report import tuning
+from sysperf.verify.search.plan import MIN_RUNS
+
+MAX_INSTANCES = 64
+DEFAULT_MINUTES = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what is searched")
+    what.add_argument(
+        "--without", action="append", default=[], metavar="FACTOR", help=f"leave a factor as it is: {', '.join(tune_space.NAMES)}"
+    )
+    what.add_argument("--instances", default="", metavar="LIST", help="the program may run several times at once: try 2,4 instances")
+    what.add_argument("--loader", action="store_true", help="also try other numbers of workers and batches ahead in its DataLoaders")
+    measure = _measuring.add_metric(parser)
+    measure.add_argument(
+        "--margin", type=float, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
+    )
+    when = parser.add_argument_group("when it stops")
+    when.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, metavar="N", help="the budget, confirmation included (default: 30)")
+    when.add_argument("--max-runs", type=int, default=tune.MAX_RUNS, metavar="N", help="at most so many runs of the search (default: 120)")
+    when.add_argument("--keep-disturbed", action="store_true", help="count runs during which others took CPUs, too")
+    when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
+    when.add_argument("--resume", action="store_true", help="go on with the search of the same command that was interrupted")
+    when.add_argument("--seed", type=int, default=None, metavar="N", help="of all random choices (default: from the clock)")
+    parser.add_argument("--profile", default="", metavar="FILE", help="where the profile goes (default: PROGRAM.profile.toml here)")
+    _options.add_format(parser, "text", "json", "html")
+    _options.add_output(parser)
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT …]", help="the program and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = planned(args)
+    profile = args.profile or default_profile(plan.argv)
+    _check_profile(profile)
+    base = f"{paths.state_folder()}/tune/{_key(plan)}"
+    with _measuring.alone(), tune.opened(f"{base}.sqlite", resume=args.resume) as store:
+        saved = store.kept("plan", Plan)
+        if args.resume and saved is None:
+            raise UsageError("there is no interrupted search of this command", "run it without --resume")
+        plan = msgspec.structs.replace(saved, budget_s=plan.budget_s, limit_s=plan.limit_s) if saved else plan
+        store.keep("plan", plan)
+        found = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
+    if found.comparison:
+        _measuring.keep(found.comparison, experiment="tune", what=f"{tuning.named_winner(found)}: {os.path.basename(plan.argv[0])}")
+    _options.write(_rendered(found, args), args)
+    if found.profile:
+        _write_profile(profile, found.profile)
+    return Exit.PARTIAL if found.state == "unconfirmed" else Exit.CLEAN
+
+
+def planned(args: argparse.Namespace) -> Plan:
+    """Return the search that the options describe. Raises UsageError."""
+    argv = _measuring.command(args)
+    if not argv:
+        raise UsageError("no command to run", "sysperf tune -- python train.py")
+    if not 0 < args.margin < 100:
+        raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
+    if not 0 < args.minutes < 1e6:
+        raise UsageError(f"--minutes {args.minutes:g}: not a budget")
+    if args.max_runs < MIN_RUNS:
+        raise UsageError(f"--max-runs {args.max_runs}: a search needs {MIN_RUNS} runs or more")
+    instances = _instances(args.instances)
+    if instances and args.metric:
+        raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")
+    asked = tune_space.Asked(tuple(_options.listed(args.without)), instances, args.loader)
+    plan = tune.plan_of(argv, _measuring.metric(args), asked)
+    seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
+    return msgspec.structs.replace(
+        plan,
+        budget_s=args.minutes * 60,
+        limit_s=args.limit,
+        margin=args.margin / 100,
+        max_runs=args.max_runs,
+        keep_disturbed=args.keep_disturbed,
+        seed=seed,
+    )
+
+
+def _instances(text: str) -> tuple[int, ...]:
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(number.isdigit() and 2 <= int(number) <= MAX_INSTANCES for number in numbers):
+        raise UsageError(f"--instances {text}: numbers from 2 to {MAX_INSTANCES}", "--instances 2,4")
+    return tuple(map(int, numbers))
+
+
+def default_profile(argv: tuple[str, ...]) -> str:
+    """Return the profile's name where none was given: after the script, or the program."""
+    script = next((word for word in argv[1:] if word.endswith(".py")), argv[0])
+    return f"{os.path.basename(script).removesuffix('.py') or 'program'}.profile.toml"
+
+
+def _check_profile(path: str) -> None:
+    """Raise UsageError where the profile could not be written in the end, or would replace what somebody else wrote."""
+    try:
+        with open(path, "rb") as file:
+            if PROFILE_MARK.encode() not in file.readline(500):
+                raise UsageError(f"{path} is there, and `sysperf tune` did not write it", "name another file with --profile")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "name another file with --profile") from None
+    if not os.access(os.path.dirname(path) or ".", os.W_OK):
+        raise UsageError(f"{path}: its folder cannot be written", "name another file with --profile")
+
+
+def _write_profile(path: str, text: str) -> None:
+    try:
+        files.replace(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "the profile is in the output of --format json, too") from None
+    sys.stderr.write(f"sysperf: the profile is {neutral(path, 500)}: start with `sysperf wrap --profile {neutral(path, 500)} -- …`\n")
+
+
+def _key(plan: Plan) -> str:
+    return hashlib.sha256(to_json([os.getcwd(), plan.argv, plan.metric])).hexdigest()[:16]
+
+
+def _rendered(found: Tuning, args: argparse.Namespace) -> str:
+    if args.format == "json":
+        return to_json({"schema": 1, "tuning": found}, indent=2).decode()
+    if args.format == "html":
+        return tuning.page(found)
+    return tuning.text(found, color=_options.wants_color(args), width=_options.width())
+
+
+class _Watch:
+    """Says on stderr how the search stands: one line that is rewritten on a terminal."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, state: Progress | verify.State) -> None:
+        text = f"confirming: {progress_line(state)}" if isinstance(state, verify.State) else self._line(state)
+        sys.stderr.write(f"\r\x1b[Ksysperf: {text}" if self._terminal else f"sysperf: {text}\n")
+        if self._terminal and isinstance(state, verify.State) and state.study().progress().verdict is not None:
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    def _line(self, state: Progress) -> str:
+        left_min = max(0.0, self._end - time.monotonic()) / 60
+        what = state.last.failed or state.last.disturbed
+        last = f"last run {f'left out: {neutral(what, 60)}' if what else f'{state.last.wall_s:.2f} s'}"
+        best = f"; best so far {state.best} {((state.ratio or 1) - 1) * 100:+.1f} %" if state.ratio else ""
+        return f"{state.phase}, run {state.done} of at most {state.total}; {last}{best}; {left_min:.0f} min left"

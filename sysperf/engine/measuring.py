@@ -1,0 +1,109 @@
+"""One measured run of a variant: its metric, what others took meanwhile, and the steps and the loss that the probe saw."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import tempfile
+from collections.abc import Sequence
+
+from sysperf.host import Host
+from sysperf.model.comparison import Metric, Variant
+from sysperf.model.errors import SysperfError
+from sysperf.model.record import Record
+from sysperf.model.text import neutral
+from sysperf.verify import noise, probe
+from sysperf.verify.run import Finished, run
+
+LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
+"""A run is ended after ten times the longest run so far, and never within a minute."""
+
+
+class RunFailed(SysperfError):
+    """A run whose time says nothing."""
+
+
+class Measured(Record):
+    """One run that ended well."""
+
+    value: float
+    """The metric; of several instances together."""
+    wall_s: float
+    cpu_s: float
+    load: noise.Load | None = None
+    step_times_s: tuple[float, ...] = ()
+    """When each step of the process with most steps ended."""
+    loss: float | None = None
+    """The mean of its last losses; None where the probe saw none."""
+
+
+def measure(variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, instances: int = 1) -> Measured:
+    """Run a variant once. Raises RunFailed when its time says nothing, OSError when there is no room for the probe's files."""
+    with tempfile.TemporaryDirectory(prefix="sysperf-verify-") as folder:
+        environment = variant.environment(dict(os.environ))
+        if metric.counts:
+            environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts))
+        before = noise.read(Host())
+        try:
+            finished = run(variant.argv, environment, limit_s=limit_s, pattern=metric.pattern)
+        except OSError as error:
+            raise RunFailed(f"{variant.name}: {error}", "run it again") from None
+        load = noise.between(before, noise.read(Host()), finished.cpu_s)
+        check(variant, finished, limit_s)
+        processes = probe.read(folder, instances) if metric.counts else []
+        loss = probe.read_loss(folder) if metric.counts else None
+    value = _value(variant, metric, finished, processes, warm_up, instances)
+    return Measured(value, finished.wall_s, finished.cpu_s, load, tuple(processes[0].times) if processes else (), loss)
+
+
+def limit_s(first_s: float, earlier_s: Sequence[float]) -> float:
+    """Return how long a run may take: `first_s` for the first one."""
+    return max(MIN_LIMIT_S, LIMIT_FACTOR * max(earlier_s)) if earlier_s else first_s
+
+
+def check(variant: Variant, finished: Finished, limit_s: float) -> None:
+    """Raise RunFailed for a run whose time says nothing."""
+    command = neutral(shlex.join(variant.argv), 300)
+    if finished.error:
+        raise RunFailed(f"{variant.name}: {neutral(finished.error, 300)}", f"the command is: {command}")
+    if finished.timed_out:
+        raise RunFailed(f"{variant.name} was ended after {limit_s:g} s: {command}", "--limit allows more time for a run")
+    if finished.left_behind:
+        raise RunFailed(
+            f"{variant.name} left something running, which was ended ({finished.left_behind}): {command}",
+            "a program that goes on in the background cannot be timed; have it stay in the foreground",
+        )
+    if finished.exit_code:
+        how = f"was ended by signal {-finished.exit_code}" if finished.exit_code < 0 else f"ended with exit code {finished.exit_code}"
+        last = [line for line in finished.tail.splitlines() if line.strip()][-3:]
+        raise RunFailed(
+            f"{variant.name} {how}: {command}", "its last words: " + neutral(" | ".join(last), 600) if last else "it printed nothing"
+        )
+
+
+def _value(variant: Variant, metric: Metric, finished: Finished, processes: Sequence[probe.Steps], warm_up: int, instances: int) -> float:
+    """The metric; what several instances do together: the sum of their rates, or the wall time for one of them."""
+    if metric.counts:
+        return sum(_rate(variant, metric, steps, warm_up) for steps in processes or (probe.Steps(()),))
+    value = (finished.values[-1] if finished.values else None) if metric.pattern else finished.wall_s / instances
+    if value is None:
+        raise RunFailed(
+            f"nothing that {variant.name} printed matches {neutral(metric.pattern, 200)}", "the pattern's last group is the number"
+        )
+    if not (math.isfinite(value) and value > 0):
+        raise RunFailed(f"{variant.name} printed {value:g}, of which no ratio can be made", "the value must be greater than 0")
+    return value
+
+
+def _rate(variant: Variant, metric: Metric, steps: probe.Steps, warm_up: int) -> float:
+    rate = probe.steps_per_s(steps, warm_up)
+    if rate is not None:
+        return rate
+    what = "calls of a model" if metric.counts == "forward" else "optimizer steps"
+    if not steps.times:
+        raise RunFailed(
+            f"{variant.name} made no {what} that could be counted",
+            "it must run in a Python that reads PYTHONPATH, with torch 2.0 or newer; for inference, --steps forward",
+        )
+    raise RunFailed(f"{variant.name} made only {len(steps.times)} {what}", f"a run needs {probe.MIN_STEPS} or more after its warm-up")

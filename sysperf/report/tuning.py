@@ -1,0 +1,152 @@
+"""The result of `tune`: as text, and as a page, with a picture of what mattered."""
+
+from __future__ import annotations
+
+import html
+import shlex
+from collections.abc import Sequence
+
+from sysperf.model.text import neutral
+from sysperf.model.tuning import FactorEffect, LevelEffect, Tuning
+from sysperf.report import comparison
+from sysperf.report.terminal import Ink, Page, clip, pad
+
+STYLE = {"confirmed": "good", "nothing": "plain", "unconfirmed": "unknown"}
+MAX_BAR = 24
+MAX_NAME = 28
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def verdict(found: Tuning) -> str:
+    """Return the result in one sentence."""
+    if found.state == "confirmed" and found.comparison and found.comparison.ratio:
+        return f"{named_winner(found)}: {(found.comparison.ratio - 1) * 100:.1f} % faster than plain, confirmed by fresh pairs"
+    return "nothing helps here" if found.state == "nothing" else "nothing is confirmed yet"
+
+
+def named_winner(found: Tuning) -> str:
+    """Return the winner in words."""
+    if found.winner is None:
+        return "plain"
+    if min(found.winner, default=0) < 0:
+        return "sysperf wrap without a profile"
+    parts = [f"{factor.name}: {factor.levels[level].name}" for factor, level in zip(found.factors, found.winner, strict=True) if level]
+    return neutral(", ".join(parts), 400)
+
+
+def summary(found: Tuning) -> str:
+    """Return how many runs of what the result rests on."""
+    failed = sum(1 for run in found.runs if run.failed)
+    disturbed = sum(1 for run in found.runs if run.disturbed)
+    parts = [f"{len(found.runs)} runs of {len(found.factors)} factors by {found.metric.name}"]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{disturbed} disturbed and repeated"] if disturbed else []
+    parts.append(
+        "main-effects model and TPE" if found.with_tpe else "main-effects model alone (no TPE: sysperf[prove], and 30 runs or more)"
+    )
+    return "; ".join(parts)
+
+
+def text(found: Tuning, *, color: bool = False, width: int = 100) -> str:
+    """Return the result for a terminal."""
+    page = Page(Ink(color), width)
+    page.line(page.ink(STYLE[found.state], verdict(found)))
+    if found.comparison:
+        page.paragraph(comparison.basis(found.comparison), "dim")
+    if found.reason:
+        page.paragraph(found.reason, "unknown" if found.state == "unconfirmed" else "plain")
+    page.paragraph(summary(found), "dim")
+    if found.effects:
+        page.line()
+        page.line(page.ink("strong", "What mattered"))
+        top = max(abs(level.ratio - 1) for effect in found.effects for level in effect.levels) or 1.0
+        for effect in found.effects:
+            _factor(page, effect, top)
+    failures = dict.fromkeys(neutral(run.failed, 200) for run in found.runs if run.failed)
+    for failure in list(failures)[:5]:
+        page.paragraph(f"! a run failed: {failure}", "unknown")
+    if found.left_out:
+        page.line()
+        page.paragraph("left as it is: " + "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in found.left_out), "dim")
+    page.line()
+    page.line(f"plain  {page.ink('command', neutral(shlex.join(found.argv), 2_000))}")
+    return str(page)
+
+
+def _factor(page: Page, effect: FactorEffect, top: float) -> None:
+    page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {effect.importance:4.0%} of what the factors explain")
+    for level in effect.levels[1:]:
+        shown = f"{(level.ratio - 1) * 100:+6.1f} %  ±{_error(level) * 100:.1f}"
+        style = "good" if level.low > 1 else "error" if level.high < 1 else "plain"
+        page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink(style, pad(bar(level.ratio, top), MAX_BAR))}  {shown}")
+
+
+def bar(ratio: float, top: float) -> str:
+    """Return a bar as long as the difference from 1, of which `top` has the full length."""
+    eighths = round(abs(ratio - 1) / top * MAX_BAR * 8)
+    return "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
+
+
+def _error(level: LevelEffect) -> float:
+    return (level.high - level.low) / 2
+
+
+def page(found: Tuning) -> str:
+    """Return the result as one self-contained page: what mattered with standard errors, and every run in its order."""
+    head = html.escape(verdict(found))
+    confirmed = f"<p>{html.escape(comparison.basis(found.comparison))}" if found.comparison else ""
+    left = "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in found.left_out)
+    profile = f"<h2>Profile</h2><pre>{html.escape(found.profile)}</pre>" if found.profile else ""
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
+        f"<h1>{head}</h1>{confirmed}<p>{html.escape(found.reason)}<p>{html.escape(summary(found))}"
+        f"<h2>What mattered</h2>{_effects(found.effects)}<h2>Runs</h2>{_runs(found)}"
+        f"<p>left as it is: {html.escape(left)}{profile}"
+        f"<p><code>{html.escape(neutral(shlex.join(found.argv), 2_000))}</code></html>\n"
+    )
+
+
+_CSS = (
+    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "svg{width:100%;height:auto}rect{fill:#2a78d6}rect.slower{fill:#d67f2a}line{stroke:currentColor}circle{fill:#2a78d6;fill-opacity:.6}"
+    ".plain{fill:#999}text{font-size:12px;fill:currentColor}code,pre{overflow-wrap:anywhere;white-space:pre-wrap}"
+)
+_WIDTH, _ROW, _LABEL, _MIDDLE, _REACH = 800, 18, 260, 530, 250
+
+
+def _effects(found: Sequence[FactorEffect]) -> str:
+    """Bars of every level around the plain program, with a line of one standard error each way."""
+    rows = [(effect, level) for effect in found for level in effect.levels[1:]]
+    top = max((max(abs(level.high - 1), abs(level.low - 1)) for _, level in rows), default=0.0) or 1.0
+    drawn = "".join(_bar(effect, level, top, place) for place, (effect, level) in enumerate(rows))
+    return f'<svg viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'
+
+
+def _bar(effect: FactorEffect, level: LevelEffect, top: float, place: int) -> str:
+    y, reach = place * _ROW, (level.ratio - 1) / top * _REACH
+    low, high = (_MIDDLE + (edge - 1) / top * _REACH for edge in (level.low, level.high))
+    kind = ' class="slower"' if level.ratio < 1 else ""
+    label = html.escape(clip(f"{effect.name}: {level.name}", 40))
+    title = f"{(level.ratio - 1) * 100:+.1f} % ± {_error(level) * 100:.1f}, {level.runs} runs"
+    return (
+        f'<text x="0" y="{y + 13}">{label}</text><rect{kind} x="{_MIDDLE + min(0.0, reach):.1f}" y="{y + 3}" width="{abs(reach):.1f}" '
+        f'height="12"><title>{title}</title></rect><line x1="{low:.1f}" x2="{high:.1f}" y1="{y + 9}" y2="{y + 9}"/>'
+        f'<text x="{_WIDTH}" y="{y + 13}" text-anchor="end">{(level.ratio - 1) * 100:+.1f} %</text>'
+    )
+
+
+def _runs(found: Tuning) -> str:
+    """Every run's value in the order of the runs; plain ones in grey, so that drift shows."""
+    runs = [run for run in found.runs if run.value is not None]
+    if not runs:
+        return "<p>none"
+    values = [run.value or 0.0 for run in runs]
+    low, reach = min(values), (max(values) - min(values)) or 1.0
+    last = max(1, runs[-1].number)
+    dots = "".join(
+        f'<circle{"" if any(run.choice) else " class=plain"} cx="{10 + run.number / last * (_WIDTH - 20):.1f}" '
+        f'cy="{130 - (value - low) / reach * 110:.1f}" r="4"><title>run {run.number}, {run.phase}: {value:.5g}</title></circle>'
+        for run, value in zip(runs, values, strict=True)
+    )
+    unit = html.escape(found.metric.unit)
+    return f'<svg viewBox="0 0 {_WIDTH} 140" role="img"><text x="0" y="12">{max(values):.4g} {unit}</text>{dots}</svg>'

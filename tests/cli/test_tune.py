@@ -1,0 +1,154 @@
+"""`sysperf tune` as a user runs it: a search that finds what helps, nothing where nothing does, kill -9 and --resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import os, random
+speed = 100.0 * random.gauss(1, 0.003)
+if os.environ.get("OMP_WAIT_POLICY") == "passive":
+    speed *= {passive}
+if os.environ.get("GOMP_SPINCOUNT"):
+    raise SystemExit("cannot run so")
+print("speed:", speed)
+"""
+SEARCHED = ("threads", "allocator", "huge pages", "oneDNN cache", "MKL's own choice of threads", "binding", "CUDA allocator")
+FAST = ("--max-runs", "24", "--minutes", "20", "--keep-disturbed", "--metric", "speed: ([0-9.]+)", "--higher-is-better", "--seed", "4")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a program, and a torch of which only the files are there that say which it is."""
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
+    (tmp_path / "torch" / "lib" / "libgomp.so.1").touch()
+    (tmp_path / "train.py").write_text(PROGRAM.format(passive=1.2))
+    return tmp_path
+
+
+def command(*options: str) -> tuple[str, ...]:
+    without = [word for name in SEARCHED for word in ("--without", name)]
+    return (sys.executable, "-m", "sysperf", "tune", *FAST, *without, *options, "--", sys.executable, "train.py")
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "GOMP_"))}
+    return {**kept, "STATE_DIRECTORY": str(home / "state"), "PYTHONPATH": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def tune(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        command(*options),
+        env=environment(home),
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=140,
+    )
+
+
+def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Path) -> None:
+    """Killed in the middle, gone on with; waiting threads that sleep gain 20 % here, and a setting that fails is told."""
+    with subprocess.Popen(
+        command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as killed:
+        assert killed.stderr
+        next(line for line in killed.stderr if "run 5 of" in line)
+        killed.send_signal(signal.SIGKILL)
+    done = tune(home, "--resume", "--json")
+    found = json.loads(done.stdout)["tuning"]
+    (trial,) = map(json.loads, (home / "state" / "trials.jsonl").read_text().splitlines())
+    started = subprocess.run(
+        (sys.executable, "-m", "sysperf", "wrap", "-q", "--profile", "train.py.toml", "--", "printenv", "OMP_WAIT_POLICY"),
+        env=environment(home), cwd=home, capture_output=True, text=True, check=False,
+    ) if (home / "train.profile.toml").replace(home / "train.py.toml") else None  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "run 5 of" not in done.stderr
+    assert "run 7 of" in done.stderr
+    assert found["state"] == "confirmed"
+    assert found["comparison"]["ratio"] == pytest.approx(1.2, abs=0.02)
+    assert found["effects"][0]["name"] == "OpenMP waiting"
+    assert any("cannot run so" in run.get("failed", "") or "exit code 1" in run.get("failed", "") for run in found["runs"])
+    assert (trial["experiment"], trial["verdict"]) == ("tune", "faster")
+    assert started
+    assert started.stdout == "passive\n"
+
+
+def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
+    """The text says so, and the page is a page."""
+    (home / "train.py").write_text(PROGRAM.format(passive=0.8))
+    done = tune(home, "--format", "html", "--output", "page.html")
+    page = (home / "page.html").read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert "nothing helps here" in page
+    assert page.count("<circle") > 18
+    assert not (home / "train.profile.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--without", "luck"), "--without luck: no such factor"),
+        (("--max-runs", "3"), "needs 18 runs"),
+        (("--instances", "1"), "numbers from 2 to 64"),
+        (("--resume",), "no interrupted search"),
+        (("--profile", "train.py"), "did not write it"),
+        (("--minutes", "0.0001"), "there is time for"),
+        (("--metric", "x([0-9]+)"), "matches"),
+        (("--without", "OpenMP waiting,inter-op threads"), "nothing to tune"),
+    ],
+)
+def test_what_cannot_be_searched_is_an_error_with_the_next_step(home: Path, options: tuple[str, ...], message: str) -> None:
+    """Exit code 2, a line of what, a line of what to do."""
+    done = tune(home, *options)
+
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_says_what_is_known_so_far(home: Path) -> None:
+    """Nothing is confirmed, no profile, exit code 3."""
+    with subprocess.Popen(command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stderr
+        assert stopped.stdout
+        next(line for line in stopped.stderr if "run 7 of" in line)
+        stopped.send_signal(signal.SIGINT)
+        printed = stopped.stdout.read()
+
+    assert stopped.returncode == 3
+    assert "interrupted" in printed
+    assert "What mattered" in printed
+    assert not (home / "train.profile.toml").exists()
+
+
+def test_two_studies_run_one_after_the_other(home: Path) -> None:
+    """The second one says for whom it waits, and gets the lock when the first is killed."""
+    with subprocess.Popen(command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, text=True) as first:
+        assert first.stderr
+        next(line for line in first.stderr if "run 1 of" in line)
+        verify = (sys.executable, "-m", "sysperf", "verify", "--max-pairs", "2", "--a", "true", "--b", "true")
+        with subprocess.Popen(
+            verify, env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        ) as second:
+            assert second.stderr
+            waits = second.stderr.readline()
+            first.send_signal(signal.SIGKILL)
+            second.stderr.read()
+
+    assert waits == f"sysperf: waiting for the study of process {first.pid}: two at once would measure each other\n"
+    assert second.returncode in {0, 3}
