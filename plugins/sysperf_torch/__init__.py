@@ -22,6 +22,10 @@ MAX_FIRST_REQUEST_S = 40.0
 """A process asks every 5 s; one that imports PyTorch on a busy machine takes longer before its first request."""
 MAX_IGNORED = 4
 """Further requests, with no file begun, after which the process has ignored its configuration."""
+DROPPED_AFTER, MAX_SENT = 2, 4
+"""Kineto drops a trace by time when its own thread wakes up less than the warm-up before the start, as on a loaded machine, and
+says so in its log alone. A process that is free at so many further requests has dropped it, and gets it again, so often in all:
+https://github.com/pytorch/kineto/blob/main/libkineto/src/GenericActivityProfiler.cpp (canStart)"""
 MAX_DURATION_MS, MAX_ITERATIONS = 60_000, 1_000
 
 
@@ -79,7 +83,9 @@ class _Session:
         self._host, self._target, self._daemon, self._request, self._folder = host, target, daemon, request, folder
         self._progress = progress
         self._start = time.monotonic()
-        self._was_asked = self._was_sent = False
+        self._was_asked = False
+        self._sent = 0
+        """How often the process has got the configuration."""
         self._ignored = 0
         """Requests for work that came although the configuration had been sent."""
 
@@ -93,18 +99,28 @@ class _Session:
         return written
 
     def _answer(self, request: Request, address: str | bytes) -> None:
-        send = request.kind == "req" and request.free and not self._was_sent
+        send = request.kind == "req" and request.free and (not self._sent or self._was_dropped())
         if self._daemon.answer(request, address, config(self._request, f"{self._folder}/trace.json") if send else ""):
-            self._ignored += self._was_sent and request.free
-            self._was_sent = self._was_sent or send
             self._was_asked = True
+            if send:
+                self._sent, self._ignored = self._sent + 1, 0
+            elif self._sent and request.kind == "req":
+                self._ignored = self._ignored + 1 if request.free else 0
+
+    def _was_dropped(self) -> bool:
+        """Whether the process will not take the trace by time that it was asked for, but may take it when asked again."""
+        return bool(self._request.duration_ms) and self._ignored >= DROPPED_AFTER and self._sent < MAX_SENT
+
+    def _begun(self) -> bool:
+        """Whether the process has begun to write. The file of a trace by time is made before it is dropped, so it tells nothing."""
+        return bool(trace_file.begun(self._folder) and not (self._request.duration_ms and self._ignored))
 
     def _state(self) -> str:
         if not self._was_asked:
             return f"waiting until process {self._target.pid} asks, which it does every 5 s"
-        if not self._was_sent:
+        if not self._sent:
             return "its profiler is at work already: waiting until that is done"
-        return "the program traces itself" if trace_file.begun(self._folder) else "the program has the request"
+        return "the program traces itself" if self._begun() else "the program has the request"
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start
@@ -119,8 +135,9 @@ class _Session:
                 f"process {pid} has not asked for {self._elapsed_s():.0f} s",
                 "it has not imported torch, or its torch was built without Kineto",
             )
-        if self._ignored >= MAX_IGNORED and not trace_file.begun(self._folder):
-            raise SysperfError(f"process {pid} took the request and started no trace", "what it prints may tell why")
+        if self._ignored >= MAX_IGNORED and not self._begun():
+            hint = "" if self._request.iterations else "; on a loaded machine try a trace by steps: --iterations 5"
+            raise SysperfError(f"process {pid} took the request and started no trace", f"what it prints may tell why{hint}")
         if self._elapsed_s() > limit_s:
             raise SysperfError(
                 f"no trace within {limit_s:g} s",

@@ -62,9 +62,10 @@ class Client:
 
     def events(self, **query: str | float) -> Iterator[tuple[str, Any]]:
         """(kind, data) of each event as it comes, until the agent ends. Comments keep it from waiting forever."""
-        connection = self._connection(QUIET_S)
+        connection = self._connection(self._timeout_s)
         try:
             response = self._asked(connection, "/v1/events", query)
+            connection.stream.settimeout(QUIET_S)
             if not response.getheader("content-type", "").startswith("text/event-stream"):
                 raise self._unknown_shape("/v1/events")
             kind = ""
@@ -82,7 +83,7 @@ class Client:
     def _unknown_shape(self, path: str) -> SysperfError:
         return SysperfError(f"{self.path}: the answer to {path} is {UNKNOWN_SHAPE}", RESTART)
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> _OnSocket:
         return _OnSocket(self.path, timeout_s)
 
     def _asked(self, connection: http.client.HTTPConnection, path: str, query: Mapping[str, Any]) -> http.client.HTTPResponse:
@@ -111,3 +112,4 @@ class _OnSocket(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        self.stream = self.sock  # `sock` is forgotten when an answer ends with the connection, although it is still being read

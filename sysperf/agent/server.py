@@ -29,6 +29,8 @@ SLICE = 65_536
 MAX_FIELDS = 32
 MAX_UNREAD = 65_536
 LINGER_S = 1.0
+TURNS_TO_BEGIN = 4
+"""asyncio accepts a connection, makes its transport, and starts its conversation, in turns of the loop that follow each other."""
 
 _log = logging.getLogger("sysperf.agent")
 
@@ -86,6 +88,7 @@ class Server:
         self._tasks: dict[asyncio.Task[Any], asyncio.WriteTransport] = {}
         self._listener: Listener | None = None
         self._server: asyncio.AbstractServer | None = None
+        self._closing = False
 
     @property
     def clients(self) -> int:
@@ -104,8 +107,10 @@ class Server:
             self._server = await asyncio.start_server(self._connected, **common)
 
     async def close(self) -> None:
-        """Stop listening, and end all conversations."""
-        if self._server is not None:
+        """Stop listening, and end all conversations; those of which the connection has only been accepted end before they begin."""
+        self._closing = True
+        if self._listener is not None and self._server is not None:
+            await self._stop_accepting(self._listener)
             self._server.close()
         for task, transport in self._tasks.items():
             task.cancel()
@@ -114,9 +119,19 @@ class Server:
         if self._listener is not None:
             self._listener.close()
 
+    async def _stop_accepting(self, listener: Listener) -> None:
+        """Let what was accepted a moment ago begin. Closed before, Python 3.11 leaves such a connection open without an owner
+        (https://github.com/python/cpython/issues/109564), and its client waits for an answer."""
+        asyncio.get_running_loop().remove_reader(listener.sock)
+        for _ in range(TURNS_TO_BEGIN):
+            await asyncio.sleep(0)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(self, reader, writer)
         task = asyncio.current_task()
+        if self._closing:
+            writer.transport.abort()
+            return
         if task is None or len(self._tasks) >= self.limits.clients:
             client.turn_away()
             return

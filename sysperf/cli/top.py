@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from sysperf.tui.source import Source, SourceUpdate
 
 WAIT_S = 30.0
-SAMPLES = 2
-"""Rates need two; an agent has them."""
+SAMPLES, MAX_SAMPLES = 2, 6
+"""Rates need two; an agent has them. Between two samples the kernel may not have counted a tick: then one more is taken, but not
+without end, where /proc/stat cannot be read."""
+RATE = "cpu.busy"
 NO_AGENT = "`sysperf agent` starts one; without --connect this machine is sampled here"
 OTHER_SOURCE = "without --connect this machine is sampled here"
 
@@ -57,8 +59,9 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
     now, samples, end = Now(), 0, time.monotonic() + wait_s
     now.origin = source.name
     source.start(news.put)
-    needed = SAMPLES if source.live and not source.remembers else 1
-    while now.report is None or samples < needed:
+    samples_here = source.live and not source.remembers
+    needed = SAMPLES if samples_here else 1
+    while now.report is None or samples < needed or (samples_here and RATE not in now.meters and samples < MAX_SAMPLES):
         try:
             one = news.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:

@@ -50,8 +50,8 @@ def is_whole(tail: bytes) -> bool:
 
 
 def is_torn(tail: bytes) -> bool:
-    """Whether a last line is the beginning of one that a crash cut short."""
-    return bool(_TORN.fullmatch(tail))
+    """Whether a last line is the beginning of one that a crash cut short. One that is whole but for what ends it is damaged."""
+    return bool(_TORN.fullmatch(tail)) and not is_whole(tail[:-1])
 
 
 class _Replay:

@@ -19,10 +19,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysperf.agent.server import Answer, Limits, Request
+from sysperf.agent.api import Api
+from sysperf.agent.client import Client
+from sysperf.agent.events import Events
+from sysperf.agent.server import Answer, Limits, Request, Server
 from sysperf.agent.sockets import Listener, bind, listener, passed_sockets
-from sysperf.model.errors import UsageError
-from tests.agent.states import connect, eventually, get, parsed, read_until, rest, send, serving
+from sysperf.model.errors import SysperfError, UsageError
+from tests.agent.states import Table, connect, eventually, get, parsed, read_until, rest, send, serving
 
 BIG = b"x" * (8 << 20)
 QUICK = Limits(clients=8, header_s=0.5, idle_s=0.5, write_s=0.5)
@@ -297,6 +300,45 @@ def test_closing_ends_all_conversations(tmp_path: Path) -> None:
     assert rest(client) is not None
     assert not os.path.exists(running.path)
     client.close()
+
+
+@pytest.mark.parametrize("turns", range(7))
+def test_closing_ends_a_connection_that_was_just_made(tmp_path: Path, turns: int) -> None:
+    """Accepted so many turns of the loop ago: nobody waits for an answer that never comes."""
+
+    async def closed() -> bytes:
+        path = str(tmp_path / "agent.sock")
+        server = Server(Api(Table(), Events()).routes())
+        await server.start(Listener(bind(path), path))
+        with connect(path, timeout=5) as client:
+            client.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            return await asyncio.to_thread(rest, client)
+
+    heard = asyncio.run(closed())
+    assert not heard or heard.startswith(b"HTTP/1.1 200")
+
+
+def test_a_stream_that_never_begins_is_given_up_as_any_answer(tmp_path: Path) -> None:
+    """An agent that hangs accepts, and says nothing: the patience for a quiet stream begins with its first line."""
+    path = str(tmp_path / "agent.sock")
+    failed: list[SysperfError] = []
+
+    def listen() -> None:
+        try:
+            list(Client(path, timeout_s=0.2).events())
+        except SysperfError as error:
+            failed.append(error)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
+        hanging.bind(path)
+        hanging.listen()
+        listening = threading.Thread(target=listen, daemon=True)
+        listening.start()
+        assert eventually(lambda: failed)
+    assert "timed out" in str(failed[0])
 
 
 # ---------------------------------------------------------------------- streams

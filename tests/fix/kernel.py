@@ -140,11 +140,15 @@ class Kernel(Live):
     def state(self) -> dict[str, str]:
         """Every setting, and every file that makes the system set one again."""
         return {
-            str(path)[len(self._root) :]: path.read_text().strip()
+            path[len(self._root) :]: content.decode().strip()
             for folder in ("proc", "sys", "etc")
-            for path in sorted((self.root / folder).rglob("*"))
-            if path.is_file()
+            for path, content in _files(f"{self._root}/{folder}").items()
         }
+
+
+def _files(folder: str) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {path: Path(path).read_bytes() for parent, _, names in os.walk(folder) for path in (f"{parent}/{name}" for name in names)}
 
 
 class Machine:
@@ -170,6 +174,20 @@ class Machine:
         """The same machine again."""
         shutil.copytree(self.folder, folder)
         return Machine(folder)
+
+    def files(self) -> dict[str, bytes]:
+        """All settings and the journal, for `again`."""
+        return _files(str(self.folder))
+
+    def again(self, files: dict[str, bytes]) -> Machine:
+        """The machine as it was when it had these files. What differs is put back, which costs less than another copy."""
+        now = self.files()
+        for path in now.keys() - files.keys():
+            os.unlink(path)
+        for path, content in files.items():
+            if now.get(path) != content:
+                Path(path).write_bytes(content)
+        return Machine(self.folder)
 
     def plan(self, *wishes: str, force: bool = False) -> Plan:
         return plan(self.host, [wish(text) for text in wishes], force=force)

@@ -45,7 +45,7 @@ print("ready", flush=True)
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
     asking.bind(f"{folder}/dynoconfigclient{os.getpid()}")
     asking.settimeout(0.05)
-    busy = 3 if does == "busy" else 0
+    busy, drops = 3 if does == "busy" else 0, 2 if does == "drop" else 0
     end = time.monotonic() + 60
     while time.monotonic() < end:
         time.sleep(0.05)
@@ -62,7 +62,8 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
             sys.exit(0)
         path = re.search("ACTIVITIES_LOG_FILE=(.*)", config)[1].replace(".json", f"_{os.getpid()}.json")
         open(path + ".tmp", "w").close()
-        if does == "hang":
+        if does == "hang" or drops:
+            drops = max(0, drops - 1)
             continue
         with open(path + ".tmp", "w") as file:
             file.write('{"config": ' + json.dumps(config) + ', "traceEvents": [')

@@ -196,6 +196,20 @@ def test_a_profiler_at_work_is_waited_for(folder: str, tmp_path: Path) -> None:
     assert any("at work already" in one for one in told)
 
 
+def test_a_trace_by_time_that_was_dropped_is_asked_for_again(folder: str, tmp_path: Path) -> None:
+    """Kineto makes the file, finds that its thread woke up too late for the warm-up, and asks for work as if nothing had been."""
+    with asking(folder, "drop") as program:
+        wish = TraceRequest(program.pid, duration_ms=100, output=str(tmp_path / "t.json"), limit_s=30)
+        assert sysperf_torch.trace(Host(), wish, silent).steps == 3
+
+
+def test_a_trace_by_time_that_is_always_dropped_ends(folder: str, tmp_path: Path) -> None:
+    """Long before the limit, with what to do instead."""
+    with asking(folder, "hang") as program, pytest.raises(SysperfError, match="started no trace") as raised:
+        sysperf_torch.trace(Host(), TraceRequest(program.pid, duration_ms=100, output=str(tmp_path / "t.json"), limit_s=60), silent)
+    assert "--iterations 5" in raised.value.hint
+
+
 @pytest.mark.parametrize(
     ("does", "limit_s", "why"),
     [("die", 30, "ended before"), ("ignore", 30, "started no trace"), ("hang", 1.5, "no trace within 1.5 s")],
@@ -417,6 +431,25 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
     assert isinstance(shaped, list)
     assert any("Input Dims" in one.get("args", {}) for one in shaped)
     assert not os.path.lexists(f"{folder}/dynolog")
+
+
+@pytest.mark.torch
+def test_a_real_trace_by_time_on_a_machine_that_stalls(folder: str, tmp_path: Path) -> None:
+    """PyTorch drops a trace by time when it was stopped between the request and the warm-up; it comes all the same."""
+    stopped: list[str] = []
+    with training(tmp_path, 0, folder) as pid:
+
+        def stall(text: str) -> None:
+            if "has the request" in text and not stopped:
+                stopped.append(text)
+                time.sleep(0.3)
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(4)
+                os.kill(pid, signal.SIGCONT)
+
+        wish = TraceRequest(pid, duration_ms=500, output=str(tmp_path / "time.json"), limit_s=90)
+        assert sysperf_torch.trace(Host(), wish, stall).events > 0
+    assert stopped
 
 
 @pytest.mark.torch

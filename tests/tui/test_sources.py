@@ -16,6 +16,7 @@ from sysperf.collect import collect
 from sysperf.collect.numa import Node, Numa
 from sysperf.engine import judging
 from sysperf.engine.judging import Terms
+from sysperf.live.system import System
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain, to_json
@@ -25,7 +26,7 @@ from sysperf.tui import decode
 from sysperf.tui.decode import SnapshotDecoder
 from sysperf.tui.now import Now
 from sysperf.tui.source import Changed, Facts, Load, Meters, Problem, SourceUpdate
-from sysperf.tui.sources import ssh
+from sysperf.tui.sources import here, ssh
 from sysperf.tui.sources.agent import Agent
 from sysperf.tui.sources.here import Here
 from tests.agent.states import PID, START, Table, eventually, serving
@@ -184,6 +185,27 @@ def test_this_process_samples_by_itself() -> None:
     finally:
         source.close()
     assert eventually(lambda: not [one for one in threading.enumerate() if one.name in ("sysperf-meters", "sysperf-look", "sysperf-load")])
+
+
+def test_a_late_sample_is_followed_by_a_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate over the moment that a machine took to catch up would say nothing."""
+    spans: list[tuple[float, float]] = []
+
+    class Late(System):
+        def sample(self) -> dict[str, float]:
+            began = time.monotonic()
+            time.sleep(0 if spans else 0.5)
+            spans.append((began, time.monotonic()))
+            return {}
+
+    monkeypatch.setattr(here, "System", Late)
+    source = Here(lambda: Terms(judging.load_rules()), interval_s=0.2)
+    source.start(Ear())
+    try:
+        assert eventually(lambda: len(spans) > 1)
+        assert spans[1][0] - spans[0][1] > 0.15
+    finally:
+        source.close()
 
 
 def test_rules_that_are_wrong_are_a_problem_not_an_end() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from sysperf.cli import top
 from sysperf.model.errors import UsageError
+from sysperf.tui.source import Facts, Meters
 from tests.agent.states import serving
 from tests.tui.machines import Still, laptop, news
 
@@ -104,6 +105,15 @@ def test_a_source_that_says_nothing_is_an_error() -> None:
     """Not an empty report, and not a wait without end."""
     with pytest.raises(UsageError, match="nothing came"):
         top.gathered(Still([]), wait_s=0.05)
+
+
+def test_once_waits_until_the_kernel_has_counted_a_tick() -> None:
+    """Two samples of one tick have no CPU load; a machine that never tells it is printed all the same."""
+    report = laptop()
+    empty = Meters(1.0, {"memory.available_bytes": 1.0})
+    counted = Meters(2.0, {"cpu.busy": 0.5})
+    assert top.gathered(Still([Facts(report), empty, empty, counted]), wait_s=1).meters["cpu.busy"] == 0.5
+    assert "cpu.busy" not in top.gathered(Still([Facts(report), *[empty] * 20]), wait_s=1).meters
 
 
 def test_a_captured_machine_needs_one_sample() -> None:

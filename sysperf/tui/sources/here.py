@@ -89,8 +89,11 @@ class Here:
                 system.watch_groups(self._groups)
                 values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
                 publish(Meters(time.time(), values))
-            due = max(due + self._interval_s, time.monotonic())
-            self._stop.wait(due - time.monotonic())
+            now = time.monotonic()
+            due += self._interval_s
+            if due <= now:  # late: a whole interval from now, for a rate over the moment of catching up would say nothing
+                due = now + self._interval_s
+            self._stop.wait(due - now)
         programs.close()
         system.close()
 
