@@ -11,7 +11,7 @@ import msgspec
 
 from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
-from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.record import Record, convert, fact
 
 __all__ = ["AllSeries", "AllWorkers", "Changes", "Event", "Findings", "History", "Index", "Meters", "Point", "Programs", "Series"]

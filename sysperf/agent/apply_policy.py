@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from sysperf.agent.log import NOTICE
-from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome

@@ -17,9 +17,9 @@ from sysperf.agent.status import Status
 from sysperf.collect.gpu.records import Device
 from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Workers
-from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.metric import Metric
 from sysperf.live.metrics import METERS, find
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Transaction
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral

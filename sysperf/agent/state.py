@@ -11,7 +11,8 @@ from sysperf import __version__
 from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.status import Cost, Mode, Status
 from sysperf.collect.process.records import Process
-from sysperf.live.hysteresis import FindingTracker, TrackedFinding
+from sysperf.live.hysteresis import FindingTracker
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Transaction
 from sysperf.model.record import Record, fact
 from sysperf.model.snapshot import Snapshot
@@ -37,7 +38,7 @@ class AgentState:
         self.cost = Cost()
         self.problems: Callable[[], tuple[str, ...]] = tuple
         self.clients: Callable[[], int] = int
-        self.made: tuple[Transaction, ...] = ()
+        self.transactions: tuple[Transaction, ...] = ()
         self.last: Snapshot | None = None
 
     def snapshot(self) -> Snapshot | None:
@@ -61,7 +62,7 @@ class AgentState:
 
     def changes(self) -> tuple[Transaction, ...]:
         """What was changed on this machine, newest first."""
-        return self.made
+        return self.transactions
 
     def status(self) -> Status:
         """How the agent itself is doing."""

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sysperf.agent.answers import Status
     from sysperf.agent.apply_policy import ChangeService
     from sysperf.agent.client import Client
-    from sysperf.agent.loop import Options, Setup
-    from sysperf.live.hysteresis import TrackedFinding
+    from sysperf.agent.setup import Options, Setup
+    from sysperf.live.tracked_finding import TrackedFinding
     from sysperf.model.change import Setting, Transaction
     from sysperf.model.outcome import Outcome
 
@@ -170,7 +170,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 def _setup(args: argparse.Namespace) -> Setup:
     """Rules and configuration as they are now. Raises SysperfError."""
-    from sysperf.agent.loop import Setup  # noqa: PLC0415
+    from sysperf.agent.setup import Setup  # noqa: PLC0415
     from sysperf.engine import judging  # noqa: PLC0415 - as above
     from sysperf.engine.configuration import read_config  # noqa: PLC0415
 

@@ -21,8 +21,9 @@ from sysperf.agent.state import AgentState, Program
 from sysperf.agent.status import Cost, Status
 from sysperf.agent.store import Store
 from sysperf.collect.process.records import Process
-from sysperf.live.hysteresis import FindingTracker, TrackedFinding
+from sysperf.live.hysteresis import FindingTracker
 from sysperf.live.metrics import METERS
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Change, Step, Transaction
 from sysperf.model.snapshot import Snapshot
 from tests.report import reports

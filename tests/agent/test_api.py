@@ -19,7 +19,7 @@ from sysperf.agent.store import Event, Store
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.host import Host
-from sysperf.live.hysteresis import TrackedFinding
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.record import convert, to_json
 from tests.agent.states import PID, START, Running, Table, connect, eventually, read_until, serving
 from tests.report import reports

@@ -15,12 +15,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sysperf.agent import loop, notify
+from sysperf.agent import audit_runner, loop, notify
+from sysperf.agent.announcer import Announcer
 from sysperf.agent.apply_policy import AGAIN_S, ApplyPolicy, checked
 from sysperf.agent.log import NOTICE, logger
+from sysperf.agent.setup import Options, Setup
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.engine.judging import Terms
@@ -31,8 +34,8 @@ from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.host import Host
 from sysperf.live.auditor import SCAN_S, Auditor, looks_at
 from sysperf.live.gpus import Gpus
-from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.scan import Scanner
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
 from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Mode, Settings
@@ -224,14 +227,17 @@ def test_a_loop_without_samples_feeds_no_watchdog() -> None:
             told.extend(states)
             return True
 
-    one = loop.Agent(lambda: loop.Setup(Settings(), Terms(rules())), loop.Options(""), logging.getLogger("test"), Notifier({}))
+    one = loop.Agent(lambda: Setup(Settings(), Terms(rules())), Options(""), logging.getLogger("test"), Notifier({}))
     one._notify.watchdog_s = 0.5
     one._feed_at = one._awake_until = 0.0
 
     class Nobody:
         pids = ()
 
-    one._programs = Nobody()  # type: ignore[assignment]
+    class Sampler:
+        programs = Nobody()
+
+    one._sampler = Sampler()  # type: ignore[assignment]
     one._sampled_at = 1000.0
     one._feed(1001.0)
     assert told == ["WATCHDOG=1"]
@@ -312,10 +318,10 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         return ()
 
     monkeypatch.setattr(Auditor, "run_pass", look)
-    monkeypatch.setattr(loop, "HANGING_S", 0.5)
+    monkeypatch.setattr(audit_runner, "HANGING_S", 0.5)
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
-    setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
-    options = loop.Options(str(tmp_path / "a.sock"), made=made)
+    setup = Setup(Settings(interval_s=0.2), Terms(rules()))
+    options = Options(str(tmp_path / "a.sock"), transactions=made)
     one = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def scenario() -> tuple[int, tuple[str, ...]]:
@@ -353,18 +359,18 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
             log.add(StepStarted(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), StepResult(0, "applied"))
             log.add(End("applied"))
 
-    options = loop.Options(str(tmp_path / "a.sock"), made=lambda: tuple(journal.transactions()))
-    setup = loop.Setup(Settings(interval_s=0.2), Terms(rules()))
+    options = Options(str(tmp_path / "a.sock"), transactions=lambda: tuple(journal.transactions()))
+    setup = Setup(Settings(interval_s=0.2), Terms(rules()))
     one = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     told: list[tuple[str, str]] = []
-    tell = one._tell
+    tell = Announcer.tell
 
-    def heard(kind: str, subject: str, text: str, *more: object) -> None:
+    def heard(announcer: Announcer, kind: str, subject: str, text: str, *more: Any) -> None:
         told.append((kind, text))
-        tell(kind, subject, text, *more)
+        tell(announcer, kind, subject, text, *more)
 
-    monkeypatch.setattr(one, "_tell", heard)
+    monkeypatch.setattr(Announcer, "tell", heard)
 
     async def soon(count: int) -> None:
         for _ in range(200):
@@ -551,11 +557,11 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
     hand = Hand()
     modes: Iterator[Mode] = iter(("apply", "observe", "apply"))
 
-    def setup() -> loop.Setup:
-        return loop.Setup(Settings(next(modes), ("site.always",), interval_s=0.2), Terms(ruleset))
+    def setup() -> Setup:
+        return Setup(Settings(next(modes), ("site.always",), interval_s=0.2), Terms(ruleset))
 
     wish = Setting("thp.enabled", "always", rule="site.always")
-    options = loop.Options(str(tmp_path / "a.sock"), fixer=lambda: hand, settings_of=lambda _: [wish])
+    options = Options(str(tmp_path / "a.sock"), fixer=lambda: hand, settings_of=lambda _: [wish])
     one = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def called(kind: str, count: int) -> None:
@@ -585,9 +591,9 @@ def test_rules_that_nobody_judges_here_are_not_kept(tmp_path: Path) -> None:
     """An audit of a machine judges no launch and no trace; a waiver may still name their rules."""
     ruleset = judging.load_rules()
     launch_or_trace = {rule.id for rule in ruleset.rules if rule.scope not in JUDGED}
-    setup = loop.Setup(Settings(), Terms(ruleset))
+    setup = Setup(Settings(), Terms(ruleset))
 
-    loop.Agent(lambda: setup, loop.Options(str(tmp_path / "a.sock")), logging.getLogger("test"), notify.Notifier({}))
+    loop.Agent(lambda: setup, Options(str(tmp_path / "a.sock")), logging.getLogger("test"), notify.Notifier({}))
 
     assert {rule.scope for rule in ruleset.rules} == set(JUDGED)
     assert launch_or_trace

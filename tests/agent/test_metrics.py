@@ -13,9 +13,9 @@ from sysperf.agent.state import Program
 from sysperf.agent.store import Store
 from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Worker, Workers
-from sysperf.live.hysteresis import TrackedFinding
 from sysperf.live.metric import SHARE
 from sysperf.live.metrics import METERS, find
+from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.text import neutral
 from sysperf.report.as_prometheus import MAX_SERIES
 from tests.agent.states import NAME, PID, START, Table, every_meter

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.evaluate.subject import fingerprint
-from sysperf.live.hysteresis import FLAPPING_FROM, FindingTracker, Past, Times, Transition
+from sysperf.live.hysteresis import MIN_FLAPS, FindingTracker
+from sysperf.live.tracked_finding import Past, Times, Transition
 from sysperf.model.outcome import Outcome, State
 from sysperf.model.rule import Hold, Rule
 
@@ -144,8 +145,8 @@ def test_one_that_keeps_coming_is_called_flapping() -> None:
 
     kinds = [kind for _ in range(12) for kind in (*case.see(outcome()), *[one for _ in range(8) for one in case.see()])]
 
-    assert kinds[: 2 * FLAPPING_FROM] == ["finding", "gone"] * FLAPPING_FROM
-    assert kinds[2 * FLAPPING_FROM :] == ["flapping", "gone", "flapping"]
+    assert kinds[: 2 * MIN_FLAPS] == ["finding", "gone"] * MIN_FLAPS
+    assert kinds[2 * MIN_FLAPS :] == ["flapping", "gone", "flapping"]
     assert case.findings.active()
 
 
