@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test test-machines test-programs fuzz lint generated bench clean
+.PHONY: audit test test-machines test-programs clinic fuzz lint generated bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
@@ -19,6 +19,10 @@ test-machines: .venv-dev/.ready
 # Starts sick programs and their healthy twins, one at a time, and prints what was said of each: ten minutes on an idle machine.
 test-programs: .venv-dev/.ready
 	$(DEV)/pytest -n 0 -m programs tests/rules
+
+# Diagnoses sick programs, their cured twins and healthy ones that look suspicious; prints precision, recall and gains: an hour, idle machine.
+clinic: .venv-dev/.ready
+	$(DEV)/pytest -q -n 0 --timeout 0 -m clinic tests/clinic $(TESTS)
 
 # Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 60 fixed examples.
 EXAMPLES ?= 5000

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
-from sysperf.engine.reading import launch_record, read_machine, script_record, trace_record
+from sysperf.engine.reading import diagnosis_record, launch_record, read_machine, script_record, trace_record
 from sysperf.evaluate.rule_files import site_files, toml_files
 from sysperf.evaluate.ruleset import Ruleset, load, make_schema
 from sysperf.evaluate.schema import Schema
@@ -52,7 +52,8 @@ def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
 
 def schema() -> Schema:
     """Every fact that a rule may name; what an audit never judges is imported when a rule asks for it."""
-    return make_schema({**record_types(), "drift": Drift}, {"launch": launch_record, "trace": trace_record, "script": script_record})
+    later = {"launch": launch_record, "trace": trace_record, "script": script_record, "diagnosis": diagnosis_record}
+    return make_schema({**record_types(), "drift": Drift}, later)
 
 
 def rule_files() -> list[str]:

@@ -23,7 +23,14 @@ MAX_REPORT_BYTES = 64 << 20
 
 def records() -> dict[str, type]:
     """The record of each area that a rule may name."""
-    return {**record_types(), "drift": Drift, "launch": launch_record(), "trace": trace_record(), "script": script_record()}
+    return {
+        **record_types(),
+        "drift": Drift,
+        "launch": launch_record(),
+        "trace": trace_record(),
+        "script": script_record(),
+        "diagnosis": diagnosis_record(),
+    }
 
 
 def launch_record() -> type:
@@ -45,6 +52,13 @@ def script_record() -> type:
     from sysperf.script.facts import Script  # noqa: PLC0415 - `lint` has these facts, audits do not
 
     return Script
+
+
+def diagnosis_record() -> type:
+    """The record of what a running job shows."""
+    from sysperf.diagnosis.facts import Diagnosis  # noqa: PLC0415 - `diagnose` has these facts, audits do not
+
+    return Diagnosis
 
 
 def now() -> str:

@@ -115,6 +115,9 @@ class Compiled:
     def check(self) -> None:
         """Compile everything that is otherwise compiled when needed. Raises RuleError on the first mistake."""
         _ = (self.applies, self.when, self.message(), self.guards())
+        for index, signal in enumerate(self.rule.signals):
+            self.expression(signal.when, f"signals[{index}].when")
+            self.template(signal.says, f"signals[{index}].says")
         for index, fix in enumerate(self.fixes):
             self._check_fix(fix, f"fix[{index}]")
 

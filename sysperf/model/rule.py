@@ -9,7 +9,8 @@ from sysperf.model.record import Record, fact
 Severity = Literal["error", "warning", "info", "hint"]
 Confidence = Literal["high", "medium", "low"]
 Safety = Literal["safe", "caution", "manual"]
-Scope = Literal["host", "gpu", "python", "process", "launch", "trace", "script"]
+Scope = Literal["host", "gpu", "python", "process", "launch", "trace", "script", "diagnosis"]
+SignalSource = Literal["scheduler", "memory", "io", "limits", "machine", "gpu", "settings", "stacks", "native", "trace", "script"]
 Expect = Literal["fire", "pass", "skip", "unknown"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")
@@ -46,6 +47,15 @@ class Hold(Record):
 
     samples: int = 1
     window_s: float = 0.0
+
+
+class SignalRule(Record):
+    """For diagnoses: one observation that speaks for the rule's cause, or against it. Those of one source are one witness."""
+
+    source: SignalSource
+    when: str
+    says: str
+    against: bool = False
 
 
 class Fix(Record):
@@ -176,9 +186,13 @@ class Rule(Record, kw_only=True):
     confirmed_by: Annotated[
         tuple[str, ...], fact("for scripts: the detections of a trace (T…) or a running program (E…) that make a hypothesis a finding")
     ] = ()
-    cost: Annotated[str, fact("for traces: expression of the exposed time that it is about, in percent")] = ""
+    cost: Annotated[str, fact("for traces and diagnoses: expression of the exposed time that it is about, in percent")] = ""
     work: Annotated[str, fact("for traces: expression of the busy time of the kernels or operators that it is about, in percent")] = ""
     predict: Annotated[str, fact("for traces: the fix that is replayed to predict the gain")] = ""
+    signals: Annotated[tuple[SignalRule, ...], fact("for diagnoses: what speaks for the cause and against it")] = ()
+    lines: Annotated[tuple[str, ...], fact("for diagnoses: the phases and activities whose lines of the program are shown")] = ()
+    covers: Annotated[tuple[str, ...], fact("for diagnoses: causes that are consequences of this one, by id")] = ()
+    proof: Annotated[str, fact("for diagnoses: what `sysperf verify` compares")] = ""
     for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
     applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""
     unless: tuple[Guard, ...] = ()

@@ -1,0 +1,58 @@
+"""What `perf script` prints, as records. Symbols come out of other programs' files, so every text in it may be anything."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from sysperf.model.profile import Frame, Sample
+
+MAX_LINES = 500_000
+MAX_FRAMES = 200
+MAX_TEXT = 1_000
+_HEAD = re.compile(r"\s*(.{0,40}?)\s+([0-9]{1,10})\s*(?:([0-9a-f]{1,16}\s.*))?")
+_FRAME = re.compile(r"\s*[0-9a-f]{1,16}\s+(.*?)\s*\(([^()]*|\[[^\]]*\])\)\s*")
+_PYTHON = re.compile(r"py::(.{0,1000}):(/?[^:]{1,1000})")
+
+Key = tuple[int, str, tuple[Frame, ...]]
+
+
+def samples(printed: bytes) -> tuple[Sample, ...]:
+    """The samples, equal ones together; lines that are something else are left out."""
+    counts: Counter[Key] = Counter()
+    head: tuple[int, str] | None = None
+    frames: list[Frame] = []
+    for line in printed.decode("utf-8", "replace").split("\n", MAX_LINES)[:MAX_LINES]:
+        if line[:1] in (" ", "\t") and head is not None and (frame := _frame(line)) is not None:
+            if len(frames) < MAX_FRAMES:
+                frames.append(frame)
+            continue
+        _count(counts, head, frames)
+        head, frames = _head(line)
+    _count(counts, head, frames)
+    return tuple(Sample(tid, name, stack, count) for (tid, name, stack), count in counts.items())
+
+
+def _count(counts: Counter[Key], head: tuple[int, str] | None, frames: list[Frame]) -> None:
+    if head is not None and frames:
+        counts[(*head, tuple(frames))] += 1
+
+
+def _head(line: str) -> tuple[tuple[int, str] | None, list[Frame]]:
+    """``python 4242`` before a stack, or ``python 4242 7f12 symbol (library)`` without stacks."""
+    match = _HEAD.fullmatch(line.rstrip("\r"))
+    if match is None or not match[2]:
+        return None, []
+    frame = _frame(match[3]) if match[3] else None
+    return (int(match[2]), match[1]), [frame] if frame is not None else []
+
+
+def _frame(line: str) -> Frame | None:
+    """``7f12 symbol (library)``; Python's trampolines have symbols like ``py::function:/path/file.py``."""
+    match = _FRAME.fullmatch(line)
+    if match is None:
+        return None
+    python = _PYTHON.fullmatch(match[1])
+    if python is not None:
+        return Frame(python[1][:MAX_TEXT], python[2][:MAX_TEXT])
+    return Frame(match[1][:MAX_TEXT], match[2][:MAX_TEXT])

@@ -1,0 +1,167 @@
+"""Say what slows a running job down. The evidence is weighed: two independent signals confirm a cause, one makes it likely.
+
+It looks from outside first (a window of the kernel's accounting), then samples stacks, then has the program write a trace of a
+second, each only as far as the question is open. The whole process tree counts: ranks, workers, servers. The job is not changed.
+
+cost to the job:
+  outside   nothing that can be measured
+  samples   below 1 %, for 6 s; needs py-spy, and root for programs of others
+  trace     a second of the job at half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
+
+exit codes:
+  0 healthy, or idle; 1 something slows it down; 3 it cannot be told
+
+examples:
+  sysperf diagnose 4242                   a program, or what started the ranks
+  sysperf diagnose -- python train.py     start it, wait until it is warm, look, and let it go on
+  sysperf diagnose 4242 --passive         only from outside
+  sysperf diagnose 4242 --no-trace --format json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from sysperf.cli import _options
+from sysperf.model.errors import Exit, SysperfError, UsageError
+
+if TYPE_CHECKING:
+    from sysperf.diagnosis.verdict import Verdict
+
+WARM_S = 8.0
+"""A program has PyTorch loaded for so long before it is looked at: first steps are not like the later ones."""
+MAX_START_S = 300.0
+MAX_SECONDS = 600.0
+FORMATS = ("text", "json", "markdown", "html")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", nargs="*", metavar="PID | -- COMMAND [ARGUMENT …]", help="a running program (`sysperf ps`), or one to start"
+    )
+    parser.add_argument("--passive", action="store_true", help="only from outside: no samples, no trace")
+    parser.add_argument("--no-trace", action="store_true", help="no trace")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="N", help="how long to look from outside (default: 5)")
+    parser.add_argument("--warm-up", type=float, default=WARM_S, metavar="S", help=f"after -- COMMAND: wait so long (default: {WARM_S:g})")
+    parser.add_argument("--keep-running", action="store_true", help="after -- COMMAND: wait for its end instead of ending it")
+    parser.add_argument("--stacks-with", default="", metavar="NAME", help="the stacks plugin: `sysperf plugins` lists them")
+    parser.add_argument("--trace-with", default="", metavar="NAME", help="the traces plugin")
+    _options.add_rule_files(parser)
+    _options.add_format(parser, *FORMATS)
+    _options.add_output(parser, verbose="also what was dropped, and every signal")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.target:
+        raise UsageError("no program was named", "sysperf diagnose PID, or sysperf diagnose -- COMMAND")
+    if not 1.0 <= args.seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds {args.seconds:g}: not between 1 and {MAX_SECONDS:g}")
+    if len(args.target) == 1 and args.target[0].isdigit():
+        return _report(args, _diagnosed(args, int(args.target[0][:9])))
+    return _started(args)
+
+
+def _started(args: argparse.Namespace) -> int:
+    """Start the program under `wrap --traceable` without other changes, look at it when it is warm, then end it or let it end."""
+    command = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
+    program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        _wait_until_warm(program, args.warm_up)
+        code = _report(args, _diagnosed(args, program.pid))
+        if args.keep_running:
+            program.wait()
+        return code
+    finally:
+        _end(program)
+
+
+def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
+    """Until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
+    from sysperf.collect.process.process_tree import find  # noqa: PLC0415 - for this form only
+    from sysperf.diagnosis import counters  # noqa: PLC0415 - as above
+    from sysperf.host import Host  # noqa: PLC0415 - as above
+
+    start, since = time.monotonic(), 0.0
+    while not since or time.monotonic() - since < warm_s:
+        if program.poll() is not None:
+            raise SysperfError(
+                f"it ended with exit code {program.returncode} before it could be looked at", "let it run for longer: 20 s are enough"
+            )
+        if time.monotonic() - start > MAX_START_S:
+            raise SysperfError(f"it has not loaded PyTorch in {MAX_START_S:.0f} s", "name the process that does: sysperf diagnose PID")
+        if not since and any(_below(counters, family, program.pid) for family in find(Host()).families):
+            since = time.monotonic()
+        time.sleep(0.5)
+
+
+def _below(counters: object, pid: int, root: int) -> bool:
+    """Whether a process is the root, or below it."""
+    from sysperf.procfs.stat import parse  # noqa: PLC0415 - for this form only
+
+    for _ in range(32):
+        if pid == root:
+            return True
+        stat = parse(counters.content(f"/proc/{pid}/stat"))  # type: ignore[attr-defined]  # a module
+        if stat is None or stat.ppid <= 1:
+            return False
+        pid = stat.ppid
+    return False
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if program.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(5)
+
+
+def _diagnosed(args: argparse.Namespace, pid: int) -> Verdict:
+    from sysperf.engine import configuration, diagnose, judging  # noqa: PLC0415 - not for --help
+    from sysperf.live.gpus import Gpus  # noqa: PLC0415 - as above
+
+    config = configuration.read_config()
+    terms = judging.load_terms(config, judging.configured_rules(config, args.rules))
+    options = diagnose.Options(
+        seconds=args.seconds, passive=args.passive, trace=not args.no_trace, stacks_with=args.stacks_with, traces_with=args.trace_with
+    )
+    gpus = Gpus()
+    progress = _Progress()
+    try:
+        return diagnose.diagnose(pid, terms, options, tell=progress, gpus=gpus.sample)
+    finally:
+        progress.close()
+        gpus.close()
+
+
+def _report(args: argparse.Namespace, verdict: Verdict) -> int:
+    from sysperf.report import diagnosis  # noqa: PLC0415 - not for --help
+
+    _options.write(
+        diagnosis.render(verdict, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose), args
+    )
+    return {"slowed": Exit.FINDINGS, "cannot-tell": Exit.PARTIAL}.get(verdict.verdict, Exit.CLEAN)
+
+
+class _Progress:
+    """A line on a terminal that is rewritten; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, what: str, verdict: Verdict | None) -> None:
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[Ksysperf: {verdict.sentence[:100] if verdict is not None else f'looking at {what} …'}")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._terminal:
+            sys.stderr.write("\r\x1b[K")

@@ -1,0 +1,216 @@
+"""The area `diagnosis`: what a running job showed while it was looked at. None: nobody looked, or nobody could.
+
+Shares are of the time of the thread that is named, from 0 to 1.
+"""
+
+from typing import Annotated
+
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record, fact
+
+STAT, THREADS, SCHEDSTAT = "/proc/[0-9]*/stat", "/proc/[0-9]*/task", "/proc/[0-9]*/task/*/schedstat"
+SYSCALL, IO, STATM = "/proc/[0-9]*/task/*/syscall", "/proc/[0-9]*/io", "/proc/[0-9]*/statm"
+
+
+class Line(Record):
+    """A line of the user's program."""
+
+    kind: Annotated[str, fact("what it does: a phase or an activity of `Stacks`")]
+    file: str
+    line: int
+    function: str
+    share: Annotated[float, fact("of the main thread's time")]
+    text: Annotated[str, fact("the line itself; empty where its file cannot be read")] = ""
+
+
+class Stacks(Record, kw_only=True):
+    """Where the main thread was, by samples of its Python stack. Phases add up to 1; activities may lie within any of them."""
+
+    samples: int = 0
+    loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0
+    inline_fetch: Annotated[float, fact("phase: makes batches itself, in the DataLoader")] = 0.0
+    forward: Annotated[float, fact("phase: calls of modules")] = 0.0
+    backward: Annotated[float, fact("phase: autograd")] = 0.0
+    optimizer: Annotated[float, fact("phase: steps of optimizers")] = 0.0
+    other: Annotated[float, fact("phase: everything else")] = 0.0
+    collate: Annotated[float, fact("activity: puts samples together to a batch, in this thread")] = 0.0
+    worker_start: Annotated[float, fact("activity: starts or ends DataLoader workers")] = 0.0
+    loader_start: Annotated[float, fact("activity: makes a DataLoader or its iterator, starting of workers included")] = 0.0
+    checkpoint: Annotated[float, fact("activity: writes a checkpoint, or waits until a file is on disk")] = 0.0
+    logging: Annotated[float, fact("activity: logs, prints, or writes to a log file or a tracker")] = 0.0
+    opening: Annotated[float, fact("activity: opens and reads files, in the user's own line")] = 0.0
+    readback: Annotated[float, fact("activity: a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()")] = 0.0
+    collection: Annotated[float, fact("activity: a line that calls the garbage collector or empties a cache")] = 0.0
+    compiling: Annotated[float, fact("activity: torch.compile traces or compiles")] = 0.0
+    collective: Annotated[float, fact("activity: in a call of torch.distributed that waits for other ranks")] = 0.0
+    anomaly: Annotated[float, fact("activity: autograd's anomaly detection records or prints stacks")] = 0.0
+    profiling: Annotated[float, fact("activity: a profiler or tracer of Python is at work")] = 0.0
+    locking: Annotated[float, fact("activity: waits for a lock, a queue or a thread, outside the loader")] = 0.0
+    sleeping: Annotated[float, fact("activity: a line that sleeps")] = 0.0
+    serving: Annotated[float, fact("activity: an event loop or a server waits for work")] = 0.0
+    python: Annotated[float, fact("activity: the innermost call is the user's own or Python's, and none of the above")] = 0.0
+    other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
+    lines: tuple[Line, ...] = ()
+
+
+class Native(Record, kw_only=True):
+    """What the main thread's CPU time went to, by samples of its machine code."""
+
+    samples: int = 0
+    python: Annotated[float, fact("the interpreter")] = 0.0
+    torch: Annotated[float, fact("PyTorch's libraries")] = 0.0
+    openmp: Annotated[float, fact("an OpenMP runtime: mostly waiting for its team")] = 0.0
+    kernel: Annotated[float, fact("the kernel")] = 0.0
+    faults: Annotated[float, fact("the kernel's page faults and clearing of pages")] = 0.0
+    files: Annotated[float, fact("the kernel's files: opening, reading, looking names up")] = 0.0
+    collection: Annotated[float, fact("Python's garbage collector")] = 0.0
+    double: Annotated[float, fact("kernels for float64, of the time in kernels that tell their type")] = 0.0
+    math: Annotated[float, fact("matrix products, convolutions and vectorised kernels")] = 0.0
+
+
+class Traced(Record, kw_only=True):
+    """What a trace of some steps showed, in shares of its window."""
+
+    verdict: str = ""
+    operators: float | None = None
+    loader: float | None = None
+    communication: float | None = None
+    python: float | None = None
+    copies: float | None = None
+    optimizer: float | None = None
+    tiny: Annotated[float | None, fact("operators of less than 20 µs, of their number")] = None
+    operators_per_step: float | None = None
+    operator_us: Annotated[float | None, fact("mean time of an operator")] = None
+    matmul: float | None = None
+    readbacks_per_step: Annotated[float | None, fact("values read from tensors into Python, a step")] = None
+    double: Annotated[float | None, fact("time of operators on float64, of those that compute on floats")] = None
+    unused_graph: Annotated[float | None, fact("operators that were recorded for a backward pass that never came")] = None
+    reductions_per_step: Annotated[float | None, fact("all-reductions of gradients in which a wrapper's forward pass ended, a step")] = None
+    backwards_per_step: Annotated[float | None, fact("backward passes for each step of the optimizer")] = None
+    gpu_busy: float | None = None
+    sync: float | None = None
+    findings: Annotated[tuple[str, ...], fact("rules of `sysperf analyze` that fired")] = ()
+
+
+class Gpu(Record, kw_only=True):
+    """The GPUs that the program uses, over the window."""
+
+    utilization: float | None = None
+    lowest: Annotated[float | None, fact("5th percentile of the utilisation")] = None
+    highest: Annotated[float | None, fact("95th percentile of the utilisation")] = None
+    period_s: Annotated[float | None, fact("period of its ups and downs, where they have one")] = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    throttled: Annotated[float | None, fact("samples in which power, heat or hardware held the clocks down")] = None
+    memory_share: Annotated[float | None, fact("memory in use, of what there is")] = None
+    received_bytes_per_s: float | None = None
+
+
+class Workers(Record, kw_only=True):
+    """The DataLoader workers of a program, over the window."""
+
+    count: Annotated[int, fact("most at one time", STAT)] = 0
+    started: Annotated[int, fact("started within the window", STAT)] = 0
+    ran: Annotated[float | None, fact("share of the window in which a worker ran, mean", SCHEDSTAT)] = None
+    waited: Annotated[float | None, fact("share of the window in which a worker was ready and had no CPU, mean", SCHEDSTAT)] = None
+    blocked: Annotated[float | None, fact("samples in which a worker waited for a disk, mean", STAT)] = None
+    system: Annotated[float | None, fact("share of their CPU time in the kernel", STAT)] = None
+    threads: Annotated[int | None, fact("most threads of one worker that computed", SCHEDSTAT)] = None
+    cpus: Annotated[CpuSet | None, fact("CPUs that any of them may use", "/proc/[0-9]*/status")] = None
+    read_calls_per_s: Annotated[float | None, fact("reads of all workers", IO)] = None
+    read_bytes_per_s: Annotated[float | None, fact("bytes that these reads gave", IO)] = None
+    disk_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
+
+
+class Program(Record, kw_only=True):
+    """One program or rank of the job."""
+
+    pid: Annotated[int, fact("its number", STAT)]
+    name: str = ""
+    command: str = ""
+    rank: Annotated[int | None, fact("-1: started as none", "/proc/[0-9]*/environ")] = None
+    world_size: int | None = None
+    age_s: float | None = None
+    window_s: Annotated[float, fact("for how long it was looked at")] = 0.0
+    role: Annotated[str, fact("computes, waits (a launcher or parent), idle")] = "computes"
+
+    main_ran: Annotated[float | None, fact("share in which the main thread ran", SCHEDSTAT)] = None
+    main_waited: Annotated[float | None, fact("share in which it was ready and had no CPU", SCHEDSTAT)] = None
+    main_slept: Annotated[float | None, fact("share in which it slept", SCHEDSTAT)] = None
+    main_blocked: Annotated[float | None, fact("samples in which it waited for a disk or a server", STAT)] = None
+    main_syncing: Annotated[float | None, fact("samples in which it was in fsync or its like", SYSCALL)] = None
+    main_locked: Annotated[
+        float | None, fact("samples in which it waited for a lock with a time limit, as for the interpreter's", SYSCALL)
+    ] = None
+    main_polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
+    used_cpus: Annotated[float | None, fact("CPUs that its threads used", SCHEDSTAT)] = None
+    waited_share: Annotated[float | None, fact("of the time its threads wanted a CPU, how much they had none", SCHEDSTAT)] = None
+    team: Annotated[int | None, fact("threads of the main thread's name that computed: an OpenMP team", SCHEDSTAT)] = None
+    python_threads: Annotated[int | None, fact("threads that used CPU and waited for a lock with a time limit, by turns", SYSCALL)] = None
+    system: Annotated[float | None, fact("share of its CPU time in the kernel", STAT)] = None
+    fault_share: Annotated[float | None, fact("share of its CPU time for page faults without I/O, at 2 µs each", STAT)] = None
+    faults_per_s: Annotated[float | None, fact("page faults without I/O", STAT)] = None
+    major_faults_per_s: Annotated[float | None, fact("page faults with I/O", STAT)] = None
+    read_calls_per_s: Annotated[float | None, fact("calls of read(2)", IO)] = None
+    read_bytes_per_s: Annotated[float | None, fact("bytes that they gave", IO)] = None
+    write_calls_per_s: Annotated[float | None, fact("calls of write(2)", IO)] = None
+    disk_read_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
+    disk_write_bytes_per_s: Annotated[float | None, fact("bytes to storage", IO)] = None
+    memory_bytes: Annotated[int | None, fact("resident memory", STATM)] = None
+    growth_bytes_per_s: Annotated[float | None, fact("growth of its resident memory, where it is steady; 0: it is not", STATM)] = None
+    growth_since_start: Annotated[float | None, fact("the same over its life, from what torch itself takes", STATM)] = None
+    limit_bytes: Annotated[int | None, fact("memory that it may use: its group's limit, or the machine's")] = None
+    allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
+    quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
+    throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
+    compilers: Annotated[int, fact("compilers and compile workers seen at work below it", STAT)] = 0
+    workers: Workers = Workers()
+    env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
+    debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None
+    openmp: Annotated[tuple[str, ...], fact("OpenMP runtimes that it maps")] = ()
+    allocator: str = ""
+    binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None
+    uses_gpu: bool = False
+    hits: Annotated[tuple[str, ...], fact("what `sysperf lint` says of its script, as hypotheses")] = ()
+    judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it")] = ()
+    stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
+    worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
+    native: Annotated[Native | None, fact("samples of its main thread's machine code")] = None
+    traced: Annotated[Traced | None, fact("a trace of some of its steps")] = None
+    gpu: Annotated[Gpu | None, fact("its GPUs")] = None
+
+
+class Machine(Record, kw_only=True):
+    """The machine around the job."""
+
+    cpus: Annotated[int | None, fact("CPUs that the job may use")] = None
+    idle_cpus: Annotated[float | None, fact("of those, how many were idle", "/proc/stat")] = None
+    others_cpus: Annotated[float | None, fact("of those, how many others used", "/proc/stat", SCHEDSTAT)] = None
+    other_programs: Annotated[int, fact("other PyTorch programs that computed at the same time")] = 0
+    cpu_pressure: Annotated[float | None, fact("share in which some task waited for a CPU", "/proc/pressure/cpu")] = None
+    io_pressure: Annotated[float | None, fact("share in which some task waited for I/O", "/proc/pressure/io")] = None
+    memory_pressure: Annotated[float | None, fact("share in which some task waited for memory", "/proc/pressure/memory")] = None
+    swapped_per_s: Annotated[float | None, fact("pages swapped in and out", "/proc/vmstat")] = None
+    governor: str | None = None
+
+
+class Ranks(Record, kw_only=True):
+    """The ranks of the job beside each other."""
+
+    count: int = 0
+    wanted_ratio: Annotated[float | None, fact("CPU time that the busiest rank wanted, of that of the least busy one")] = None
+    slowest: Annotated[
+        int | None, fact("the rank that is waited for: it waits least itself, or where that is unknown wants most CPU time")
+    ] = None
+    waiting_gap: Annotated[
+        float | None, fact("how much longer another rank waits: difference of the shares in collectives and backward passes")
+    ] = None
+
+
+class Diagnosis(Record, kw_only=True):
+    """A running job, over a window."""
+
+    programs: tuple[Program, ...] = ()
+    machine: Machine = Machine()
+    ranks: Ranks = Ranks()

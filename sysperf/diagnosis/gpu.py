@@ -1,0 +1,88 @@
+"""GPUs over the window: how busy they were, how evenly, and what held them back. A thread samples them, since NVML may block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from sysperf.diagnosis.facts import Gpu
+
+EVERY_S = 0.1
+MIN_SAMPLES = 10
+MIN_SCORE = 0.5
+_NAMES = ("utilization", "sm_active", "tensor_active", "dram_active", "pcie_received_bytes_per_s")
+
+
+class Sampler:
+    """Takes the meters of all GPUs ten times a second, between `start` and `stop`."""
+
+    def __init__(self, sample: Callable[[], dict[str, float]]) -> None:
+        self._sample = sample
+        self._taken: list[dict[str, float]] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._end.wait(EVERY_S):
+            meters = self._sample()
+            if not meters:
+                return
+            self._taken.append(meters)
+
+    def facts(self) -> Gpu | None:
+        """The means, and the utilisation's extremes and period; None of too few samples."""
+        return describe(list(self._taken))
+
+
+def describe(taken: Sequence[dict[str, float]]) -> Gpu | None:
+    """The same of any samples: names are ``gpu.N.METER``."""
+    if len(taken) < MIN_SAMPLES:
+        return None
+    means = {name: _mean(taken, name) for name in _NAMES}
+    busy = sorted(value for meters in taken if (value := _over_gpus(meters, "utilization")) is not None)
+    series = [_over_gpus(meters, "utilization") or 0.0 for meters in taken]
+    held = [max(_over_gpus(meters, "power_capped") or 0.0, _over_gpus(meters, "slowed") or 0.0) for meters in taken]
+    return Gpu(
+        utilization=means["utilization"], sm_active=means["sm_active"], tensor_active=means["tensor_active"],
+        dram_active=means["dram_active"], received_bytes_per_s=means["pcie_received_bytes_per_s"],
+        lowest=busy[len(busy) // 20] if busy else None, highest=busy[-1 - len(busy) // 20] if busy else None,
+        period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in held) / len(held),
+    )  # fmt: skip
+
+
+def period_s(series: Sequence[float], every_s: float) -> float | None:
+    """The period of ups and downs, by the highest peak of the autocorrelation behind its first valley; None where they have none."""
+    mean = sum(series) / len(series)
+    around = [value - mean for value in series]
+    power = sum(value * value for value in around)
+    if power < 1e-6 * len(series):
+        return None
+    scores = [_score(around, lag, power) for lag in range(len(series) // 2)]
+    down = next((lag for lag, score in enumerate(scores) if score < 0), None)  # the next peak is behind the first valley
+    if down is None:
+        return None
+    peak = max(range(down, len(scores)), key=scores.__getitem__)
+    return peak * every_s if scores[peak] > MIN_SCORE else None
+
+
+def _score(around: Sequence[float], lag: int, power: float) -> float:
+    """The autocorrelation at a lag, as if all pairs were there."""
+    pairs = sum(one * other for one, other in zip(around, around[lag:], strict=False))
+    return pairs / power * len(around) / (len(around) - lag)
+
+
+def _over_gpus(meters: dict[str, float], name: str) -> float | None:
+    values = [value for key, value in meters.items() if key.startswith("gpu.") and key.endswith(f".{name}")]
+    return max(values) if values else None
+
+
+def _mean(taken: Sequence[dict[str, float]], name: str) -> float | None:
+    values = [value for meters in taken if (value := _over_gpus(meters, name)) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,274 @@
+"""The programs of a job as facts: what the audit knows of each, and what the window counted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sysperf.diagnosis import window as looking
+from sysperf.diagnosis.counters import Io
+from sysperf.diagnosis.facts import Machine, Program, Ranks, Workers
+from sysperf.diagnosis.window import Watched, Window
+from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.stat import TICKS_PER_S
+
+FAULT_S = 2e-6
+"""CPU time of a minor fault (rules/allocator.toml has the measurement)."""
+BUSY_THREAD = 0.05
+"""A thread that wanted less than this share of the busiest one's time is no member of the team."""
+MIN_GROWTH = 3 << 20
+"""Bytes a second below which memory counts as steady."""
+MIN_LOOKS = 30
+IDLE_CPUS = 0.02
+CLEAR_GAP = 0.15
+"""Ranks that differ by less in how long they wait are equal."""
+WORKER = "pt_data_worker"
+TORCH_BYTES = 500 << 20
+"""What a program with PyTorch takes before it has computed anything."""
+
+_ON = ("1", "true", "yes", "on", "detail", "info", "trace")
+_DEBUG = {
+    "CUDA_LAUNCH_BLOCKING": _ON, "TORCH_DISTRIBUTED_DEBUG": ("detail",), "TORCHDYNAMO_DISABLE": _ON,
+    "TORCH_SHOW_CPP_STACKTRACES": (),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": _ON,
+    "PYTHONDEVMODE": _ON, "PYTHONMALLOC": ("debug", "malloc_debug", "pymalloc_debug"),
+    "MALLOC_CHECK_": ("1", "2", "3"), "NCCL_DEBUG": ("trace",), "TORCH_CUDNN_V8_API_DISABLED": _ON,
+    "ATEN_CPU_CAPABILITY": ("default",), "DNNL_VERBOSE": ("1", "2", "all", "profile"), "ONEDNN_VERBOSE": ("1", "2", "all", "profile"),
+    "MKL_VERBOSE": ("1", "2"), "ONEDNN_MAX_CPU_ISA": ("sse41", "avx"), "DNNL_MAX_CPU_ISA": ("sse41", "avx"), "PYTHONTRACEMALLOC": (),
+    "MKL_ENABLE_INSTRUCTIONS": ("sse4_2", "avx"), "PYTORCH_JIT": ("0",), "HIP_LAUNCH_BLOCKING": _ON,
+    "AMD_SERIALIZE_KERNEL": ("1", "2", "3"),
+}  # fmt: skip
+"""Variables that are for finding faults, with the values that switch them on; no value: any number above 0."""
+
+
+class Known(NamedTuple):
+    """What was read of a program before the window."""
+
+    process: Any
+    """A `sysperf.collect.process.Process`."""
+    limit_bytes: int | None
+    judged: tuple[str, ...] = ()
+
+
+def programs(window: Window, known: Sequence[Known]) -> tuple[Program, ...]:
+    """The facts of each program of the job that is still there or was seen."""
+    described = [_program(window, one) for one in known if one.process.pid in window.processes]
+    parents = {window.parents.get(program.pid) for program in described}
+    return tuple(_with_role(program, is_parent=program.pid in parents) for program in described)
+
+
+def _with_role(program: Program, *, is_parent: bool) -> Program:
+    import msgspec  # noqa: PLC0415 - a function of it
+
+    used = program.used_cpus
+    if used is None or used + (program.main_waited or 0) >= IDLE_CPUS or (program.workers.ran or 0) * program.workers.count > IDLE_CPUS:
+        return program
+    if (program.main_blocked or 0) > 0.2 or (program.main_syncing or 0) > 0.2:
+        return program
+    return msgspec.structs.replace(program, role="waits" if is_parent else "idle")
+
+
+def _program(window: Window, known: Known) -> Program:
+    process, watched = known.process, window.processes[known.process.pid]
+    group = process.cgroup
+    return Program(
+        pid=process.pid, name=process.name, command=process.command or "", rank=process.rank, world_size=process.world_size,
+        age_s=process.age_s, window_s=round(window.seconds, 2), **_scheduling(watched), **_moved(watched),
+        **_memory(watched, process), limit_bytes=known.limit_bytes, allowed=process.allowed_at_start or process.allowed,
+        quota=None if group is None else group.cpu_quota, compilers=window.compilers[process.pid], workers=_workers(window, process.pid),
+        env=process.env, debug=None if process.env is None else debug(process.env, process.command or ""),
+        openmp=tuple(sorted({library.name for library in process.openmp})), allocator=process.allocator,
+        binds_threads=process.openmp_bound, uses_gpu=process.cuda_used, judged=known.judged,
+    )  # fmt: skip
+
+
+def debug(env: dict[str, str], command: str) -> tuple[str, ...]:
+    """The variables and options for finding faults that are on."""
+    found = []
+    for name, values in _DEBUG.items():
+        value = env.get(name, "").lower()
+        if value and (value in values or (not values and value not in ("0", "false", "off", "no"))):
+            found.append(f"{name}={value}")
+    return (*found, *(["-X dev"] if " -X dev" in command or " -Xdev" in command else []))
+
+
+# ---------------------------------------------------------------------- threads
+
+
+class _Thread(NamedTuple):
+    tid: int
+    name: str
+    ran: float
+    waited: float
+
+
+def _threads(watched: Watched, seconds: float) -> list[_Thread]:
+    """Each thread's shares of the window; of one that began within it, from zero."""
+    found = []
+    for tid, last in watched.last.threads.items():
+        first = watched.first.threads.get(tid)
+        run, wait = (last.run_ns - first.run_ns, last.wait_ns - first.wait_ns) if first else (last.run_ns, last.wait_ns)
+        found.append(_Thread(tid, watched.last.names.get(tid, ""), max(0.0, run / 1e9 / seconds), max(0.0, wait / 1e9 / seconds)))
+    return found
+
+
+def _scheduling(watched: Watched) -> dict[str, Any]:
+    seconds = max(1e-3, watched.last.at - watched.first.at)
+    threads = _threads(watched, seconds)
+    main = next((thread for thread in threads if thread.tid == watched.pid), None)
+    if main is None or watched.last is watched.first:
+        return {}
+    seen = watched.seen()
+    ran, waited = sum(thread.ran for thread in threads), sum(thread.waited for thread in threads)
+    most = max(thread.ran + thread.waited for thread in threads)
+    team = [thread for thread in threads if thread.name == main.name and thread.ran + thread.waited >= max(0.02, BUSY_THREAD * most)]
+    turns = [thread for thread in threads if watched.lock_waits[thread.tid] >= 0.1 * max(1, seen.looks) and thread.ran >= 0.03]
+    share = {
+        name: getattr(seen, kind) / seen.looks if seen.looks else None
+        for name, kind in (
+            ("main_blocked", "blocked"), ("main_syncing", "syncing"), ("main_locked", "locked"), ("main_polling", "polling"),
+        )
+    }  # fmt: skip
+    return {
+        "main_ran": min(1.0, main.ran), "main_waited": min(1.0, main.waited), "main_slept": max(0.0, 1 - main.ran - main.waited),
+        "used_cpus": ran, "waited_share": waited / (ran + waited) if ran + waited > 0.01 else 0.0, "team": max(1, len(team)),
+        "python_threads": len(turns), "system": _system_share(watched), **share,
+    }  # fmt: skip
+
+
+def _system_share(watched: Watched) -> float | None:
+    if watched.system_first is None or watched.system_last is None:
+        return None
+    ticks = watched.last.stat.cpu_ticks - watched.first.stat.cpu_ticks
+    return (watched.system_last - watched.system_first) / ticks if ticks > 5 else 0.0
+
+
+# ---------------------------------------------------------------------- what was moved and touched
+
+
+def _moved(watched: Watched) -> dict[str, Any]:
+    first, last, seconds = watched.first, watched.last, max(1e-3, watched.last.at - watched.first.at)
+    if last is first:
+        return {}
+    spent_s = (last.stat.cpu_ticks - first.stat.cpu_ticks) / TICKS_PER_S
+    faults = last.stat.minor_faults - first.stat.minor_faults
+    found: dict[str, Any] = {
+        "faults_per_s": faults / seconds,
+        "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s > 0.05 else 0.0,
+        "major_faults_per_s": (last.stat.major_faults - first.stat.major_faults) / seconds,
+    }
+    if (rates := _io_rates([watched])) is not None:
+        names = ("read_calls_per_s", "read_bytes_per_s", "write_calls_per_s", "disk_read_bytes_per_s", "disk_write_bytes_per_s")
+        found |= dict(zip(names, rates, strict=True))
+    return found
+
+
+def _io_rates(several: Iterable[Watched]) -> list[float] | None:
+    sums = [0.0] * len(Io._fields)
+    any_known = False
+    for watched in several:
+        first, last = watched.first.io, watched.last.io
+        if first is None or last is None:
+            continue
+        any_known = True
+        seconds = max(1e-3, watched.last.at - watched.first.at)
+        sums = [total + (after - before) / seconds for total, before, after in zip(sums, first, last, strict=True)]
+    return sums if any_known else None
+
+
+def _memory(watched: Watched, process: Any) -> dict[str, Any]:
+    looks = watched.memory
+    if not looks:
+        return {}
+    now, age = looks[-1][1], process.age_s or 0.0
+    return {
+        "memory_bytes": now,
+        "growth_bytes_per_s": growth(looks),
+        "growth_since_start": max(0.0, (now - TORCH_BYTES) / age) if age > 1 else None,
+    }
+
+
+def growth(looks: Sequence[tuple[float, int]]) -> float | None:
+    """Bytes a second by which memory grows, where each quarter of the looks begins higher than the one before; else 0."""
+    if len(looks) < MIN_LOOKS:
+        return None
+    quarter = len(looks) // 4
+    lows = [min(size for _, size in looks[start : start + quarter]) for start in range(0, quarter * 4, quarter)]
+    rate = (lows[-1] - lows[0]) / max(1e-3, looks[3 * quarter][0] - looks[0][0])
+    return rate if rate >= MIN_GROWTH and all(after > before for before, after in itertools.pairwise(lows)) else 0.0
+
+
+# ---------------------------------------------------------------------- workers
+
+
+def _workers(window: Window, pid: int) -> Workers:
+    mine = [one for one in window.processes.values() if one.first.stat.comm == WORKER and _program_of(window, one.pid) == pid]
+    if not mine:
+        return Workers()
+    kept = [one for one in mine if one.last is not one.first]
+    threads = {one.pid: _threads(one, max(1e-3, one.last.at - one.first.at)) for one in kept}
+    count = len(kept) or len([one for one in mine if one.from_start])
+    ran = sum(thread.ran for each in threads.values() for thread in each)
+    waited = sum(thread.waited for each in threads.values() for thread in each)
+    io = _io_rates(kept)
+    looks = sum(one.looks["looks"] for one in kept)
+    systems = [share for one in kept if (share := _system_share(one)) is not None]
+    return Workers(
+        count=count, started=sum(not one.from_start for one in mine),
+        ran=ran / count if kept else None, waited=waited / count if kept else None,
+        blocked=sum(one.looks["D"] for one in kept) / looks if looks else None,
+        system=sum(systems) / len(systems) if systems else None,
+        threads=max((sum(thread.ran + thread.waited >= 0.05 for thread in each) for each in threads.values()), default=None),
+        cpus=_cpus(one.pid for one in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
+        disk_bytes_per_s=io[3] if io else None,
+    )  # fmt: skip
+
+
+def _program_of(window: Window, pid: int) -> int | None:
+    """The program above a worker; a fork server may stand between."""
+    parent = window.parents.get(pid)
+    if parent in window.processes and window.processes[parent].first.stat.comm.startswith("python") and parent != window.root:
+        above = window.parents.get(parent)
+        if above is not None and len(window.processes[parent].first.threads) == 1:
+            return above
+    return parent
+
+
+def _cpus(pids: Iterable[int]) -> CpuSet | None:
+    from sysperf.diagnosis.counters import content  # noqa: PLC0415 - where there are workers
+    from sysperf.procfs.status import Status  # noqa: PLC0415 - as above
+
+    masks = [cpus for pid in pids if (cpus := Status(content(f"/proc/{pid}/status", 16_384).decode("utf-8", "replace")).cpus) is not None]
+    return CpuSet.union(masks) if masks else None
+
+
+# ---------------------------------------------------------------------- around the programs
+
+
+def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None) -> Machine:
+    """What was left of the machine, and what others took."""
+    busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
+    own = looking.used(window.processes.values()) / window.seconds
+    return Machine(
+        cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
+        other_programs=other_programs, cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
+        memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
+    )  # fmt: skip
+
+
+def ranks(found: Sequence[Program]) -> Ranks:
+    """The ranks of a job beside each other, by what each wanted of the CPUs."""
+    several = [
+        one for one in found if (one.rank or 0) >= 0 and (one.world_size or 1) > 1 and one.used_cpus is not None and one.role == "computes"
+    ]
+    if len(several) < 2:
+        return Ranks(count=len(several))
+    wanted = {one.pid: (one.used_cpus or 0.0) / max(0.05, 1 - (one.waited_share or 0.0)) for one in several}
+    waits = {one.pid: one.stacks.collective + one.stacks.backward for one in several if one.stacks is not None}
+    gap = max(waits.values()) - min(waits.values()) if len(waits) > 1 else None
+    slowest = min(waits, key=waits.__getitem__) if gap is not None and gap >= CLEAR_GAP else max(wanted, key=wanted.__getitem__)
+    return Ranks(
+        count=len(several), wanted_ratio=max(wanted.values()) / max(0.01, min(wanted.values())),
+        slowest=next(one.rank for one in several if one.pid == slowest), waiting_gap=gap,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What the events of a short Kineto trace tell that its analysis does not: types, values read back, passes without a use."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sysperf.model.errors import TraceError
+
+MAX_BYTES = 256 << 20
+MIN_RECORDED = 40
+"""Operators recorded for a backward pass: of fewer, nothing is said."""
+_READBACK = frozenset(("aten::_local_scalar_dense",))
+_FLOATS = frozenset(("float", "double", "c10::Half", "c10::BFloat16"))
+_REDUCTIONS = ("gloo:all_reduce", "nccl:all_reduce", "c10d::allreduce_")
+
+
+class _Event(msgspec.Struct):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    dur: float = 0.0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _File(msgspec.Struct):
+    events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
+
+
+class _Args(msgspec.Struct):
+    types: Any = msgspec.field(name="Input type", default=None)
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+
+
+class Details(NamedTuple):
+    """None: the trace does not tell."""
+
+    double: float | None
+    unused_graph: float | None
+    readbacks_per_step: float | None
+    reductions_per_step: float | None
+    backwards_per_step: float | None
+    operator_us: float | None
+
+
+def details(path: str) -> Details:
+    """Read them out of a trace with shapes. Raises TraceError."""
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+        with open(path, "rb") as file:
+            events = msgspec.json.decode(file.read(MAX_BYTES), type=_File).events
+    except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: {error}") from None
+    return _details([event for event in events if event.ph == "X"])
+
+
+def _details(events: list[_Event]) -> Details:
+    names: Counter[str] = Counter()
+    by_type: Counter[bool] = Counter()
+    forward, backward = set[int](), set[int]()
+    spent = number = 0.0
+    for event in events:
+        names[_kind(event.name)] += 1
+        if event.cat == "cpu_op":
+            spent, number = spent + event.dur, number + 1
+            _look_at(event, by_type, forward, backward)
+    steps, passes = names["Optimizer.step"], names["DistributedDataParallel.forward"]
+    reductions = max((names[name] for name in _REDUCTIONS), default=0)
+    typed = sum(by_type.values())
+    return Details(
+        double=by_type[True] / typed if typed else None,
+        unused_graph=len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None,
+        readbacks_per_step=names["readback"] / steps if steps else None,
+        reductions_per_step=reductions / passes if passes else None,
+        backwards_per_step=passes / steps if steps and passes else None,
+        operator_us=spent / number if number else None,
+    )
+
+
+def _kind(name: str) -> str:
+    if name in _READBACK:
+        return "readback"
+    return "Optimizer.step" if name.startswith("Optimizer.step#") else name
+
+
+def _look_at(event: _Event, by_type: Counter[bool], forward: set[int], backward: set[int]) -> None:
+    try:
+        args = msgspec.json.decode(event.args, type=_Args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    types = {kind for kind in args.types if kind in _FLOATS} if isinstance(args.types, list) else set()
+    if types:
+        by_type["double" in types] += round(event.dur * 1_000)
+    if isinstance(args.sequence, int):
+        (backward if args.forward_thread else forward).add(args.sequence)

@@ -1,0 +1,65 @@
+"""What a diagnosis says: signals for and against causes, causes with what acting gains, and one verdict (docs/diagnose.schema.json)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from sysperf.diagnosis.facts import Diagnosis, Line
+from sysperf.model.outcome import Remedy
+from sysperf.model.record import Record, fact, json_schema
+from sysperf.model.rule import SignalSource
+
+SCHEMA_ID = "urn:sysperf:diagnosis:1"
+State = Literal["confirmed", "likely", "contradicted", "explained"]
+Word = Literal["slowed", "healthy", "idle", "cannot-tell"]
+
+
+class Signal(Record, kw_only=True):
+    """One observation about one cause."""
+
+    source: SignalSource
+    supports: Annotated[bool, fact("false: it speaks against the cause")] = True
+    text: str = ""
+
+
+class Cause(Record, kw_only=True):
+    """Something that slows the job down, or was thought to."""
+
+    id: str
+    title: str
+    state: State
+    message: str
+    subjects: Annotated[tuple[str, ...], fact("the programs or ranks that it is about")] = ()
+    pids: tuple[int, ...] = ()
+    gain_low: Annotated[float | None, fact("percent of the step that acting is predicted to save, at least; null: no prediction")] = None
+    gain_high: Annotated[float | None, fact("the same, at most")] = None
+    signals: tuple[Signal, ...] = ()
+    where: Annotated[tuple[Line, ...], fact("the user's own lines")] = ()
+    why: str = ""
+    because: Annotated[str, fact("for causes that were dropped: why")] = ""
+    fixes: tuple[Remedy, ...] = ()
+    verify: Annotated[str, fact("the command that proves the fix")] = ""
+    refs: tuple[str, ...] = ()
+
+
+class Verdict(Record, kw_only=True):
+    """A diagnosis, as it is published."""
+
+    schema: Literal[1] = 1
+    sysperf: str
+    pid: int
+    command: str = ""
+    verdict: Word
+    sentence: str
+    causes: Annotated[tuple[Cause, ...], fact("confirmed and likely ones, by predicted gain")] = ()
+    dropped: Annotated[tuple[Cause, ...], fact("causes that a signal contradicted, or that another cause explains")] = ()
+    notes: Annotated[tuple[str, ...], fact("what could not be looked at, and why")] = ()
+    next: Annotated[str, fact("the command to run next, where nothing can be told")] = ""
+    took_s: float = 0.0
+    facts: Diagnosis = Diagnosis()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (2020-12) of a `Verdict`."""
+    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf diagnosis"}
+    return {**heading, **json_schema(Verdict)}

@@ -1,0 +1,248 @@
+"""A window of the kernel's accounting: what the processes of a job did in between two readings, and where they waited.
+
+Nothing is attached and nothing is stopped: every figure is a difference of counters, or counts how often a thread was seen
+in a state. The main threads are looked at 20 times a second, which costs a part of a thousand of a CPU each.
+
+Reads   what sysperf/diagnosis/counters.py reads  /proc/{stat,vmstat}  /proc/pressure/{cpu,io,memory}
+Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/accounting/psi.html
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from sysperf.diagnosis import counters
+from sysperf.diagnosis.counters import Reading
+from sysperf.model.cpuset import CpuSet
+from sysperf.procfs import psi
+from sysperf.procfs.numbers import whole
+from sysperf.procfs.stat import TICKS_PER_S, parse
+
+RATE_HZ = 20
+MAX_WATCHED = 64
+"""Processes whose state is sampled: more than these are counted by their readings only."""
+TREE_EVERY = 10
+"""Looks between two searches for new processes."""
+MAX_PROCESSES = 4_096
+_COMPILERS = ("cc1plus", "g++", "clang", "ptxas", "nvcc", "ld", "collect2", "as")
+
+# Numbers of system calls: x86-64, and the table that newer architectures share.
+FUTEX = frozenset((202, 98))
+_X86 = os.uname().machine == "x86_64"
+SYNCING = frozenset((74, 75, 26, 162, 277, 306) if _X86 else (81, 82, 83, 84, 227, 267))
+POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22, 63, 72, 73, 207, 212, 441))
+
+
+class Seen(NamedTuple):
+    """In which state a thread was seen, and in which calls it waited."""
+
+    looks: int
+    blocked: int
+    syncing: int
+    locked: int
+    polling: int
+
+
+class Watched:
+    """One process over the window."""
+
+    def __init__(self, first: Reading, from_start: bool) -> None:
+        self.first = self.last = first
+        self.from_start = from_start
+        self.looks: Counter[str] = Counter()
+        self.lock_waits: Counter[int] = Counter()
+        """Looks at which a thread waited for a lock with a time limit."""
+        self.memory: list[tuple[float, int]] = []
+        self.system_first = counters.system_ticks(counters.content(f"/proc/{first.stat.pid}/stat"))
+        self.system_last = self.system_first
+
+    @property
+    def pid(self) -> int:
+        return self.first.stat.pid
+
+    def seen(self) -> Seen:
+        """The counts of its main thread."""
+        return Seen(*(self.looks[name] for name in ("looks", "D", "syncing", "locked", "polling")))
+
+
+class MachineReading(NamedTuple):
+    """Counters of the machine."""
+
+    idle_ticks: dict[int, int]
+    all_ticks: dict[int, int]
+    pressure_us: dict[str, int | None]
+    swapped: int | None
+
+
+class Window:
+    """What was seen from outside. `run` takes the time; everything else reads what is there."""
+
+    def __init__(self, root: int, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.root = root
+        self._clock, self._sleep = clock, sleep
+        self.processes: dict[int, Watched] = {}
+        self.parents: dict[int, int] = {}
+        self.compilers: Counter[int] = Counter()
+        """Children that compile, by the process below which they were seen."""
+        self.began = self.ended = clock()
+        self.machine_first = self.machine_last = machine_reading()
+
+    @property
+    def seconds(self) -> float:
+        return max(1e-3, self.ended - self.began)
+
+    def alive(self) -> bool:
+        """Whether the program is still there."""
+        return self.root in self.processes and counters.process(self.root, 0.0) is not None
+
+    def run(self, seconds: float, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Look for so long; again to go on. Ends early with the program."""
+        start = self._clock()
+        if not self.processes:
+            self.began = start
+            self._search(from_start=True)
+            self.machine_first = machine_reading()
+        looks = 0
+        while (passed := self._clock() - start) < seconds:
+            self._sleep(min(1 / RATE_HZ, seconds - passed))
+            looks += 1
+            if not self._look():
+                break
+            if looks % TREE_EVERY == 0:
+                self._search(from_start=False)
+                progress(passed / seconds)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.ended = self._clock()
+        self.machine_last = machine_reading()
+        for watched in self.processes.values():
+            last = counters.process(watched.pid, self.ended)
+            if last is not None and last.stat.start_ticks == watched.first.stat.start_ticks:
+                watched.last = last
+                watched.system_last = counters.system_ticks(counters.content(f"/proc/{watched.pid}/stat"))
+
+    def _search(self, *, from_start: bool) -> None:
+        """Find the tree, and take first readings of what is new in it."""
+        now = self._clock()
+        pending, found = [self.root], 0
+        while pending and found < MAX_PROCESSES:
+            pid = pending.pop()
+            found += 1
+            if pid not in self.processes and (reading := counters.process(pid, now)) is not None:
+                self.processes[pid] = Watched(reading, from_start)
+                if reading.stat.comm in _COMPILERS:
+                    self.compilers[self.parents.get(pid, self.root)] += 1
+            below = counters.children(pid)
+            self.parents.update((child, pid) for child in below if child != self.root)
+            pending += below
+
+    def _look(self) -> bool:
+        now = self._clock()
+        for watched in list(self.processes.values())[:MAX_WATCHED]:
+            self._look_at(watched, now)
+        stat = parse(counters.content(f"/proc/{self.root}/stat"))
+        return self.root in self.processes and stat is not None and not stat.has_ended
+
+    def _look_at(self, watched: Watched, now: float) -> None:
+        stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
+        if stat is None or stat.start_ticks != watched.first.stat.start_ticks:
+            return
+        looks = watched.looks
+        looks["looks"] += 1
+        looks[stat.state] += 1
+        if stat.comm != "pt_data_worker":
+            watched.memory.append((now, stat.rss_pages * counters.PAGE_BYTES))
+            for tid in _busy_tids(watched):
+                self._call(watched, tid)
+
+    @staticmethod
+    def _call(watched: Watched, tid: int) -> None:
+        """In which call a thread waits now. It says nothing for who may not look."""
+        words = counters.content(f"/proc/{watched.pid}/task/{tid}/syscall", 256).split()
+        number = whole(words[0]) if words else None
+        if number is None or len(words) < 5:
+            return
+        if number in FUTEX and words[4] != b"0x0":
+            watched.lock_waits[tid] += 1
+        if tid == watched.pid:
+            watched.looks["syncing"] += number in SYNCING
+            watched.looks["locked"] += number in FUTEX and words[4] != b"0x0"
+            watched.looks["polling"] += number in POLLING
+
+
+MAX_CALLS = 12
+
+
+def _busy_tids(watched: Watched) -> list[int]:
+    """The main thread, and the others with its name as far as that is cheap: who waits for the interpreter's lock is among them."""
+    main = watched.pid
+    name = watched.first.names.get(main)
+    others = [tid for tid, other in watched.first.names.items() if tid != main and (other == name or other.startswith("Thread"))]
+    return [main, *others[: MAX_CALLS - 1]]
+
+
+def machine_reading() -> MachineReading:
+    """The machine's counters."""
+    idle, every = {}, {}
+    for line in counters.content("/proc/stat", 1 << 20).splitlines():
+        name, *words = line.split()
+        if name.startswith(b"cpu") and name != b"cpu" and (cpu := whole(name[3:])) is not None:
+            ticks = [whole(word) or 0 for word in words[:8]]
+            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks)
+    pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
+    fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
+    swaps = [whole(fields.get(name)) for name in (b"pswpin", b"pswpout")]
+    return MachineReading(idle, every, pressure, None if None in swaps else sum(swap or 0 for swap in swaps))
+
+
+def _total(name: str) -> int | None:
+    pressure = psi.parse(counters.content(f"/proc/pressure/{name}", 512)).some
+    return pressure.total_us if pressure else None
+
+
+def idle_cpus(window: Window, cpus: CpuSet | None) -> float | None:
+    """How many of these CPUs were idle, on average."""
+    idle, every = _ticks(window, cpus)
+    return idle / every * len(_listed(window, cpus)) if every else None
+
+
+def busy_cpus(window: Window, cpus: CpuSet | None) -> float | None:
+    """How many of these CPUs were at work, for anybody."""
+    idle, every = _ticks(window, cpus)
+    return (every - idle) / every * len(_listed(window, cpus)) if every else None
+
+
+def _listed(window: Window, cpus: CpuSet | None) -> list[int]:
+    return [cpu for cpu in window.machine_last.all_ticks if cpus is None or cpu in cpus]
+
+
+def _ticks(window: Window, cpus: CpuSet | None) -> tuple[int, int]:
+    first, last, listed = window.machine_first, window.machine_last, _listed(window, cpus)
+    idle = sum(last.idle_ticks[cpu] - first.idle_ticks.get(cpu, 0) for cpu in listed)
+    return idle, sum(last.all_ticks[cpu] - first.all_ticks.get(cpu, 0) for cpu in listed)
+
+
+def pressure(window: Window, name: str) -> float | None:
+    """The share of the window in which some task waited for a resource."""
+    before, after = window.machine_first.pressure_us.get(name), window.machine_last.pressure_us.get(name)
+    return None if before is None or after is None else min(1.0, (after - before) / 1e6 / window.seconds)
+
+
+def swapped_per_s(window: Window) -> float | None:
+    """Pages swapped in and out, a second."""
+    before, after = window.machine_first.swapped, window.machine_last.swapped
+    return None if before is None or after is None else (after - before) / window.seconds
+
+
+def used(watched: Iterable[Watched]) -> float:
+    """CPU seconds of these processes within the window, with those of children that they started and that have ended."""
+    return sum((_ticks_of(one.last) - _ticks_of(one.first)) / TICKS_PER_S for one in watched)
+
+
+def _ticks_of(reading: Reading) -> int:
+    return reading.stat.cpu_ticks + reading.stat.ended_children_ticks

@@ -1,0 +1,254 @@
+"""The verb `diagnose`: what slows a running job down, from outside to inside, only as far as the question is open.
+
+A window of the kernel's accounting comes first, then samples of stacks and of machine code, then a trace of a second. After each
+the rules of scope `diagnosis` are judged anew, and whoever listens gets the verdict so far. Nothing of the job is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.collect import AREAS
+from sysperf.diagnosis import gpu, programs, throttling
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Program
+from sysperf.diagnosis.programs import Known
+from sysperf.diagnosis.verdict import Verdict
+from sysperf.diagnosis.window import Watched, Window
+from sysperf.engine import diagnose_causes, diagnose_inside
+from sysperf.engine.audit import judge_snapshot
+from sysperf.engine.judging import Terms
+from sysperf.engine.reading import snapshot
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.record import Record
+from sysperf.model.snapshot import Snapshot
+
+WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
+LIMIT_S = 28.0
+"""After this time no further look is begun."""
+TRACE_S = 13.0
+"""What a trace may take, the wait until the program asks for work included."""
+MAX_SAMPLED = 3
+MIN_OPEN_GAIN = 10.0
+
+Tell = Callable[[str, Verdict | None], None]
+"""Gets what is done now, and after each look the verdict so far."""
+SampleGpus = Callable[[], dict[str, float]]
+
+
+class Options(Record, kw_only=True):
+    """How far a diagnosis may go."""
+
+    seconds: float = WINDOW_S
+    passive: bool = False
+    trace: bool = True
+    stacks_with: str = ""
+    traces_with: str = ""
+
+
+def diagnose(pid: int, terms: Terms, options: Options, *, tell: Tell = lambda *_: None, gpus: SampleGpus | None = None) -> Verdict:
+    """Say what slows this program and all below it down. Raises SysperfError where there is nothing to look at."""
+    return _Diagnoser(pid, terms, options, tell, gpus).run()
+
+
+class _Diagnoser:
+    """One diagnosis while it is made."""
+
+    def __init__(self, pid: int, terms: Terms, options: Options, tell: Tell, gpus: SampleGpus | None) -> None:
+        self._host = Host()
+        self._terms, self._options, self._tell = terms, options, tell
+        self._gpus = gpu.Sampler(gpus) if gpus is not None else None
+        self._start = time.monotonic()
+        self._notes: list[str] = []
+        if pid < 1 or not self._host.exists(f"/proc/{pid}"):
+            raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
+        self._asked = pid
+        self._machine = self._read()
+        self._root = _root(pid, self._machine)
+        self._window = Window(self._root)
+
+    def run(self) -> Verdict:
+        facts = self._look_from_outside()
+        verdict = self._judge(facts)
+        self._tell("the kernel's accounting", verdict)
+        if not self._options.passive and verdict.verdict != "idle" and self._left_s() > 0:
+            facts = self._sample(facts)
+            verdict = self._judge(facts)
+            self._tell("samples", verdict)
+            if self._options.trace and is_open(verdict) and self._left_s() > 0:
+                verdict = self._judge(self._trace(facts))
+        return verdict
+
+    def _left_s(self) -> float:
+        return LIMIT_S - (time.monotonic() - self._start) - self._options.seconds + WINDOW_S
+
+    # ------------------------------------------------------------------ from outside
+
+    def _read(self) -> Snapshot:
+        return snapshot(self._host, AREAS)
+
+    def _look_from_outside(self) -> Diagnosis:
+        self._tell("the kernel's accounting", None)
+        if self._gpus is not None:
+            self._gpus.start()
+        self._window.run(self._options.seconds)
+        if self._gpus is not None:
+            self._gpus.stop()
+        if self._root not in self._window.processes:
+            raise SysperfError(f"process {self._asked} ended before it could be looked at")
+        after = self._read() if self._window.alive() else self._machine
+        known = self._known(after)
+        if not known:
+            raise SysperfError(
+                f"neither process {self._asked} nor any below it runs PyTorch",
+                "`sysperf ps` lists the PyTorch programs; one that has just been started has not loaded it yet",
+            )
+        found = tuple(self._finished(program, after) for program in programs.programs(self._window, known))
+        return self._around(Diagnosis(programs=found), after)
+
+    def _known(self, after: Snapshot) -> list[Known]:
+        """The PyTorch programs in the tree, as they were before or are after the window."""
+        processes = {one.pid: one for one in (*_processes(self._machine), *_processes(after)) if one.pid in self._window.processes}
+        judged = _judged(after, self._terms)
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return [Known(process, _limit(process, total), judged.get(pid, ())) for pid, process in processes.items()]
+
+    def _finished(self, program: Program, after: Snapshot) -> Program:
+        first, last = (next((one.cgroup for one in _processes(taken) if one.pid == program.pid), None) for taken in (self._machine, after))
+        of_gpu = self._gpus.facts() if self._gpus is not None and program.uses_gpu else None
+        return msgspec.structs.replace(
+            program, throttled=throttling.share(first, last), gpu=of_gpu or (Gpu() if program.uses_gpu else None)
+        )
+
+    def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
+        cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
+        others = _busy_elsewhere(self._machine, after, self._window)
+        governor = getattr(getattr(after.areas.get("power"), "facts", None), "governor", None)
+        around = programs.machine(self._window, cpus, other_programs=others, governor=governor if isinstance(governor, str) else None)
+        return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
+
+    # ------------------------------------------------------------------ inside
+
+    def _sample(self, facts: Diagnosis) -> Diagnosis:
+        self._tell("samples", None)
+        chosen = sampled(facts.programs)
+        inside = diagnose_inside.Inside(self._host, self._options.stacks_with, self._notes)
+        with ThreadPoolExecutor(max(1, 3 * len(chosen))) as pool:
+            futures = {
+                program.pid: (
+                    pool.submit(inside.stacks, program.pid, STACKS_S),
+                    pool.submit(inside.stacks, worker, STACKS_S) if (worker := self._busiest_worker(program.pid)) else None,
+                    pool.submit(inside.native, program.pid, NATIVE_S) if program is chosen[0] else None,
+                )
+                for program in chosen
+            }
+            found = {pid: tuple(future.result() if future is not None else None for future in each) for pid, each in futures.items()}
+        seen = [
+            msgspec.structs.replace(
+                program, stacks=found[program.pid][0], worker_stacks=found[program.pid][1], native=found[program.pid][2]
+            )
+            if program.pid in found
+            else program
+            for program in facts.programs
+        ]
+        return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+
+    def _busiest_worker(self, pid: int) -> int | None:
+        """The DataLoader worker of a program that used most CPU time."""
+        mine = [one for one in self._window.processes.values() if self._window.parents.get(one.pid) == pid]
+        workers = [one for one in mine if one.first.stat.comm == programs.WORKER and one.last is not one.first]
+        return max(workers, key=_used_ticks).pid if workers else None
+
+    def _trace(self, facts: Diagnosis) -> Diagnosis:
+        chosen = sampled(facts.programs)[:1]
+        if not chosen:
+            return facts
+        self._tell("a trace of a second", None)
+        traced = diagnose_inside.trace(
+            chosen[0].pid, self._terms.ruleset, min(TRACE_S, self._left_s() + 5), self._options.traces_with, self._notes
+        )
+        seen = [msgspec.structs.replace(one, traced=traced) if one.pid == chosen[0].pid else one for one in facts.programs]
+        return msgspec.structs.replace(facts, programs=tuple(seen))
+
+    def _judge(self, facts: Diagnosis) -> Verdict:
+        found = diagnose_causes.judged(facts, self._terms.ruleset)
+        return Verdict(
+            sysperf=__version__,
+            pid=self._asked,
+            command=_command(self._machine, facts, self._asked),
+            verdict=found.word,
+            sentence=found.sentence,
+            causes=found.causes,
+            dropped=found.dropped,
+            notes=tuple(dict.fromkeys(self._notes)),
+            next=found.next,
+            took_s=round(time.monotonic() - self._start, 1),
+            facts=facts,
+        )
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Whether a trace may still tell something: no confirmed cause explains a good part of the step."""
+    confirmed = [cause for cause in verdict.causes if cause.state == "confirmed" and (cause.gain_high or 0.0) >= MIN_OPEN_GAIN]
+    return not confirmed and verdict.verdict != "idle"
+
+
+def sampled(found: Sequence[Program]) -> list[Program]:
+    """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time."""
+    computing = sorted((one for one in found if one.role == "computes"), key=lambda one: -(one.used_cpus or 0.0))
+    if len([one for one in computing if (one.rank or 0) >= 0 and (one.world_size or 1) > 1]) > 1:
+        return [computing[0], computing[-1]]
+    return computing[:MAX_SAMPLED]
+
+
+def _processes(taken: Snapshot) -> Sequence[Any]:
+    area = taken.areas.get("process")
+    return getattr(area.facts, "processes", ()) if area is not None and area.facts is not None else ()
+
+
+def _root(pid: int, taken: Snapshot) -> int:
+    """Of a rank the process that started all ranks, so that they are seen together."""
+    process = next((one for one in _processes(taken) if one.pid == pid), None)
+    if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
+        return pid
+    return int(process.job)
+
+
+def _limit(process: Any, total: int) -> int:
+    limit = process.cgroup.memory_limit_bytes if process.cgroup is not None else None
+    return min(limit, total) if limit else total
+
+
+def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
+    """The rules of the audit that found something, by process."""
+    found: dict[int, list[str]] = {}
+    for outcome in judge_snapshot(taken, terms).outcomes:
+        if outcome.state == "finding" and outcome.scope == "process":
+            pid = outcome.key.partition("@process:")[2].partition(":")[0]
+            if pid.isdigit():
+                found.setdefault(int(pid), []).append(outcome.rule)
+    return {pid: tuple(rules) for pid, rules in found.items()}
+
+
+def _busy_elsewhere(before: Snapshot, after: Snapshot, window: Window) -> int:
+    """Other PyTorch programs that used a tenth of a CPU or more over the window."""
+    first = {one.pid: one.cpu_s for one in _processes(before)}
+    spent = [one.cpu_s - first[one.pid] for one in _processes(after) if one.pid in first and one.pid not in window.processes]
+    return sum(seconds >= 0.1 * window.seconds for seconds in spent)
+
+
+def _used_ticks(watched: Watched) -> int:
+    return watched.last.stat.cpu_ticks - watched.first.stat.cpu_ticks
+
+
+def _command(taken: Snapshot, facts: Diagnosis, pid: int) -> str:
+    named = [one.command for one in facts.programs if one.pid == pid] or [one.command for one in facts.programs]
+    return named[0] if named else next((one.command or "" for one in _processes(taken) if one.pid == pid), "")

@@ -1,0 +1,233 @@
+"""From facts to a verdict: rules name causes, their signals are weighed, and what one cause explains is not said twice.
+
+A cause is *confirmed* by two signals of different sources, *likely* by one. A signal against it drops it, and that is said.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from sysperf.diagnosis.facts import Diagnosis, Line, Program
+from sysperf.diagnosis.verdict import Cause, Signal, State, Word
+from sysperf.engine.reading import now
+from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.evidence import Ledger
+from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.judge import Judge, scope_names
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.subject import Subject
+from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.snapshot import Area, Snapshot
+
+LEAST_PART = 0.6
+"""What replaces a cause costs something too: at least this part of its cost is predicted to be saved."""
+MAX_LINES = 3
+HEALTHY_SHARE = 0.6
+STEPS = 200
+
+
+class Judged(NamedTuple):
+    """The answer, before it gets its frame."""
+
+    word: Word
+    sentence: str
+    causes: tuple[Cause, ...]
+    dropped: tuple[Cause, ...]
+    next: str
+
+
+def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
+    """Judge the rules of scope `diagnosis` on each program, and weigh what they found."""
+    found = _together(_found(facts, ruleset))
+    dropped = [cause for cause in found if cause.state == "contradicted"]
+    kept, explained = _without_consequences([cause for cause in found if cause.state != "contradicted"], ruleset)
+    kept.sort(key=_order)
+    word, sentence, then = _verdict(facts, kept)
+    return Judged(word, sentence, tuple(kept), (*dropped, *explained), then)
+
+
+def _found(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
+    """One cause a rule and program."""
+    snapshot = Snapshot(taken_at=now(), areas={"diagnosis": Area(facts)})
+    names = scope_names(snapshot)
+    causes = []
+    for rule in ruleset.rules:
+        if rule.scope != "diagnosis":
+            continue
+        compiled = ruleset.compiled(rule.id)
+        for place, program in enumerate(facts.programs):
+            judge = Judge(names, ruleset.tables, Ledger(snapshot))
+            judge.subject(compiled, Subject(compiled.loop, program, place))
+            causes += [
+                _cause(compiled, outcome, {**names, compiled.loop: program}, program, ruleset)
+                for outcome in judge.outcomes
+                if outcome.state == "finding"
+            ]
+    return causes
+
+
+def _cause(compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset) -> Cause:
+    scope = Scope(dict(names), ruleset.tables)
+    signals = tuple(_signals(compiled, scope))
+    cost = _number(compiled, scope)
+    against = [signal for signal in signals if not signal.supports]
+    state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
+    return Cause(
+        id=outcome.rule, title=outcome.title, state=state, message=outcome.message, subjects=(name_of(program),), pids=(program.pid,),
+        gain_low=_percent(cost, LEAST_PART), gain_high=_percent(cost),
+        signals=signals, where=_lines(compiled.rule.lines, program), why=outcome.why, because=against[0].text if against else "",
+        fixes=outcome.fixes, verify=proof(outcome.fixes, program.command, compiled.rule.proof), refs=outcome.refs,
+    )  # fmt: skip
+
+
+def _percent(cost: float | None, part: float = 1.0) -> float | None:
+    return None if cost is None else round(min(99.0, cost * part), 1)
+
+
+def name_of(program: Program) -> str:
+    """``rank 3 (pid 4242)`` or ``python (pid 4242)``."""
+    what = f"rank {program.rank}" if (program.rank or 0) >= 0 and (program.world_size or 1) > 1 else program.name or "process"
+    return f"{what} (pid {program.pid})"
+
+
+def _signals(compiled: Compiled, scope: Scope) -> Iterable[Signal]:
+    for index, signal in enumerate(compiled.rule.signals):
+        if compiled.expression(signal.when, f"signals[{index}].when")(scope) is True:
+            yield Signal(source=signal.source, supports=not signal.against, text=compiled.template(signal.says).fill(scope))
+
+
+def _number(compiled: Compiled, scope: Scope) -> float | None:
+    if not compiled.rule.cost:
+        return None
+    value = compiled.expression(compiled.rule.cost, "cost")(scope)
+    return None if isinstance(value, Unknown) or not isinstance(value, int | float) else max(0.0, float(value))
+
+
+def _lines(kinds: Sequence[str], program: Program) -> tuple[Line, ...]:
+    """The program's lines for these phases and activities, its workers' behind `worker:`."""
+    found: dict[tuple[str, int], Line] = {}
+    for kind in kinds:
+        of_worker = kind.startswith("worker:")
+        taken = program.worker_stacks if of_worker else program.stacks
+        for line in taken.lines if taken is not None else ():
+            if line.kind == kind.removeprefix("worker:"):
+                found.setdefault((line.file, line.line), line)
+    return tuple(found.values())[:MAX_LINES]
+
+
+def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
+    """The command that compares the program with and without the first fix."""
+    program = command or "python train.py"
+    if what == "wrap":
+        return f"sysperf verify -- {program}"
+    first = fixes[0] if fixes else None
+    if first is not None and first.kind in ("env", "preload") and first.command.endswith(" python …"):
+        changed = f"{first.command.removesuffix(' python …')} {program}"
+        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(changed)}"
+    return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b {shlex.quote(f'{program}  # changed')}"
+
+
+# ---------------------------------------------------------------------- weighing
+
+
+def _together(causes: Sequence[Cause]) -> list[Cause]:
+    """One cause a rule: what the programs of a job have in common is said once, by the one that shows it most clearly."""
+    by_id: dict[str, list[Cause]] = {}
+    for cause in causes:
+        by_id.setdefault(cause.id, []).append(cause)
+    return [_merged(sorted(several, key=_order)) for several in by_id.values()]
+
+
+def _merged(several: Sequence[Cause]) -> Cause:
+    first = several[0]
+    same = [cause for cause in several if cause.state == first.state]
+    return msgspec.structs.replace(
+        first, subjects=tuple(name for cause in same for name in cause.subjects), pids=tuple(pid for cause in same for pid in cause.pids)
+    )
+
+
+_STATES = ("confirmed", "likely", "explained", "contradicted")
+
+
+def _order(cause: Cause) -> tuple[object, ...]:
+    return (_STATES.index(cause.state), -(cause.gain_high or 0.0), -len(cause.signals), cause.id)
+
+
+def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[Cause], list[Cause]]:
+    """(causes, those that another one of them explains). What is itself explained explains nothing."""
+    covers = {cause.id: ruleset.compiled(cause.id).rule.covers for cause in causes}
+    explained: dict[str, str] = {}
+    for cause in sorted(causes, key=lambda one: (-len(covers[one.id]), *_order(one))):
+        if cause.id not in explained:
+            explained |= {other.id: cause.id for other in causes if other.id in covers[cause.id] and other.id not in explained}
+    dropped = [
+        msgspec.structs.replace(cause, state="explained", because=f"a consequence of {explained[cause.id]}")
+        for cause in causes
+        if cause.id in explained
+    ]
+    return [cause for cause in causes if cause.id not in explained], dropped
+
+
+# ---------------------------------------------------------------------- the verdict
+
+
+def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]:
+    """(word, sentence, command to run next)."""
+    if causes:
+        return "slowed", _slowed(causes), causes[0].verify
+    computing = [program for program in facts.programs if program.role == "computes"]
+    if not computing:
+        return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
+    busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
+    if (why := _computes(busiest)) != "":
+        return "healthy", f"Healthy: bound by computation; {why}.", ""
+    return _cannot(busiest)
+
+
+def _slowed(causes: Sequence[Cause]) -> str:
+    first = causes[0]
+    sure = "Confirmed" if first.state == "confirmed" else "Likely"
+    where = f", at {first.where[0].file}:{first.where[0].line}" if first.where else ""
+    gain = f"; acting saves up to {first.gain_high:.0f} % of the step" if first.gain_high is not None and first.gain_high >= 1 else ""
+    return f"{sure}: {first.title[:1].lower()}{first.title[1:]}{where}{gain}."
+
+
+def _computes(program: Program) -> str:
+    """Why it is bound by computation; empty where that is not shown."""
+    traced, native, stacks, gpu = program.traced, program.native, program.stacks, program.gpu
+    if gpu is not None and (gpu.utilization or 0.0) >= 0.9:
+        return f"its GPU is busy {gpu.utilization:.0%} of the time"
+    if traced is not None and (traced.operators or 0.0) >= HEALTHY_SHARE:
+        return f"operators run {traced.operators:.0%} of the time"
+    if program.uses_gpu:
+        return ""
+    wanted = (program.main_ran or 0.0) + (program.main_waited or 0.0)
+    if native is not None and wanted >= HEALTHY_SHARE and native.torch + native.openmp + native.math >= HEALTHY_SHARE:
+        return f"its main thread is in PyTorch's own code {native.torch + native.openmp:.0%} of its CPU time"
+    if stacks is not None and wanted >= HEALTHY_SHARE and stacks.forward + stacks.backward + stacks.optimizer >= HEALTHY_SHARE:
+        return f"forward, backward and optimizer take {stacks.forward + stacks.backward + stacks.optimizer:.0%} of its main thread's time"
+    return ""
+
+
+def _cannot(program: Program) -> tuple[Word, str, str]:
+    if program.stacks is None:
+        return (
+            "cannot-tell", "Cannot tell: from outside alone nothing is wrong with it, and its stacks could not be seen.",
+            f"sudo sysperf diagnose {program.pid}",
+        )  # fmt: skip
+    if program.traced is None:
+        return (
+            "cannot-tell",
+            "Cannot tell: neither the kernel's accounting nor samples show a cause, and it cannot be traced.",
+            f"sysperf diagnose -- {program.command or 'python train.py'}",
+        )
+    return (
+        "cannot-tell",
+        "Cannot tell: no single cause takes a tenth of its step.",
+        f"sysperf trace {program.pid} --stacks --shapes --analyze",
+    )

@@ -1,0 +1,135 @@
+"""Looking into a program for a diagnosis: samples through the stacks plugins, a trace through the traces plugin, lines of its source.
+
+What cannot be looked at is noted, and the diagnosis goes on without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import partial
+
+from sysperf import plugin
+from sysperf.diagnosis import native, stacks, traced
+from sysperf.diagnosis.facts import Native, Stacks, Traced
+from sysperf.diagnosis.stacks import Rules
+from sysperf.engine import analyze
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.host import Host
+from sysperf.model.errors import SysperfError
+from sysperf.model.profile import Frame
+from sysperf.trace import phases
+
+MAX_SOURCE_BYTES = 4 << 20
+TRACE_S = 1.0
+RULES = Rules(phases.phase, phases.user_frame)
+
+
+class Inside:
+    """Samples of the programs of one job; sources are read once."""
+
+    def __init__(self, host: Host, stacks_with: str, notes: list[str]) -> None:
+        self._host, self._stacks_with, self._notes = host, stacks_with, notes
+        self._sources: dict[tuple[int, str], list[str]] = {}
+
+    def stacks(self, pid: int, seconds: int) -> Stacks | None:
+        """What the main thread of a process does; None, with a note, where it cannot be seen."""
+        try:
+            samples = plugin.stack_taker(self._stacks_with).sample(self._host, pid, seconds)
+        except SysperfError as error:
+            self._note(f"stacks of process {pid}", error)
+            return None
+        return stacks.describe(samples, RULES, partial(self.line, pid))
+
+    def native(self, pid: int, seconds: int) -> Native | None:
+        """What the CPU time of its main thread goes to; None where perf is absent or may not look."""
+        try:
+            samples = plugin.stack_taker("perf").sample(self._host, pid, seconds)
+        except SysperfError as error:
+            self._note(f"machine code of process {pid}", error)
+            return None
+        return native.describe(samples, pid)
+
+    def _note(self, what: str, error: SysperfError) -> None:
+        self._notes.append(f"{what}: {error}{f' ({error.hint})' if error.hint else ''}")
+
+    def line(self, pid: int, frame: Frame) -> str:
+        """A line of a program's source, read where the program would read it; empty where that is impossible."""
+        if frame.line is None or not frame.file or frame.file.startswith("<"):
+            return ""
+        key = (pid, frame.file)
+        if key not in self._sources:
+            self._sources[key] = _source(self._host, pid, frame.file).splitlines()
+        source = self._sources[key]
+        return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
+
+
+def _source(host: Host, pid: int, file: str) -> str:
+    """The text of a file of the program. A relative name is below its working folder; its own root is its container's."""
+    place = f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
+    return host.text(place, MAX_SOURCE_BYTES) or ""
+
+
+def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str]) -> Traced | None:
+    """Have the program write a trace of a second, and read it; None, with a note, where it does not."""
+    try:
+        plugin.tracer(name).owner(Host(), pid)
+    except SysperfError as error:
+        notes.append(f"trace of process {pid}: {error}{f' ({error.hint})' if error.hint else ''}")
+        return None
+    folder = tempfile.mkdtemp(prefix="sysperf-diagnose-")
+    try:
+        path = f"{folder}/trace.json"
+        problem = _write(pid, folder, path, limit_s, name)
+        if problem:
+            notes.append(f"trace of process {pid}: {problem}")
+            return None
+        return _facts(path, ruleset)
+    except SysperfError as error:
+        notes.append(f"trace of process {pid}: {error}")
+        return None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
+    """Run `sysperf trace`, which takes on the rights of the program's user; why there is no trace, or nothing."""
+    try:
+        owner = os.stat(f"/proc/{pid}")
+        if os.geteuid() == 0:
+            os.chown(folder, owner.st_uid, owner.st_gid)
+    except OSError:
+        return "the program has ended"
+    chosen = ("--with", name) if name else ()
+    what = ("--seconds", f"{TRACE_S:g}", "--shapes", "--limit", f"{max(5.0, limit_s):g}", "--output", path, *chosen)
+    command = (sys.executable, "-P", "-m", "sysperf", "trace", str(pid), *what) if sys.version_info >= (3, 11) else (
+        sys.executable, "-m", "sysperf", "trace", str(pid), *what,
+    )  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=limit_s + 15, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]
+    return (said[-1].removeprefix("sysperf: ")[:300] if said else f"exit {done.returncode}") if done.returncode else ""
+
+
+def _facts(path: str, ruleset: Ruleset) -> Traced:
+    found = analyze.analyze([path], ruleset).analysis
+    rank, more = found.trace.ranks[0], traced.details(path)
+    cpu, figures = rank.cpu, rank.figures
+    shares: dict[str, float | None] = {}
+    if cpu is not None:
+        shares = {
+            "operators": cpu.operator_pct / 100, "loader": cpu.loader_pct / 100, "communication": cpu.communication_pct / 100,
+            "python": cpu.python_pct / 100, "copies": cpu.copy_pct / 100, "optimizer": cpu.optimizer_pct / 100,
+            "tiny": cpu.tiny_operator_share / 100, "operators_per_step": cpu.operators_per_step, "matmul": cpu.matmul_pct / 100,
+        }  # fmt: skip
+    return Traced(
+        verdict=found.trace.verdict, **shares, **more._asdict(),
+        gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
+        sync=None if figures.sync_exposed_pct is None else figures.sync_exposed_pct / 100,
+        findings=tuple(sorted({finding.id for finding in found.findings})),
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""A diagnosis for people: the verdict in a sentence, then each cause with its evidence, its line, its fix and its proof."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+
+from sysperf.diagnosis.facts import Line
+from sysperf.diagnosis.verdict import Cause, Signal, Verdict
+from sysperf.model.outcome import Remedy
+from sysperf.model.text import neutral
+from sysperf.report import as_json
+from sysperf.report.as_markdown import code, escape
+from sysperf.report.terminal import Ink, Page, clip
+
+STYLES = {"slowed": "warning", "healthy": "good", "idle": "good", "cannot-tell": "unknown"}
+STATES = {"confirmed": "error", "likely": "warning"}
+MOST_CAUSES, MAX_TEXT = 5, 2_000
+
+
+def render(found: Verdict, form: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """The verdict in one of the forms text, json, markdown, html."""
+    if form == "json":
+        return as_json.dump(found)
+    if form == "markdown":
+        return markdown(found)
+    return page(found) if form == "html" else text(found, color=color, width=width, verbose=verbose)
+
+
+def text(found: Verdict, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """One screen; `verbose` adds every signal and what was dropped."""
+    sheet = Page(Ink(color), width)
+    sheet.paragraph(neutral(found.sentence, MAX_TEXT), STYLES[found.verdict])
+    for cause in found.causes if verbose else found.causes[:MOST_CAUSES]:
+        _cause(sheet, cause, verbose)
+    if len(found.causes) > MOST_CAUSES and not verbose:
+        sheet.paragraph(f"{len(found.causes) - MOST_CAUSES} more with --verbose.", "dim")
+    _dropped(sheet, found, verbose)
+    for note in found.notes:
+        sheet.labelled("not seen", neutral(note, MAX_TEXT), "dim")
+    if found.verdict == "cannot-tell" and found.next:
+        sheet.line()
+        sheet.verbatim("next", neutral(found.next, MAX_TEXT), "command")
+    sheet.line()
+    sheet.paragraph(f"{len(found.facts.programs)} programs, {found.took_s:.0f} s. Nothing of the job was changed.", "dim")
+    return str(sheet)
+
+
+def _cause(sheet: Page, cause: Cause, verbose: bool) -> None:
+    sheet.line()
+    ink = sheet.ink
+    sheet.line(f"{ink(STATES.get(cause.state, 'unknown'), cause.state)}  {ink('strong', neutral(cause.title))}{ink('good', gain(cause))}")
+    sheet.paragraph(neutral(cause.message, MAX_TEXT), indent="  ")
+    if cause.subjects:
+        sheet.labelled("in", clip(neutral(", ".join(cause.subjects), MAX_TEXT), 4 * sheet.width))
+    for number, line in enumerate(cause.where):
+        sheet.verbatim("" if number else "where", clip(place(line), sheet.width - 12))
+    for number, signal in enumerate(cause.signals):
+        sheet.labelled("" if number else "evidence", _signal(signal), "dim")
+    for number, fix in enumerate(cause.fixes if verbose else cause.fixes[:1]):
+        sheet.labelled("or" if number else "fix", neutral(_title(fix), MAX_TEXT))
+        if fix.command:
+            sheet.verbatim("", neutral(fix.command, MAX_TEXT), "command")
+    sheet.verbatim("prove", neutral(cause.verify, MAX_TEXT), "command")
+    if verbose:
+        sheet.labelled("why", neutral(" ".join(cause.why.split()), MAX_TEXT), "dim")
+
+
+def _dropped(sheet: Page, found: Verdict, verbose: bool) -> None:
+    if not found.dropped:
+        return
+    sheet.line()
+    for cause in found.dropped:
+        if verbose or cause.state == "contradicted":
+            sheet.paragraph(f"Not {neutral(cause.id)}: {neutral(cause.because, MAX_TEXT)}", "dim")
+
+
+def gain(cause: Cause) -> str:
+    """``  saves 12 to 20 % of the step``; empty where nothing is predicted."""
+    if cause.gain_high is None or cause.gain_high < 1:
+        return ""
+    return f"  saves {cause.gain_low:.0f} to {cause.gain_high:.0f} % of the step"
+
+
+def place(line: Line) -> str:
+    """``train.py:31 in load: image = Image.open(path)``."""
+    text = f": {line.text}" if line.text else ""
+    return neutral(f"{line.file}:{line.line} in {line.function}{text}", MAX_TEXT)
+
+
+def _signal(signal: Signal) -> str:
+    return f"{signal.source}{'' if signal.supports else ' (against)'}: {neutral(signal.text, MAX_TEXT)}"
+
+
+def _title(fix: Remedy) -> str:
+    return f"{fix.title}; {fix.note}" if fix.note else fix.title
+
+
+def markdown(found: Verdict) -> str:
+    """For an issue or a chat: the verdict, a table of the causes, their evidence."""
+    blocks = [f"**{escape(found.sentence)}**"]
+    if found.causes:
+        rows = [_row(cause) for cause in found.causes]
+        blocks.append("\n".join(["| | cause | predicted | where |", "|---|---|---|---|", *rows]))
+    for cause in found.causes:
+        signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
+        fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
+        blocks.append(
+            f"### {escape(cause.title)}\n\n{escape(cause.message)}\n\n{signals}\n\nFix:\n\n{fixes}\n\nProve it: {code(cause.verify)}"
+        )
+    blocks += [f"Not `{cause.id}`: {escape(cause.because)}" for cause in found.dropped if cause.state == "contradicted"]
+    blocks += [f"Not seen: {escape(note)}" for note in found.notes]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _row(cause: Cause) -> str:
+    where = code(place(cause.where[0]), cell=True) if cause.where else "-"
+    return f"| {escape(cause.state)} | {escape(cause.title)} | {escape(gain(cause).strip()) or '-'} | {where} |"
+
+
+def page(found: Verdict) -> str:
+    """One self-contained page that loads nothing."""
+    head = html.escape(neutral(found.sentence, MAX_TEXT))
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{head}</title><style>{_CSS}</style><h1>{head}</h1><p><code>{_text(found.command)}</code>"
+        f"{''.join(_sections(found))}</html>\n"
+    )
+
+
+_CSS = (
+    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "section{border-left:4px solid #d67f2a;padding-left:1rem;margin:1.5rem 0}section.confirmed{border-color:#d03b3b}"
+    "code{overflow-wrap:anywhere}small{opacity:.7}"
+)
+
+
+def _text(value: str) -> str:
+    return html.escape(neutral(value, MAX_TEXT))
+
+
+def _sections(found: Verdict) -> Iterator[str]:
+    for cause in found.causes:
+        yield f'<section class="{cause.state}"><h2>{_text(cause.title)}</h2><p>{cause.state}{_text(gain(cause))}<p>{_text(cause.message)}'
+        yield "".join(f"<p><code>{_text(place(line))}</code>" for line in cause.where)
+        yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}' for signal in cause.signals)}</ul>"
+        yield "".join(f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code>" for fix in cause.fixes)
+        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></section>"
+    yield "".join(f"<p><small>Not {_text(cause.id)}: {_text(cause.because)}</small>" for cause in found.dropped if cause.because)
+    yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in found.notes)

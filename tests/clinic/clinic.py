@@ -1,0 +1,184 @@
+"""The clinic's cases, and what runs one: a program, sick or cured, its speed, and what `sysperf diagnose` says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PROGRAMS = Path(__file__).parent / "programs"
+PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+WARM_S = 8.0
+LIMIT_S = 90.0
+_STEP = re.compile(r"^step (\d+) ([\d.]+)$", re.MULTILINE)
+
+
+class Case(NamedTuple):
+    """One illness: the cause that names it, and how its program is started."""
+
+    cause: str
+    also: frozenset[str] = frozenset()
+    """Causes that are as true of it."""
+    script: str = "train.py"
+    ranks: int = 0
+    copies: int = 1
+    """Programs at the same time when it is sick; cured, there is one."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables when it is sick."""
+    neighbour: bool = False
+    """When it is sick, somebody else uses its CPUs."""
+    quota: float = 0.0
+    runs: str = ""
+    """The program, where it has another name than the illness."""
+
+
+def named(*ids: str) -> frozenset[str]:
+    return frozenset(f"diagnosis.{name}" for name in ids)
+
+
+CASES = {
+    "no_workers": Case("diagnosis.loader-inline"),
+    "too_many_workers": Case("diagnosis.workers-over-cpus"),
+    "bound_to_one_cpu": Case("diagnosis.workers-pinned"),
+    "workers_pinned": Case("diagnosis.workers-pinned"),
+    "threads_in_workers": Case("diagnosis.threads-in-workers"),
+    "one_slow_worker": Case("diagnosis.workers-too-slow"),
+    "loader_in_epoch_loop": Case("diagnosis.workers-made-again", named("loader-rebuilt")),
+    "workers_not_kept": Case("diagnosis.workers-made-again"),
+    "slow_collate": Case("diagnosis.slow-collate"),
+    "many_small_files": Case("diagnosis.small-files"),
+    "one_thread": Case("diagnosis.one-thread"),
+    "too_many_threads": Case("diagnosis.threads-over-cpus"),
+    "programs_compete": Case("diagnosis.programs-compete", named("threads-over-cpus"), copies=2, runs="plain_training"),
+    "neighbour": Case("diagnosis.neighbour", neighbour=True, runs="plain_training"),
+    "interpreter_lock": Case("diagnosis.interpreter-lock"),
+    "slow_prefetcher": Case("diagnosis.waits-for-threads"),
+    "page_faults": Case("diagnosis.page-faults"),
+    "leak": Case("diagnosis.memory-grows"),
+    "item_per_value": Case("diagnosis.reads-values"),
+    "checkpoint_each_step": Case("diagnosis.checkpoint"),
+    "logging_each_step": Case("diagnosis.logging"),
+    "python_loop": Case("diagnosis.python-bound"),
+    "collections": Case("diagnosis.garbage-collection"),
+    "many_objects": Case("diagnosis.garbage-collection"),
+    "anomaly": Case("diagnosis.debugging-on"),
+    "slow_instructions": Case("diagnosis.debugging-on", env=(("ATEN_CPU_CAPABILITY", "default"),), runs="elementwise"),
+    "tiny_operators": Case("diagnosis.tiny-operators", named("python-bound")),
+    "float64": Case("diagnosis.float64"),
+    "gradients_in_evaluation": Case("diagnosis.gradients-in-evaluation"),
+    "recompiles": Case("diagnosis.recompiles"),
+    "sleeping": Case("diagnosis.sleeps"),
+    "slow_rank": Case("diagnosis.slow-rank", script="ranks.py", ranks=2),
+    "communication": Case("diagnosis.communication", script="ranks.py", ranks=2),
+    "accumulation": Case("diagnosis.accumulation-without-no-sync", named("communication"), script="ranks.py", ranks=2),
+}
+HEALTHY = (
+    "plain_training", "idle_server", "prompt", "pinned_on_purpose", "full_cores", "hidden_loader", "sleeping_workers",
+    "seldom_checkpoint", "quiet_logging", "large_memory", "busy_server",
+)  # fmt: skip
+"""Programs that look suspicious, and are not ill."""
+
+
+class Seen(NamedTuple):
+    """What came of one run."""
+
+    causes: dict[str, str]
+    """By id, confirmed or likely."""
+    verdict: str
+    took_s: float
+    steps_per_s: float | None
+    predicted: tuple[float, float] | None
+    document: dict[str, Any]
+
+
+@contextlib.contextmanager
+def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[int, Path]]:
+    """The program, traceable and else as its user would start it; (its number, its output)."""
+    sick = state == "sick"
+    output = Path(folder) / "output"
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks)) if case.ranks else ()
+    command = (PYTHON, *launcher, str(PROGRAMS / case.script), case.runs or name, state, folder)
+    wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "KMP_", "GOMP_", "MALLOC_"))}
+    if sick:
+        env |= dict(case.env)
+    programs = []
+    with output.open("wb") as file:
+        for number in range(case.copies if sick else 1):
+            told = file if number == 0 else subprocess.DEVNULL
+            programs.append(subprocess.Popen((*wrap, *command), stdout=told, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
+        if sick and case.neighbour:
+            burn = "import os\n[os.fork() for _ in range(1)]\nwhile True: pass"
+            programs.append(subprocess.Popen((sys.executable, "-c", burn), start_new_session=True))
+    try:
+        yield programs[0].pid, output
+    finally:
+        for program in programs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+
+
+def speed(output: Path) -> float | None:
+    """Steps a second, from the second line that it printed to the last one."""
+    found = [(int(step), float(at)) for step, at in _STEP.findall(output.read_text())][1:]
+    if len(found) < 2 or found[-1][1] <= found[0][1]:
+        return None
+    return (found[-1][0] - found[0][0]) / (found[-1][1] - found[0][1])
+
+
+def examine(name: str, state: str, *, diagnose: bool = True) -> Seen:
+    """Start a program, wait until it is warm, and have it diagnosed."""
+    case = CASES.get(name, Case("", script="healthy.py"))
+    with tempfile.TemporaryDirectory() as folder, running(case, name, state, folder) as (pid, output):
+        wait_until_warm(output, pid)
+        rate = speed(output)
+        if not diagnose:
+            return Seen({}, "", 0.0, rate, None, {})
+        start = time.monotonic()
+        command = (sys.executable, "-m", "sysperf", "diagnose", str(pid), "--format", "json")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        took_s = time.monotonic() - start
+        if done.returncode not in (0, 1, 3):
+            raise AssertionError(f"{name} {state}: {done.stderr[-2000:]}")
+        found = json.loads(done.stdout)
+    causes = {cause["id"]: cause["state"] for cause in found["causes"]}
+    first = found["causes"][0] if found["causes"] else None
+    predicted = (first["gain_low"], first["gain_high"]) if first and first["gain_high"] is not None else None
+    return Seen(causes, found["verdict"], took_s, rate, predicted, found)
+
+
+def wait_until_warm(output: Path, pid: int) -> None:
+    """Until it has printed its first steps and gone on for some seconds, or for programs without steps, until it is as old as that."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not output.read_text().strip():
+        if not Path(f"/proc/{pid}").exists():
+            raise AssertionError("the program ended")
+        time.sleep(0.25)
+    time.sleep(WARM_S)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        name, _, state = argument.partition(":")
+        seen = examine(name, state or "sick")
+        wanted = CASES[name].cause if name in CASES and (state or "sick") == "sick" else "-"
+        right = set(seen.causes) - (CASES[name].also if name in CASES else set()) == ({wanted} - {"-"})
+        rate = f"{seen.steps_per_s:.1f}/s" if seen.steps_per_s else "?"
+        print(
+            f"{'ok ' if right else 'NO '} {argument:<28} {rate:>9} {seen.took_s:4.1f} s {seen.verdict} {seen.causes} want {wanted} {seen.predicted}",
+            flush=True,
+        )
+        if not right or os.environ.get("CLINIC_VERBOSE"):
+            Path(f"/tmp/clinic-{name}-{state or 'sick'}.json").write_text(json.dumps(seen.document, indent=1))
+            for cause in seen.document.get("dropped", []):
+                print("     dropped", cause["id"], cause["because"], flush=True)

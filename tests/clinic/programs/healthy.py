@@ -1,0 +1,150 @@
+"""Programs that look suspicious and are not ill: ``python healthy.py NAME cured FOLDER``. Each runs until it is ended."""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import os
+import sys
+import threading
+import time
+import urllib.request
+
+NAME, _, FOLDER = sys.argv[1:4]
+if NAME == "pinned_on_purpose":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import torch  # noqa: E402 - what stands above must come before it
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Cheap samples, or samples that wait as for a network."""
+
+    def __init__(self, wait_s: float = 0.0) -> None:
+        self.wait_s = wait_s
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.wait_s)
+        return torch.full((256,), float(index % 5))
+
+
+MODEL = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+OPTIMIZER = torch.optim.AdamW(MODEL.parameters(), lr=1e-4)
+STEPS = [0]
+NEXT = [time.monotonic() + 1]
+
+
+def step(x: torch.Tensor) -> torch.Tensor:
+    OPTIMIZER.zero_grad(set_to_none=True)
+    loss = MODEL(x).square().mean()
+    loss.backward()
+    OPTIMIZER.step()
+    STEPS[0] += 1
+    if time.monotonic() > NEXT[0]:
+        print(f"step {STEPS[0]} {time.monotonic():.3f}", flush=True)
+        NEXT[0] += 1
+    return loss
+
+
+def plain_training() -> None:
+    x = torch.randn(1024, 256)
+    while True:
+        step(x)
+
+
+def full_cores() -> None:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    x = torch.randn(4096, 256)
+    while True:
+        step(x)
+
+
+pinned_on_purpose = plain_training
+
+
+def hidden_loader() -> None:
+    """Its worker has every batch ready in time."""
+    torch.set_num_threads(1)
+    for x in DataLoader(Samples(), batch_size=512, num_workers=1, prefetch_factor=4):
+        for _ in range(6):
+            step(x)
+
+
+def sleeping_workers() -> None:
+    """More workers than CPUs, which wait for a network nearly always."""
+    for x in DataLoader(Samples(0.001), batch_size=64, num_workers=6, prefetch_factor=8):
+        for _ in range(4):
+            step(x.repeat(8, 1))
+
+
+def seldom_checkpoint() -> None:
+    x = torch.randn(1024, 256)
+    while True:
+        step(x)
+        if STEPS[0] % 400 == 0:
+            torch.save(MODEL.state_dict(), f"{FOLDER}/checkpoint.pt")
+
+
+def quiet_logging() -> None:
+    logging.basicConfig(filename=f"{FOLDER}/log", level=logging.INFO)
+    x = torch.randn(1024, 256)
+    while True:
+        loss = step(x)
+        logging.getLogger("train").debug("step %d %s", STEPS[0], loss)
+        if STEPS[0] % 50 == 0:
+            logging.getLogger("train").info("loss %.4f", loss.item())
+
+
+def large_memory() -> None:
+    """Two gigabytes that stay."""
+    kept = torch.ones(1 << 28)
+    plain_training()
+    assert kept is not None
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        with torch.inference_mode():
+            MODEL(torch.randn(2048, 256))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def idle_server() -> None:
+    print("ready", flush=True)
+    http.server.HTTPServer(("127.0.0.1", 0), Handler).serve_forever()
+
+
+def busy_server() -> None:
+    """A server of inference that is asked all the time, by a thread that stands for its clients."""
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+
+    def ask() -> None:
+        while True:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/") as answer:
+                answer.read()
+
+    threading.Thread(target=ask, daemon=True).start()
+    print("ready", flush=True)
+    server.serve_forever()
+
+
+def prompt() -> None:
+    """A notebook at its prompt: it has computed, and waits for its user."""
+    for _ in range(20):
+        step(torch.randn(256, 256))
+    print("ready", flush=True)
+    read, _ = os.pipe()
+    os.read(read, 1)
+
+
+if __name__ == "__main__":
+    globals()[NAME]()

@@ -1,0 +1,56 @@
+"""Two ranks by torchrun and gloo, sick in one way or cured: ``torchrun … ranks.py ILLNESS sick|cured FOLDER``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+ILLNESS, STATE, FOLDER = sys.argv[1:4]
+SICK = STATE == "sick"
+
+
+def model(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, 256))
+
+
+def work(rounds: int) -> None:
+    values = torch.randn(256, 256)
+    for _ in range(rounds):
+        values = (values @ values).clamp(-1, 1)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    wide, batch = (4096, 4) if ILLNESS == "communication" and SICK else (256, 128)
+    net = DistributedDataParallel(model(wide))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+    passes = 8 if ILLNESS == "accumulation" else 1
+    if ILLNESS == "accumulation":
+        net = DistributedDataParallel(model(2048))
+        optimizer, batch = torch.optim.SGD(net.parameters(), lr=0.001), 8
+    steps, shown = 0, time.monotonic() + 1
+    while True:
+        if ILLNESS == "slow_rank":
+            work(60 if SICK and rank == 1 else 10)
+        for number in range(passes):
+            last = number == passes - 1
+            with contextlib.nullcontext() if SICK or last else net.no_sync():
+                net(torch.randn(batch, 256)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        steps += 1
+        if rank == 0 and time.monotonic() > shown:
+            print(f"step {steps} {time.monotonic():.3f}", flush=True)
+            shown += 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,445 @@
+"""A small training program, sick in one way or cured: ``python train.py ILLNESS sick|cured FOLDER``. It runs until it is ended.
+
+Each function is one program. Once a second it prints how many steps it has made: that is its speed.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import os
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+ILLNESS, STATE, FOLDER = sys.argv[1:4]
+SICK = STATE == "sick"
+if ILLNESS == "bound_to_one_cpu" and SICK:
+    os.environ["OMP_PROC_BIND"] = "true"
+
+import torch  # noqa: E402 - what stands above must come before it
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+CPUS = len(os.sched_getaffinity(0))
+SAY_S = 1.0
+
+
+class Speed:
+    """Prints the number of steps so far, once a second."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.next = time.monotonic() + SAY_S
+
+    def step(self) -> None:
+        self.steps += 1
+        if time.monotonic() >= self.next:
+            print(f"step {self.steps} {time.monotonic():.3f}", flush=True)
+            self.next += SAY_S
+
+
+SPEED = Speed()
+
+
+class Decoded(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Samples whose decoding costs CPU time in Python, and perhaps a wait as for a storage."""
+
+    def __init__(self, work_s: float, wait_s: float = 0.0, length: int = 1 << 20, threads: int = 0) -> None:
+        self.work_s, self.wait_s, self.length, self.threads = work_s, wait_s, length, threads
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        decode(self.work_s)
+        if self.wait_s:
+            time.sleep(self.wait_s)
+        if self.threads:
+            spread(self.threads)
+        return torch.full((64,), float(index % 7)), torch.tensor(index % 10)
+
+
+def decode(seconds: float) -> None:
+    """Use this much CPU time, in Python."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(500))
+
+
+def spread(threads: int) -> None:
+    torch.set_num_threads(threads)
+    values = torch.ones(1 << 20)
+    for _ in range(6):
+        values = values * 1.0001
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 256, depth: int = 2, classes: int = 10, inputs: int = 64) -> None:
+        super().__init__()
+        sizes = [inputs, *[width] * depth]
+        self.layers = nn.ModuleList(nn.Linear(one, two) for one, two in itertools.pairwise(sizes))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return self.head(x)
+
+
+class Trainer:
+    """A model with its optimizer."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self.model = model or Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        SPEED.step()
+        return loss
+
+
+def batches(size: int = 512, inputs: int = 64) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    x, y = torch.randn(size, inputs), torch.randint(0, 10, (size,))
+    while True:
+        yield x, y
+
+
+def train_on(loader: Any, trainer: Trainer | None = None) -> None:
+    trainer = trainer or Trainer()
+    for x, y in loader:
+        trainer.step(x, y)
+
+
+# ---------------------------------------------------------------------- loaders
+
+
+def no_workers() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(1024, 3))
+    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=0 if SICK else 1, prefetch_factor=None if SICK else 4)
+    for x, y in loader:
+        for _ in range(2):
+            trainer.step(x, y)
+
+
+def too_many_workers() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else 1, prefetch_factor=4), Trainer(Net(768, 3)))
+
+
+def bound_to_one_cpu() -> None:
+    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=2))
+
+
+def pin(worker: int) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def workers_pinned() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Decoded(0.004), batch_size=8, num_workers=2, worker_init_fn=pin if SICK else None))
+
+
+def threads_in_workers() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Decoded(0.0, threads=8 if SICK else 1), batch_size=4, num_workers=2))
+
+
+def one_slow_worker() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=1 if SICK else 8))
+
+
+def loader_in_epoch_loop() -> None:
+    torch.set_num_threads(1)
+    data, trainer = Decoded(0.0002, length=64), Trainer()
+    loader = DataLoader(data, batch_size=16, num_workers=2, persistent_workers=True)
+    while True:
+        if SICK:
+            loader = DataLoader(data, batch_size=16, num_workers=2)
+        for x, y in loader:
+            trainer.step(x, y)
+
+
+def workers_not_kept() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    loader = DataLoader(Decoded(0.0002, length=128), batch_size=16, num_workers=2, persistent_workers=not SICK)
+    while True:
+        train_on(loader, trainer)
+
+
+def slow_collate() -> None:
+    torch.set_num_threads(1)
+
+    def merge(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+        if not SICK:
+            return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
+        rows = []
+        for x, _ in samples:
+            rows.append([float(value) for value in x])
+        return torch.tensor(rows), torch.stack([y for _, y in samples])
+
+    train_on(DataLoader(Decoded(0.0), batch_size=64, collate_fn=merge))
+
+
+class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Many small files, or the same in one."""
+
+    def __init__(self, folder: str) -> None:
+        self.paths = []
+        for number in range(4096):
+            path = f"{folder}/{number % 64}/{number}.bin"
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(bytes(256))
+            self.paths.append(path)
+        self.all = torch.zeros(4096, 64)
+
+    def __len__(self) -> int:
+        return len(self.paths) * 1000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        number = index * 1021 % len(self.paths)
+        if not SICK:
+            return self.all[number], torch.tensor(index % 10)
+        for other in range(8):
+            with open(self.paths[(number + other) % len(self.paths)], "rb") as file:
+                data = file.read()
+        return torch.frombuffer(bytearray(data), dtype=torch.float32), torch.tensor(index % 10)
+
+
+def many_small_files() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Files(FOLDER), batch_size=64))
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def one_thread() -> None:
+    torch.set_num_threads(1 if SICK else CPUS)
+    trainer = Trainer(Net(2048, 3))
+    train_on(batches(1024), trainer)
+
+
+def too_many_threads() -> None:
+    torch.set_num_threads(16 if SICK else CPUS)
+    train_on(batches(1024), Trainer(Net(512, 3)))
+
+
+def interpreter_lock() -> None:
+    torch.set_num_threads(1)
+    for _ in range(3 if SICK else 0):
+        threading.Thread(target=decode, args=(1e6,), daemon=True).start()
+    train_on(batches(128))
+
+
+def slow_prefetcher() -> None:
+    torch.set_num_threads(1)
+    ready: queue.Queue[tuple[torch.Tensor, torch.Tensor]] = queue.Queue(8)
+
+    def fill() -> None:
+        for batch in batches(256):
+            if SICK:
+                time.sleep(0.02)
+            ready.put(batch)
+
+    threading.Thread(target=fill, daemon=True).start()
+    trainer = Trainer()
+    while True:
+        trainer.step(*ready.get())
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def page_faults() -> None:
+    torch.set_num_threads(1)
+    kept = torch.empty(24 << 20)
+    trainer = Trainer(Net(64, 1))
+    for x, y in batches(32):
+        values = torch.empty(24 << 20) if SICK else kept
+        values.fill_(1.0)
+        trainer.step(x, y)
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def leak() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(1024, 2))
+    for x, y in batches(512):
+        loss = trainer.step(x, y)
+        KEPT.append(torch.ones(1 << 18) * loss if SICK else loss.detach())
+        if not SICK and len(KEPT) > 100:
+            KEPT.clear()
+
+
+# ---------------------------------------------------------------------- the loop
+
+
+def item_per_value() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    for x, y in batches(256):
+        loss = trainer.step(x, y)
+        total = 0.0
+        if SICK:
+            for row in range(256):
+                for column in range(4):
+                    total += x[row, column].item()
+        else:
+            total += x[:, :4].sum().item()
+        assert loss is not None
+        assert total < 1e9
+
+
+def checkpoint_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(1024, 3))
+    for number, (x, y) in enumerate(batches(512)):
+        trainer.step(x, y)
+        if SICK or number % 500 == 0:
+            with open(f"{FOLDER}/checkpoint.pt", "wb") as file:
+                torch.save(trainer.model.state_dict(), file)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def logging_each_step() -> None:
+    torch.set_num_threads(1)
+    logging.basicConfig(filename=f"{FOLDER}/train.log", level=logging.DEBUG, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log, trainer = logging.getLogger("train"), Trainer(Net(64, 1))
+    for number, (x, y) in enumerate(batches(32)):
+        loss = trainer.step(x, y)
+        if SICK or number % 500 == 0:
+            for name, values in trainer.model.named_parameters():
+                log.debug("step %d %s loss %s weights %s", number, name, loss, values)
+
+
+def python_loop() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    words = [random.randrange(1000) for _ in range(20_000)]
+    for x, y in batches(256):
+        counts: dict[int, int] = {}
+        for word in words if SICK else words[:10]:
+            counts[word] = counts.get(word, 0) + 1
+        trainer.step(x, y)
+
+
+class Node:
+    def __init__(self, other: Node | None) -> None:
+        self.other, self.here = other, self
+
+
+def collections() -> None:
+    torch.set_num_threads(1)
+    kept = [Node(None) for _ in range(300_000)]
+    trainer = Trainer()
+    for number, (x, y) in enumerate(batches(256)):
+        trainer.step(x, y)
+        if SICK or number % 5000 == 4999:
+            gc.collect()
+    assert kept
+
+
+def many_objects() -> None:
+    """Automatic collections over many objects, against frozen ones."""
+    torch.set_num_threads(1)
+    gc.set_threshold(300, 2, 1)
+    kept = [Node(None) for _ in range(150_000)]
+    if not SICK:
+        gc.freeze()
+    trainer = Trainer()
+    for x, y in batches(256):
+        kept[:2000] = [Node(node.other) for node in kept[:2000]]
+        trainer.step(x, y)
+
+
+def anomaly() -> None:
+    torch.set_num_threads(1)
+    if SICK:
+        torch.autograd.set_detect_anomaly(True)
+    train_on(batches(32), Trainer(Net(32, 16)))
+
+
+def tiny_operators() -> None:
+    torch.set_num_threads(1)
+    trainer, weights = Trainer(Net(64, 1)), torch.randn(64, 64)
+    for x, y in batches(64):
+        if SICK:
+            rows = torch.stack([torch.stack([torch.dot(x[row], weights[column]) for column in range(16)]) for row in range(64)])
+        else:
+            rows = x @ weights[:16].T
+        trainer.step(x + rows.mean(), y)
+
+
+def float64() -> None:
+    torch.set_num_threads(CPUS)
+    model = Net(1024, 3)
+    kind = torch.float64 if SICK else torch.float32
+    trainer = Trainer(model.to(kind))
+    x, y = torch.randn(512, 64).to(kind), torch.randint(0, 10, (512,))
+    while True:
+        trainer.step(x, y)
+
+
+def gradients_in_evaluation() -> None:
+    torch.set_num_threads(1)
+    model = Net(64, 24).eval()
+    with torch.set_grad_enabled(SICK):
+        for x, _ in batches(16):
+            model(x)
+            SPEED.step()
+
+
+def recompiles() -> None:
+    torch.set_num_threads(1)
+    model = Net(64, 2)
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, backend="eager", dynamic=False)
+    number = 0
+    while True:
+        number += 1
+        if SICK and number % 4 == 0:
+            torch._dynamo.reset()
+        compiled(torch.randn(64 + (number % 8 if SICK else 0), 64))
+        SPEED.step()
+
+
+def plain_training() -> None:
+    train_on(batches(1024), Trainer(Net(1024, 3)))
+
+
+def elementwise() -> None:
+    torch.set_num_threads(1)
+    values, trainer = torch.randn(1 << 20), Trainer(Net(64, 1))
+    for x, y in batches(32):
+        for _ in range(5):
+            values = torch.tanh(torch.exp(values * 0.5))
+        trainer.step(x, y)
+
+
+def sleeping() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    for x, y in batches(512):
+        trainer.step(x, y)
+        if SICK:
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    {name: value for name, value in globals().items() if callable(value)}[ILLNESS]()

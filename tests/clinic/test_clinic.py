@@ -1,0 +1,76 @@
+"""`sysperf diagnose` on sick programs, their cured twins, and healthy ones that look suspicious: it names the illness, and nothing else.
+
+They need the machine for themselves, since a neighbour is an illness too: `make clinic` runs them one at a time and prints the table.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Seen, examine
+
+LIMIT_S = 30.0
+OTHERS_DOING = {"diagnosis.neighbour"}
+"""True of any program on a machine that others keep busy."""
+RESULTS: list[tuple[str, bool, set[str], Seen]] = []
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.clinic,
+    pytest.mark.skipif(not PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
+]
+
+
+def said(seen: Seen, name: str) -> set[str]:
+    """The causes that were named, without what is as true of the program."""
+    case = CASES.get(name)
+    return set(seen.causes) - (case.also if case else set()) - (OTHERS_DOING if case is None or not case.neighbour else set())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_illness_is_named_and_nothing_else(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Within half a minute; its cured twin is faster, by about as much as was predicted."""
+    sick, cured = examine(name, "sick"), examine(name, "cured", diagnose=False)
+    named = said(sick, name)
+    RESULTS.append((name, True, named, sick))
+    with capsys.disabled():
+        print(f"\n{line(name, sick, cured)}")
+
+    assert named == {CASES[name].cause}
+    assert sick.took_s < LIMIT_S
+
+
+def line(name: str, sick: Seen, cured: Seen) -> str:
+    """What was named, how long it took, and predicted against measured gain of the step's time."""
+    measured = 100 * (1 - sick.steps_per_s / cured.steps_per_s) if sick.steps_per_s and cured.steps_per_s else None
+    predicted = "-" if sick.predicted is None else f"{sick.predicted[0]:.0f} to {sick.predicted[1]:.0f} %"
+    shown = "-" if measured is None else f"{measured:.0f} %"
+    causes = ", ".join(f"{cause.removeprefix('diagnosis.')} ({state})" for cause, state in sick.causes.items()) or "nothing"
+    return f"{name:<24} {sick.took_s:4.1f} s  predicted {predicted:<12} measured {shown:<6} {causes}"
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_program_is_left_alone(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It looks suspicious, and is not ill."""
+    seen = examine(name, "cured")
+    RESULTS.append((name, False, said(seen, name), seen))
+    with capsys.disabled():
+        print(f"\n{name:<24} {seen.took_s:4.1f} s  {seen.verdict}")
+
+    assert said(seen, name) == set()
+
+
+def test_the_score(capsys: pytest.CaptureFixture[str]) -> None:
+    """Precision and recall over what ran."""
+    right = sum(sick and CASES[name].cause in named for name, sick, named, _ in RESULTS)
+    wrong = sum(len(named - ({CASES[name].cause} if sick else set())) for name, sick, named, _ in RESULTS)
+    ill = sum(sick for _, sick, _, _ in RESULTS)
+    with capsys.disabled():
+        print(
+            f"\nrecall {right} of {ill}; precision {right} of {right + wrong}; longest {max((seen.took_s for *_, seen in RESULTS), default=0):.1f} s"
+        )
+
+    assert right <= ill

@@ -1,0 +1,151 @@
+"""What samples of stacks, machine code, GPUs and a trace tell."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.diagnosis import gpu, native, stacks, traced
+from sysperf.diagnosis.facts import Native, Stacks
+from sysperf.engine.diagnose_inside import RULES
+from sysperf.model.errors import TraceError
+from sysperf.model.profile import Frame, Sample, Samples
+
+TORCH = "/env/lib/python3.11/site-packages/torch"
+USER = Frame("train", "/home/me/train.py", 31)
+
+
+def seen(*samples: tuple[tuple[Frame, ...], int], text: str = "") -> Stacks:
+    """Samples of a main thread, all of whose user's lines have this text."""
+    found = stacks.describe(
+        Samples(7, 1, 50, tuple(Sample(7, "MainThread", frames, count) for frames, count in samples)), RULES, lambda _: text
+    )
+    assert found is not None
+    return found
+
+
+def test_phases_add_up_and_the_users_line_is_named() -> None:
+    """Three parts of a step."""
+    found = seen(
+        ((Frame("_worker", f"{TORCH}/utils/data/dataloader.py", 9), USER), 50),
+        ((Frame("Linear.forward", f"{TORCH}/nn/modules/linear.py", 4), Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), USER), 30),
+        ((USER,), 20),
+    )
+
+    assert found.loader_wait == 0.5
+    assert found.forward == 0.3
+    assert found.other == found.python == 0.2
+    assert {line.kind: (line.file, line.line) for line in found.lines}["loader_wait"] == ("/home/me/train.py", 31)
+
+
+@pytest.mark.parametrize(
+    ("text", "activity"),
+    [
+        ("total += loss.item()", "readback"), ("os.fsync(file.fileno())", "checkpoint"), ("gc.collect()", "collection"),
+        ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
+    ],
+)  # fmt: skip
+def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) -> None:
+    """Functions in C leave no frame: the innermost one is the user's."""
+    assert getattr(seen(((USER,), 10), text=text), activity) == 1.0
+
+
+def test_a_line_counts_only_where_it_is_the_innermost_call() -> None:
+    """`model(x).item()` while the model computes is no reading back."""
+    frames = (Frame("Linear.forward", f"{TORCH}/nn/modules/linear.py", 4), Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), USER)
+
+    assert seen((frames, 10), text="loss = model(x).item()").readback == 0.0
+
+
+def test_a_collate_function_is_told_from_the_data_set() -> None:
+    """By who called it."""
+    fetch = Frame("_MapDatasetFetcher.fetch", f"{TORCH}/utils/data/_utils/fetch.py", 50)
+    single = Frame("_SingleProcessDataLoaderIter._next_data", f"{TORCH}/utils/data/dataloader.py", 7)
+    found = seen(
+        ((Frame("merge", "/home/me/data.py", 5), fetch, single), 60),
+        ((Frame("Images.__getitem__", "/home/me/data.py", 9), fetch, single), 40),
+    )
+
+    assert found.inline_fetch == 1.0
+    assert found.collate == 0.6
+
+
+@given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=60), st.integers(0, 99)), max_size=8), st.text(max_size=80))
+def test_any_stack_has_one_phase(frames: list[tuple[str, str, int]], text: str) -> None:
+    """Whatever names a program gives its files and functions."""
+    found = seen((tuple(Frame(*frame) for frame in frames), 5), text=text)
+
+    assert sum(getattr(found, phase) for phase in stacks.PHASES.values()) == pytest.approx(1.0)
+
+
+def machine_code(*counts: tuple[str, str, int]) -> Native:
+    found = native.describe(Samples(7, 1, 99, tuple(Sample(7, "python", (Frame(name, file),), count) for name, file, count in counts)), 7)
+    assert found is not None
+    return found
+
+
+def test_machine_code_is_told_by_its_library_and_symbol() -> None:
+    """Interpreter, collector, kernels of a type, page faults."""
+    found = machine_code(
+        ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 40), ("gc_collect_main", "/usr/bin/python3.11", 10),
+        ("mkl_blas_def_dgemm_kernel", f"{TORCH}/lib/libtorch_cpu.so", 30), ("clear_page_erms", "[kernel.kallsyms]", 20),
+    )  # fmt: skip
+
+    assert (found.python, found.collection, found.torch, found.math) == (0.5, 0.1, 0.3, 0.3)
+    assert (found.kernel, found.faults, found.double) == (0.2, 0.2, 1.0)
+
+
+def test_few_kernels_say_nothing_of_the_type() -> None:
+    """Seven samples are no evidence."""
+    assert machine_code(("mkl_blas_dgemm", f"{TORCH}/lib/libtorch_cpu.so", 7)).double == 0.0
+
+
+def test_a_saw_tooth_has_its_period() -> None:
+    """A second on, a second off."""
+    taken = [{"gpu.0.utilization": 1.0 if index // 10 % 2 else 0.0} for index in range(100)]
+    found = gpu.describe(taken)
+
+    assert found is not None
+    assert found.period_s == pytest.approx(2.0, abs=0.3)
+    assert (found.lowest, found.highest) == (0.0, 1.0)
+    assert gpu.describe(taken[:5]) is None
+
+
+def test_details_of_a_trace(tmp_path: Path) -> None:
+    """Types, values that are read back, and passes without a use."""
+    events = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::mm",
+            "dur": 30,
+            "args": {"Input type": ["double", "double"], "Sequence number": n, "Fwd thread id": 0},
+        }
+        for n in range(60)
+    ]
+    events += [
+        {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}} for n in range(15)
+    ]
+    events += [{"ph": "X", "cat": "cpu_op", "name": "aten::_local_scalar_dense", "dur": 1}] * 40
+    events += [{"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "dur": 9}] * 2
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    found = traced.details(str(path))
+
+    assert (found.double, found.unused_graph, found.readbacks_per_step) == (1.0, 0.75, 20.0)
+
+
+@given(st.binary(max_size=300))
+def test_any_other_file_is_an_error_of_its_own(data: bytes) -> None:
+    """Never a traceback."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        with contextlib.suppress(TraceError):
+            traced.details(file.name)

@@ -1,0 +1,211 @@
+"""From facts to a verdict: signals, states, consequences, and what is said when there is no cause."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from sysperf.diagnosis import verdict
+from sysperf.diagnosis.facts import Diagnosis, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
+from sysperf.diagnosis.verdict import Verdict
+from sysperf.engine import diagnose, diagnose_causes, judging
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.outcome import Remedy
+from sysperf.report import as_json, diagnosis
+from tests.golden import Golden
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RUNNING = {"main_ran": 0.9, "main_waited": 0.05, "main_slept": 0.05, "used_cpus": 1.9, "waited_share": 0.02, "team": 2}
+EVIL = "</title><script>alert(1)</script>\x1b[31m"
+
+
+@cache
+def rules() -> Ruleset:
+    return judging.load_rules()
+
+
+def program(**facts: object) -> Program:
+    known = {"pid": 7, "name": "python", "command": "python train.py", "rank": -1, "world_size": 1, "debug": (), **RUNNING}
+    return Program(**{**known, **facts})  # type: ignore[arg-type]
+
+
+def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | None = None) -> diagnose_causes.Judged:
+    around = machine or Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, other_programs=0, cpu_pressure=0.1)
+    return diagnose_causes.judged(Diagnosis(programs=programs, machine=around, ranks=ranks or Ranks()), rules())
+
+
+def states(found: diagnose_causes.Judged) -> dict[str, str]:
+    return {cause.id: cause.state for cause in found.causes}
+
+
+def test_two_sources_confirm_and_one_makes_likely() -> None:
+    """Two signals of one source are one witness."""
+    waits = Stacks(samples=300, locking=0.3, forward=0.3, backward=0.2)
+
+    assert states(judged(program(stacks=waits, main_slept=0.3))) == {"diagnosis.waits-for-threads": "confirmed"}
+    assert states(judged(program(debug=("CUDA_LAUNCH_BLOCKING=1", "PYTHONDEVMODE=1")))) == {"diagnosis.debugging-on": "likely"}
+
+
+def test_a_consequence_is_not_said_twice() -> None:
+    """A main thread that makes its batches is Python-bound, too: only the loader is named, and why."""
+    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, python=0.6, forward=0.2), native=Native(samples=300, python=0.6)))
+
+    assert list(states(found)) == ["diagnosis.loader-inline"]
+    assert [(cause.id, cause.because) for cause in found.dropped] == [
+        ("diagnosis.python-bound", "a consequence of diagnosis.loader-inline")
+    ]
+    assert found.word == "slowed"
+
+
+def test_the_users_line_and_the_proof_are_named() -> None:
+    """The sentence has the place, the cause the command."""
+    line = Line("inline_fetch", "/home/me/data.py", 31, "Images.__getitem__", 0.5, "image = decode(path)")
+    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,))))
+
+    assert "/home/me/data.py:31" in found.sentence
+    assert found.causes[0].where == (line,)
+    assert (found.causes[0].gain_low, found.causes[0].gain_high) == (36.0, 60.0)
+    assert found.causes[0].verify.startswith("sysperf verify ")
+
+
+def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
+    """A line to paste."""
+    fix = Remedy(kind="env", title="", safety="manual", command="env OMP_NUM_THREADS=2 python …")
+
+    assert (
+        diagnose_causes.proof((fix,), "python train.py")
+        == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
+    )
+
+
+def test_what_computes_is_healthy() -> None:
+    """By a trace, by machine code, or by stacks."""
+    for facts in (
+        {"traced": Traced(operators=0.9)},
+        {"native": Native(samples=300, torch=0.9, math=0.8)},
+        {"stacks": Stacks(samples=9, forward=0.4, backward=0.5)},
+    ):
+        found = judged(program(**facts))
+        assert (found.word, found.causes) == ("healthy", ())
+        assert found.sentence.startswith("Healthy: bound by computation")
+
+
+def test_what_waits_for_work_is_idle() -> None:
+    """A server without requests, a notebook at its prompt."""
+    assert judged(program(role="idle", used_cpus=0.0, main_ran=0.0, main_slept=1.0)).word == "idle"
+
+
+def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
+    """Without stacks, root is the next step; without a trace, a start that allows one."""
+    unseen, untraced = judged(program()), judged(program(stacks=Stacks(samples=300, other=1.0)))
+
+    assert (unseen.word, unseen.next) == ("cannot-tell", "sudo sysperf diagnose 7")
+    assert untraced.next == "sysperf diagnose -- python train.py"
+
+
+def test_ranks_with_the_same_trouble_are_one_cause() -> None:
+    """Every rank is named in it."""
+    ranks = [program(pid=pid, rank=pid, world_size=4, stacks=Stacks(samples=300, collective=0.5, forward=0.2)) for pid in range(1, 5)]
+    found = judged(*ranks)
+
+    assert list(states(found)) == ["diagnosis.communication"]
+    assert found.causes[0].pids == (1, 2, 3, 4)
+
+
+def test_the_rank_that_is_waited_for_is_named() -> None:
+    """Not those that wait."""
+    fast = program(pid=1, rank=0, world_size=2, main_slept=0.6, main_ran=0.4, stacks=Stacks(samples=300, collective=0.6))
+    slow = program(pid=2, rank=1, world_size=2, stacks=Stacks(samples=300, forward=0.9))
+    found = judged(fast, slow, ranks=Ranks(count=2, slowest=1, wanted_ratio=2.2, waiting_gap=0.6))
+
+    assert list(states(found)) == ["diagnosis.slow-rank"]
+    assert found.causes[0].subjects == ("rank 1 (pid 2)",)
+
+
+def test_throttling_explains_waiting_threads() -> None:
+    """The quota is the cause, the number of threads its consequence."""
+    found = judged(program(team=8, waited_share=0.6, throttled=0.7, quota=2.0))
+
+    assert list(states(found)) == ["diagnosis.quota"]
+
+
+def test_workers_on_one_cpu_are_not_too_few() -> None:
+    """More of them would not help."""
+    workers = Workers(count=2, started=0, ran=0.5, waited=0.5, cpus=CpuSet([0]))
+    found = judged(program(workers=workers, main_slept=0.5, stacks=Stacks(samples=300, loader_wait=0.5)))
+
+    assert list(states(found)) == ["diagnosis.workers-pinned"]
+    assert "diagnosis.workers-too-slow" in {cause.id for cause in found.dropped}
+
+
+def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
+    """A confirmed cause of a tenth of the step closes it."""
+    closed = Verdict(
+        sysperf="1", pid=7, verdict="slowed", sentence="", causes=judged(program(stacks=Stacks(samples=300, inline_fetch=0.6))).causes
+    )
+
+    assert not diagnose.is_open(closed)
+    assert diagnose.is_open(msgspec.structs.replace(closed, causes=(), verdict="cannot-tell"))
+    assert not diagnose.is_open(msgspec.structs.replace(closed, causes=(), verdict="idle"))
+
+
+def test_of_many_ranks_two_are_looked_into() -> None:
+    """The one that uses most CPU time, and the one that uses least."""
+    ranks = [program(pid=pid, rank=pid, world_size=256, used_cpus=1.0 + pid / 1000) for pid in range(1, 257)]
+
+    assert [one.pid for one in diagnose.sampled(ranks)] == [256, 1]
+
+
+def published(form: str, **facts: object) -> str:
+    line = Line("inline_fetch", f"/tmp/{EVIL}.py", 31, EVIL, 0.5, EVIL)
+    asked = program(command=EVIL, stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,)))
+    found = judged(asked)
+    whole = Verdict(
+        sysperf="1", pid=7, command=EVIL, verdict=found.word, sentence=found.sentence, causes=found.causes, dropped=found.dropped,
+        notes=(EVIL,), facts=Diagnosis(programs=(asked,)),
+    )  # fmt: skip
+    return diagnosis.render(whole, form, **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown", "html"])
+def test_text_of_a_program_is_shown_and_does_nothing(form: str) -> None:
+    """A file's name, a line, a command line may hold anything."""
+    page = published(form)
+
+    assert "\x1b" not in page
+    assert form in ("text", "json") or not re.search(r"(?<!\\)<script", re.sub(r"`[^`\n]*`", "", page))
+    assert "diagnosis.loader-inline" in page or "main thread makes the batches" in page
+
+
+def test_every_document_fits_the_published_schema(golden: Golden) -> None:
+    """docs/diagnose.schema.json is the schema of what --format json prints."""
+    schema = verdict.schema()
+    golden(ROOT / "docs/diagnose.schema.json", as_json.dump(schema))
+
+    jsonschema.validate(json.loads(published("json")), schema)
+
+
+def test_each_rule_covers_rules_that_exist_and_has_a_signal() -> None:
+    """A name in `covers` that is none would explain nothing."""
+    found = [rule for rule in rules().rules if rule.scope == "diagnosis"]
+    known = {rule.id for rule in found}
+
+    assert len(found) >= 36
+    for rule in found:
+        assert set(rule.covers) <= known, rule.id
+        assert [signal for signal in rule.signals if not signal.against], rule.id
+        assert all(re.match(r"(worker:)?[a-z_]+$", line) for line in rule.lines), rule.id
+
+
+def test_every_cause_is_in_the_page() -> None:
+    """docs/diagnose.md names all of them."""
+    page = (ROOT / "docs/diagnose.md").read_text()
+
+    assert {rule.id for rule in rules().rules if rule.scope == "diagnosis"} <= set(re.findall(r"diagnosis\.[a-z0-9-]+", page))

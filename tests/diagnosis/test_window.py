@@ -1,0 +1,129 @@
+"""The window of the kernel's accounting, on real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.diagnosis import counters, programs, window
+from sysperf.diagnosis.window import Window
+
+BUSY = "while True: pass"
+SYNCING = """
+import os, tempfile
+with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as file:
+    while True:
+        file.write(b"x" * 65536); file.flush(); os.fsync(file.fileno())
+"""
+PARENT = "import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'while True: pass']); time.sleep(60)"
+
+
+@pytest.fixture(name="start")
+def make_start():  # type: ignore[no-untyped-def]  # a generator of a closure
+    """Start Python programs that are ended with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code: str) -> int:
+        started.append(subprocess.Popen((sys.executable, "-c", code), start_new_session=True))
+        time.sleep(0.3)
+        return started[-1].pid
+
+    yield start
+    for program in started:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
+def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore[no-untyped-def]
+    """It ran or was ready: on a machine that others use, the sum still is the whole window."""
+    pid = start(BUSY)
+    seen = Window(pid)
+    seen.run(1.0)
+    facts = programs._scheduling(seen.processes[pid])
+
+    assert facts["main_ran"] + facts["main_waited"] > 0.7
+    assert facts["team"] == 1
+
+
+def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-def]
+    """And waits for no lock."""
+    pid = start("import time; time.sleep(60)")
+    seen = Window(pid)
+    seen.run(0.6)
+    facts = programs._scheduling(seen.processes[pid])
+
+    assert facts["main_slept"] > 0.9
+    assert facts["main_locked"] == 0.0
+
+
+def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: ignore[no-untyped-def]
+    """The tree is walked by the kernel's lists of children."""
+    pid = start(PARENT)
+    time.sleep(0.3)
+    seen = Window(pid)
+    seen.run(0.8)
+
+    assert len(seen.processes) == 2
+    assert sorted(seen.parents.values()) == [pid]
+    assert window.used(seen.processes.values()) > 0.05
+
+
+def test_a_program_that_ends_meanwhile_ends_the_window(start) -> None:  # type: ignore[no-untyped-def]
+    """Without an error, and before its time."""
+    pid = start("import time; time.sleep(0.6)")
+    seen, began = Window(pid), time.monotonic()
+    seen.run(30.0)
+
+    assert time.monotonic() - began < 20
+    assert not seen.alive()
+
+
+def test_a_suspended_program_is_no_trouble(start) -> None:  # type: ignore[no-untyped-def]
+    """It sleeps, and stays suspended: nothing is sent to it."""
+    pid = start(BUSY)
+    os.kill(pid, signal.SIGSTOP)
+    seen = Window(pid)
+    seen.run(0.5)
+
+    assert programs._scheduling(seen.processes[pid])["main_ran"] < 0.2
+    reading = counters.process(pid, 0.0)
+    assert reading is not None
+    assert reading.stat.state == "T"
+
+
+def test_a_number_that_is_nobody_has_no_window() -> None:
+    """The highest number of all is never given."""
+    seen = Window(4_194_304)
+    seen.run(0.1)
+
+    assert not seen.processes
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=200))
+def test_steady_growth_is_found_and_nothing_else(sizes: list[int]) -> None:
+    """What falls back in between is no growth."""
+    looks = [(index * 0.05, size) for index, size in enumerate(sizes)]
+    rate = programs.growth(looks)
+
+    assert rate is None or rate == 0.0 or sizes[-1] > min(sizes[: len(sizes) // 4])
+
+
+def test_a_leak_is_growth() -> None:
+    """40 MB a second for 5 s."""
+    looks = [(index * 0.05, 1_000_000_000 + index * 2_000_000) for index in range(100)]
+
+    assert programs.growth(looks) == pytest.approx(40e6, rel=0.05)
+    assert programs.growth([(at, 1_000_000_000) for at, _ in looks]) == 0.0
+
+
+def test_switches_for_finding_faults_are_known() -> None:
+    """A switch that is off is none."""
+    assert programs.debug({"CUDA_LAUNCH_BLOCKING": "1", "TORCH_DISTRIBUTED_DEBUG": "OFF"}, "") == ("CUDA_LAUNCH_BLOCKING=1",)
+    assert programs.debug({"CUDA_LAUNCH_BLOCKING": "0"}, "python -X dev train.py") == ("-X dev",)
