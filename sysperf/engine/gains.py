@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sysperf import paths
+from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.record import to_json
 from sysperf.model.snapshot import Snapshot
@@ -31,12 +32,12 @@ def fingerprint(facts: Snapshot) -> str:
     return hashlib.sha256(to_json(known)).hexdigest()[:16]
 
 
-def with_gains(report: Report) -> Report:
+def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:
     """The report with the latest result of each rule whose advice was tried here; one of before a change of the machine says so."""
     if not any(outcome.state == "finding" for outcome in report.outcomes):
         return report
     kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    latest = {trial.rule: trial for trial in kept.found if trial.rule}
+    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.found if trial.rule}
     if not latest:
         return report
     now = fingerprint(report.snapshot)

@@ -15,6 +15,10 @@ class EarlierIds:
         self.used: dict[str, frozenset[str]] = {}
         """Earlier id, or pattern of such, → the ids of today that it named; in the order of use."""
 
+    def of_record(self, name: str) -> str:
+        """The id of today for the id in something that was stored, which nobody needs to be told."""
+        return self._today.get(name, name)
+
     def today(self, name: str) -> str:
         """The id of today for an id of a rule; any other text as it is."""
         if name in self._today:

@@ -185,7 +185,7 @@ class Auditor:
 
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
-        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)))
+        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)), self._terms.ruleset.earlier_ids)
 
     # ------------------------------------------------------------------ inside
 

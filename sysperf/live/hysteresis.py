@@ -112,7 +112,8 @@ class FindingTracker:
         judged = {outcome.key: outcome for outcome in outcomes if outcome.rule in rules}
         for key, outcome in judged.items():
             if outcome.state == "finding" and (history := self._history(key, outcome, times)) is not None:
-                news += history.on_fire(outcome, times, _need(rules[outcome.rule], period_s), self._past)
+                fired = rules[outcome.rule]
+                news += history.on_fire(outcome, times, _need(fired, period_s), self._past.of_renamed(fired, outcome))
         for key, history in list(self._known.items()):
             rule = history.outcome.rule
             if rule not in rules or ((latest := judged.get(key)) is not None and latest.state != "suppressed"):

@@ -29,6 +29,8 @@ _PROFILER = lazy(r"lib(?:ToolsInjection|cuda-injection|ittnotify_collector)[-.\w
 _CUDA_DEVICE = lazy(r"/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
 _NO_DATA = lazy(r"/(?:dev|proc|sys|memfd:|SYSV|usr|lib|lib64|opt|nix|gnu)(?:/|$)|.*\.(?:so|py|pyc|mo|ttf|cubin|fatbin)(?:$|\.[0-9])")
 _PACKAGE = lazy(r"/(?:site|dist)-packages/([A-Za-z0-9_]{1,64})[/.]")
+_COMPILED = lazy(r"c[a-z2-7]{51}(?:\.main)?\.so|__triton_launcher[-.\w]*\.so")
+"""Kernels that torch.compile made: Inductor names them by a hash in base 32, Triton's launchers have one name."""
 _DELETED = " (deleted)"
 
 
@@ -43,7 +45,20 @@ class Library(Record):
 class Mapped:
     """The files that one process maps, sorted by what they are."""
 
-    __slots__ = ("count", "cuda", "cudnn", "data", "libraries", "names", "packages", "profilers", "sanitizers", "stale", "torch")
+    __slots__ = (
+        "compiled",
+        "count",
+        "cuda",
+        "cudnn",
+        "data",
+        "libraries",
+        "names",
+        "packages",
+        "profilers",
+        "sanitizers",
+        "stale",
+        "torch",
+    )
 
     def __init__(self, raw: bytes) -> None:
         self.count = raw.count(b"\n")
@@ -58,6 +73,7 @@ class Mapped:
         self.profilers: list[str] = []
         for path in _paths(raw):
             self._sort(path)
+        self.compiled = sum(1 for name in self.names if _COMPILED.fullmatch(name))
 
     def _sort(self, path: str) -> None:
         path, deleted = path.removesuffix(_DELETED), path.endswith(_DELETED)

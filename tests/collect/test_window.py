@@ -19,6 +19,8 @@ from sysperf.live.process_facts import MIN_WINDOW_S, ProcessFacts
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.snapshot import Area
 from tests.agent.machines import FAKE_TORCH, programs
+from tests.collect.programs import LIBTORCH, VERSION, process
+from tests.conftest import MakeMachine
 
 MIB = 1 << 20
 HOURS = Process(
@@ -59,6 +61,18 @@ def test_faults_reads_and_children_are_of_the_window() -> None:
 
     assert (found.refault_share, found.reads_per_s, found.read_size_bytes, found.major_faults_per_s) == (0.2, 10_000.0, 100.0, 5.0)
     assert (found.ended_children_cpus, found.compile_cpus) == (0.4, 1.5)
+
+
+def test_kernels_that_were_compiled_meanwhile_are_counted(machine: MakeMachine) -> None:
+    """Inductor's are named by a hash, in whatever folder; Triton's launchers by what they are."""
+    inductor = [f"/tmp/cache/ab/c{letter * 51}.so" for letter in "ab"] + [f"/cache/cd/c{'d' * 51}.main.so"]
+    triton = "/home/me/.triton/cache/AB/__triton_launcher.cpython-312-x86_64-linux-gnu.so"
+    mapped = (LIBTORCH, *inductor, triton, "/venv/lib/numpy/core.so")
+    (program,) = collect(machine({**VERSION, **process(70, mapped=mapped)})).processes
+    later = msgspec.structs.replace(program, age_s=50.0, compiled_kernels=6)
+
+    assert program.compiled_kernels == 4
+    assert between(msgspec.structs.replace(program, age_s=20.0), later).new_kernels == 2
 
 
 @pytest.mark.parametrize(
@@ -134,11 +148,29 @@ def test_a_main_thread_that_syncs_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        shares = second._sync_shares([program.pid, os.getpid()])
+        samples = second.sample([program.pid, os.getpid()])
         program.kill()
 
+    shares = {pid: samples[pid].facts()["sync_share"] or 0.0 for pid in samples}
     assert shares[program.pid] > 0.0
     assert shares[os.getpid()] == 0.0
+
+
+def test_children_that_were_started_and_ended_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a thread that is not the main one; a compiler among them is known by its name."""
+    monkeypatch.setattr(second, "WINDOW_S", 2.5)
+    code = (
+        "import subprocess, sys, threading\n"
+        "def work():\n"
+        "    while True: subprocess.run(['bash', '-c', 'exec -a g++ sleep 0.2; :'])\n"
+        "threading.Thread(target=work).start()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as program:
+        facts = second.sample([program.pid])[program.pid].facts()
+        program.kill()
+
+    assert (facts["started_children"] or 0) >= 3
+    assert facts["compiling_share"] == 0.0  # its name is what it is, not what it calls itself
 
 
 def test_a_capture_cannot_set_other_facts() -> None:

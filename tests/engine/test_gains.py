@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from sysperf.engine import gains, reading
+from sysperf.engine import gains, judging, reading
 from sysperf.host import Host
 from sysperf.model.trial import Trial
 from sysperf.verify import trials
@@ -20,10 +22,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that keeps a result for a rule."""
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
 
-    def keep(fingerprint: str, at: float = 1.9e9, ratio: float = 1.05) -> None:
+    def keep(fingerprint: str, at: float = 1.9e9, ratio: float = 1.05, rule: str = "numa.balancing-on") -> None:
         trial = Trial(
             experiment="verify", what="numa.balancing = 0", metric="steps per second", unit="steps/s", baseline=8.0, ratio=ratio, low=ratio - 0.03,
-            high=ratio + 0.03, confidence=0.95, pairs=9, verdict="faster", at=at, rule="numa.balancing-on", fingerprint=fingerprint,
+            high=ratio + 0.03, confidence=0.95, pairs=9, verdict="faster", at=at, rule=rule, fingerprint=fingerprint,
         )  # fmt: skip
         trials.append(str(tmp_path / trials.FILE), trial)
 
@@ -32,7 +34,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def gain() -> Any:
     """The gain of that rule's finding in a report of a sick machine, and of all others."""
-    found = gains.with_gains(reports.sick())
+    found = gains.with_gains(reports.sick(), judging.load_rules().earlier_ids)
     (mine,) = [outcome.gain for outcome in found.outcomes if outcome.rule == "numa.balancing-on" and outcome.state == "finding"]
     return mine, [outcome.gain for outcome in found.outcomes if outcome.rule != "numa.balancing-on"]
 
@@ -52,6 +54,21 @@ def test_the_latest_result_of_this_machine_is_the_gain(kept: Any) -> None:
     assert mine.state == "measured"
     assert "5.0 % faster here (+2.0 to +8.0 % at 95 %" in mine.text
     assert others == [outcome.gain for outcome in reports.sick().outcomes if outcome.rule != "numa.balancing-on"]
+
+
+def test_a_result_that_was_kept_under_an_earlier_id_belongs_to_the_rule_of_today(kept: Any) -> None:
+    """Rules were renamed; what was measured of them stays theirs."""
+    ids = judging.load_rules().earlier_ids
+    kept("x", rule="mem.thp-never")
+    latest = {ids.of_record(trial.rule) for trial in trials.read([f"{os.environ['STATE_DIRECTORY']}/{trials.FILE}"]).found}
+
+    report = reports.sick()
+    renamed = msgspec.structs.replace(report.outcomes[0], rule="memory.thp-never", state="finding")
+    found = gains.with_gains(msgspec.structs.replace(report, outcomes=(renamed,)), ids)
+
+    assert latest == {"memory.thp-never"}
+    assert "5.0 % faster" in found.outcomes[0].gain.text
+    assert not ids.used
 
 
 def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> None:

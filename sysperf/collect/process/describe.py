@@ -72,4 +72,5 @@ def _software(subject: Subject) -> Fields:
         "profilers": tuple(mapped.profilers),
         "packages": tuple(sorted(mapped.packages))[:MAX_PACKAGES],
         "maps_count": mapped.count,
+        "compiled_kernels": mapped.compiled,
     }

@@ -116,8 +116,14 @@ class Process(Record, kw_only=True):
     ended_children_cpus: Annotated[
         float | None, fact("CPUs that its children used which ended between two looks; unknown after one", STAT)
     ] = None
+    started_children: Annotated[int | None, fact("processes that it started between two looks (--deep)", "second-look")] = None
     forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
     compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
+    compiled_kernels: Annotated[int, fact("kernels of torch.compile that it maps", MAPS)] = 0
+    new_kernels: Annotated[int | None, fact("of these, how many are new since the look before; unknown after one look", MAPS)] = None
+    compiling_share: Annotated[
+        float | None, fact("share of looks at which a compiler ran that the program itself had started (--deep)", "second-look")
+    ] = None
     compile_cpu_s: Annotated[float, fact("CPU seconds of its compile workers and of compilers that they started", STAT)] = 0.0
     compile_cpus: Annotated[float | None, fact("CPUs that these used between two looks; unknown after one", STAT)] = None
 

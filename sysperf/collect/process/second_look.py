@@ -1,15 +1,14 @@
 """The second look at running programs, some seconds after the first. Only `--deep` takes it.
 
-Meanwhile the main threads are looked at often: a thread that waits in fsync(2) sleeps, and no counter tells it from one that waits
-for a batch.
+Meanwhile the programs are looked at often, for what no counter tells: a thread that waits in fsync(2) sleeps like one that waits for
+a batch, and a child that was started and ended is gone.
 
-Reads   /proc/[pid]/task/[pid]/syscall  what a first look reads
+Reads   /proc/[pid]/task/[pid]/syscall  /proc/[pid]/task/[tid]/children  /proc/[pid]/comm  what a first look reads
 Kernel  https://docs.kernel.org/filesystems/proc.html  https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -24,13 +23,15 @@ from sysperf.host import Host
 CALL = "second-look"
 WINDOW_S = 4.0
 SAMPLE_S = 0.04
-MAX_SAMPLED = 64
+MAX_PROGRAMS, MAX_THREADS, MAX_CHILDREN = 64, 64, 64
 MIN_SAMPLES = 20
 SYNC_CALLS = {
     "x86_64": frozenset((b"26", b"74", b"75", b"162", b"277", b"306")),
     "aarch64": frozenset((b"81", b"82", b"83", b"84", b"227", b"267")),
 }
 """msync, fsync, fdatasync, sync, sync_file_range and syncfs: arch/x86/entry/syscalls/syscall_64.tbl, asm-generic/unistd.h."""
+COMPILERS = frozenset((b"g++", b"gcc", b"c++", b"cc1plus", b"clang", b"clang++", b"nvcc", b"cicc", b"ptxas", b"hipcc"))
+FIELDS = (*window.FIELDS, "sync_share", "compiling_share", "started_children")
 
 
 def of_programs(host: Host, programs: list[Process]) -> list[Process]:
@@ -43,29 +44,76 @@ def of_programs(host: Host, programs: list[Process]) -> list[Process]:
 
 def _known(fields: dict[str, float | None] | None) -> dict[str, Any]:
     """Only what a second look says, whatever a capture holds."""
-    names = (*window.FIELDS, "sync_share")
-    return {name: value for name, value in (fields or {}).items() if name in names and (value is not None or name != "window_s")}
+    return {name: value for name, value in (fields or {}).items() if name in FIELDS and value is not None}
 
 
 def _wait_and_look(programs: Sequence[Process]) -> dict[str, dict[str, float | None]]:
-    shares = _sync_shares([program.pid for program in programs[:MAX_SAMPLED]])
+    samples = sample([program.pid for program in programs[:MAX_PROGRAMS]])
     later = {program.pid: program for program in collect(Host("/")).processes}
     pairs = [(program, later[program.pid]) for program in programs if program.pid in later]
     return {
-        str(before.pid): {**window.fields_of(window.between(before, after)), "sync_share": shares.get(before.pid)}
+        str(before.pid): {
+            **window.fields_of(window.between(before, after)),
+            **(samples[before.pid].facts() if before.pid in samples else {}),
+        }
         for before, after in pairs
     }
 
 
-def _sync_shares(pids: Sequence[int]) -> dict[int, float]:
-    """How often each main thread was within a call that waits for a disk, of all looks in these seconds."""
-    calls = SYNC_CALLS.get(os.uname().machine)
-    looks, waits = dict.fromkeys(pids, 0), dict.fromkeys(pids, 0)
+def sample(pids: Sequence[int]) -> dict[int, Samples]:
+    """What each of these processes was seen doing in some seconds."""
+    found = {pid: Samples(pid) for pid in pids}
     end = time.monotonic() + WINDOW_S
     while time.monotonic() < end:
-        for pid in pids if calls else ():
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/syscall", "rb", buffering=0) as file:
-                waits[pid] += file.read(200).partition(b" ")[0] in (calls or ())
-                looks[pid] += 1
+        for samples in found.values():
+            samples.look()
         time.sleep(SAMPLE_S)
-    return {pid: round(waits[pid] / count, 3) for pid, count in looks.items() if count >= MIN_SAMPLES}
+    return found
+
+
+class Samples:
+    """Short looks at one process."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._looks = self._syncs = self._compiles = 0
+        self._calls = SYNC_CALLS.get(os.uname().machine)
+        self._first = self._children()
+        self._started: set[bytes] = set()
+
+    def look(self) -> None:
+        """One look."""
+        call = _read(f"/proc/{self._pid}/task/{self._pid}/syscall").partition(b" ")[0]
+        if not call:
+            return  # it ended, or may not be looked at
+        children = self._children()
+        self._looks += 1
+        self._syncs += call in (self._calls or ())
+        self._compiles += any(_read(f"/proc/{child.decode()}/comm").strip() in COMPILERS for child in children)
+        self._started |= children - self._first
+
+    def facts(self) -> dict[str, float | None]:
+        """Shares of the looks; nothing where they are too few."""
+        if self._looks < MIN_SAMPLES:
+            return {}
+        return {
+            "sync_share": round(self._syncs / self._looks, 3) if self._calls else None,
+            "compiling_share": round(self._compiles / self._looks, 3),
+            "started_children": len(self._started),
+        }
+
+    def _children(self) -> set[bytes]:
+        try:
+            threads = os.listdir(f"/proc/{self._pid}/task")[:MAX_THREADS]
+        except OSError:
+            return set()
+        listed = [child for thread in threads for child in _read(f"/proc/{self._pid}/task/{thread}/children").split()]
+        return {child for child in listed[:MAX_CHILDREN] if child.isdigit()}
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(4096)
+    except OSError:
+        return b""

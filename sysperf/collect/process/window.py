@@ -40,7 +40,8 @@ def between(before: Process, after: Process) -> Process:
         "major_faults_per_s": _rate(before.major_faults, after.major_faults, seconds),
     }
     known = {name: round(value, 3) for name, value in shares.items() if value is not None}
-    return msgspec.structs.replace(after, window_s=round(seconds, 1), **known)
+    new_kernels = max(0, after.compiled_kernels - before.compiled_kernels)
+    return msgspec.structs.replace(after, window_s=round(seconds, 1), new_kernels=new_kernels, **known)
 
 
 def _of_main_thread(before: Process, after: Process, seconds: float) -> dict[str, float | None]:
@@ -135,5 +136,6 @@ FIELDS = (
     "read_size_bytes",
     "ended_children_cpus",
     "compile_cpus",
+    "new_kernels",
     "major_faults_per_s",
 )

@@ -17,6 +17,7 @@ ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with its paren
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
 
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{FOLDER}/inductor"
 if ILLNESS == "binding" and SICK:
     os.environ["OMP_PROC_BIND"] = "true"  # as scripts do, before `import torch`: no file in /proc shows it
 
@@ -157,13 +158,12 @@ def memory_grows() -> None:
 
 
 def synced_writes() -> None:
-    """A log whose every line is confirmed by the disk, against one that is flushed only."""
+    """A log whose every line is confirmed by the disk, against one that only waits for something else as long."""
     with open(f"{FOLDER}/log", "ab", buffering=0) as file:
         while True:
-            multiply(384)
+            burn(0.001)
             file.write(b"x" * 4096)
-            if SICK:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno()) if SICK else time.sleep(0.003)
 
 
 def pool_made_again() -> None:
@@ -180,6 +180,7 @@ def pool_made_again() -> None:
 
 def compiles_late() -> None:
     """A function that is compiled for another number in each step, against one that is compiled once."""
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 20
     step = 0
     while True:
         step += SICK

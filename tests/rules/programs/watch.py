@@ -28,11 +28,13 @@ schema = 1
 pack = {id = "clinic", version = "1"}
 [[override]]
 rule = "process.compiles-late"
-params = {late_s = 15}
+params = {late_s = 20}
 """
 """Late is after a quarter of an hour, for which this does not wait."""
 FIRST_S = 9.0
-HEALTHY_S = 20.0
+HEALTHY_S = {"compiles_late": 45.0}
+"""Where a healthy program is looked at later than others: its first compilation takes half a minute on a busy machine."""
+HEALTHY_AGE_S = 20.0
 """A healthy program is looked at when it is older than any rule's least age."""
 
 
@@ -91,7 +93,7 @@ def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict
     """What is said of a sick program until its illness is named, or of a healthy one when it is old enough, and by `ps`."""
     start, last_s, said, listed, look = time.monotonic(), limit_s(), list[str](), "", options(illness, folder)
     with running(python, illness, state, folder):
-        time.sleep(FIRST_S if state == "sick" else HEALTHY_S)
+        time.sleep(FIRST_S if state == "sick" else HEALTHY_S.get(illness, HEALTHY_AGE_S))
         while True:
             said, after_s = said_of(folder, *look), time.monotonic() - start
             if state == "healthy" or rule in said or after_s > last_s:
