@@ -65,7 +65,9 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("machine")
     group.add_argument("--root", default="/", metavar="CAPTURE", help="read a captured machine (a folder or tar) instead of this one")
     group.add_argument(
-        "--deep", action="store_true", help="also ask py-cpuinfo, root-only tools and the users' Python interpreters (seconds)"
+        "--deep",
+        action="store_true",
+        help="also ask py-cpuinfo, root-only tools and the users' Python interpreters, and look twice at what runs (seconds)",
     )
     group.add_argument("--python", action="append", default=[], metavar="PATH", help="also look at this interpreter or environment")
 

@@ -65,10 +65,17 @@ def launch_facts(known: Known, placement: Placement) -> Launch:
         strict_memory=placement.strict,
         cores=placement.cores,
         threads=placement.threads,
-        default_threads=len(cpus) if cpus else None,
+        default_threads=_default_threads(known, cpus),
         threads_asked=request.threads is not None or request.profile.threads is not None,
         notes=placement.notes,
     )
+
+
+def _default_threads(known: Known, cpus: CpuSet | None) -> int | None:
+    """Those that torch starts by itself: one a CPU, or as many as a variable says that the user lets wrap replace."""
+    variable = environment.threads_variable(known.deciding, ()) if known.request.force_env else ""
+    asked = known.deciding.get(variable, "")
+    return int(asked) if 0 < len(asked) < 6 and asked.isdecimal() else len(cpus) if cpus else None
 
 
 def _memory_bytes(known: Known) -> tuple[int | None, int | None]:

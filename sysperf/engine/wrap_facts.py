@@ -158,8 +158,8 @@ def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest, place
 
 def _capacity(host: Host, cpus: CpuSet) -> int | None:
     """What the most capable CPU of a kind computes, as the kernel says it; 1024 is the most capable of all."""
-    found = [host.number(f"{SYSTEM}/cpu{cpu}/cpu_capacity") for cpu in cpus]
-    return max((capacity for capacity in found if capacity), default=None) if all(found) else None
+    capacities = [host.number(f"{SYSTEM}/cpu{cpu}/cpu_capacity") for cpu in cpus]
+    return max((capacity for capacity in capacities if capacity), default=None) if all(capacities) else None
 
 
 def _nodes(found: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:

@@ -108,7 +108,7 @@ class _Words:
     def options(self, tool: str) -> list[tuple[str, str]]:
         """The options in front, each with its value: ``--x=1`` and ``--x 1`` alike."""
         valued = _OPTIONS_WITH_VALUE.get(tool, ())
-        found = []
+        options = []
         while self.rest and self.rest[0].startswith("-") and self.rest[0] != "-":
             word = self.rest.pop(0)
             if word == "--":
@@ -118,8 +118,8 @@ class _Words:
                 value = self.rest.pop(0)
             elif not equals and not name.startswith("--") and name[:2] in valued and name[2:]:
                 name, value = name[:2], name[2:]
-            found.append((name, value))
-        return found
+            options.append((name, value))
+        return options
 
 
 def parse(argv: Sequence[str]) -> Command:

@@ -147,8 +147,8 @@ def _uuid(host: Host, bus_id: str) -> str | None:
 def _with_parts(host: Host, machine: tuple[PlacedGpu, ...]) -> list[PlacedGpu]:
     """The GPUs that are partitioned; when all lie beside one node, the first stands for them."""
     modes = (host.nvml("DeviceGetMigMode", index) for index in range(len(machine)))
-    found = [gpu for gpu, mode in zip(machine, modes, strict=True) if isinstance(mode, list) and mode[:1] == [1]]
-    return found[:1] if len({gpu.node for gpu in found}) == 1 else found
+    partitioned = [gpu for gpu, mode in zip(machine, modes, strict=True) if isinstance(mode, list) and mode[:1] == [1]]
+    return partitioned[:1] if len({gpu.node for gpu in partitioned}) == 1 else partitioned
 
 
 def part(count: int, rank: int, size: int) -> range:

@@ -70,8 +70,8 @@ def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Prog
 def which(host: Host, program: str, path: str, cwd: str) -> str:
     """The file that a name stands for; "" when there is none."""
     if "/" in program:
-        found = os.path.normpath(os.path.join(cwd, program))
-        return found if host.exists(found) is not False else ""
+        path_of_program = os.path.normpath(os.path.join(cwd, program))
+        return path_of_program if host.exists(path_of_program) is not False else ""
     folders = (os.path.join(cwd, folder or ".") for folder in path.split(":")[:MAX_PLACES])
     return next((f"{folder.rstrip('/')}/{program}" for folder in folders if program and host.exists(f"{folder.rstrip('/')}/{program}")), "")
 
@@ -79,14 +79,14 @@ def which(host: Host, program: str, path: str, cwd: str) -> str:
 def _shebang(host: Host, path: str, env: Mapping[str, str], cwd: str) -> str:
     """The Python that a script's first line names; "" for other files."""
     first = host.call(f"head:{path}", lambda: _head(path), str)
-    found = _SHEBANG.match(first.encode("utf-8", "replace")) if first else None
-    if not found:
+    shebang = _SHEBANG.match(first.encode("utf-8", "replace")) if first else None
+    if not shebang:
         return ""
-    if said := _AS_SHELL.match(first):
-        return said[1] or f"{os.path.dirname(os.path.realpath(path) if host.live else path)}/{said[2]}"
-    program = found[1].decode("utf-8", "replace")
-    if program.rpartition("/")[2] == "env" and found[2]:
-        program = which(host, found[2].decode("utf-8", "replace"), env.get("PATH", DEFAULT_PATH), cwd)
+    if start := _AS_SHELL.match(first):
+        return start[1] or f"{os.path.dirname(os.path.realpath(path) if host.live else path)}/{start[2]}"
+    program = shebang[1].decode("utf-8", "replace")
+    if program.rpartition("/")[2] == "env" and shebang[2]:
+        program = which(host, shebang[2].decode("utf-8", "replace"), env.get("PATH", DEFAULT_PATH), cwd)
     return program if PYTHON.fullmatch(program.rpartition("/")[2]) else ""
 
 
@@ -135,14 +135,14 @@ def torch_in(host: Host, site: str) -> Torch | None:
     """The torch of a site-packages folder; None when it holds none."""
     if not host.exists(f"{site}/torch/version.py"):
         return None
-    said = torch_version.assignments(host.text(f"{site}/torch/version.py", torch_version.MAX_BYTES) or "")
+    version = torch_version.assignments(host.text(f"{site}/torch/version.py", torch_version.MAX_BYTES) or "")
     libraries = host.names(f"{site}/torch/lib")
     prefix = site.rpartition("/lib/python")[0]
     folder = f"{prefix}/lib" if prefix else ""
     return Torch(
         site_packages=site,
-        version=neutral(said.get("__version__", ""), 60),
-        gpu=any(said.get(name) for name in ("cuda", "hip", "xpu")) if said else None,
+        version=neutral(version.get("__version__", ""), 60),
+        gpu=any(version.get(name) for name in ("cuda", "hip", "xpu")) if version else None,
         openmp=_openmp(libraries or ()) or _openmp(host.names(folder) or () if host.exists(f"{prefix}/conda-meta") else ()),
         lib_folder=folder,
     )

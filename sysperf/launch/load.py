@@ -18,8 +18,8 @@ _LOADAVG = lazy(r"([0-9]{1,6}\.[0-9]{2}) [0-9]{1,6}\.[0-9]{2} [0-9]{1,6}\.[0-9]{
 
 def runnable(host: Host) -> int | None:
     """Tasks that run or want to run at this moment, without ourselves."""
-    found = _LOADAVG.match(host.text(LOADAVG) or "")
-    return max(int(found[2]) - 1, 0) if found else None
+    loadavg = _LOADAVG.match(host.text(LOADAVG) or "")
+    return max(int(loadavg[2]) - 1, 0) if loadavg else None
 
 
 def steady(first: int | None, second: int | None) -> int | None:

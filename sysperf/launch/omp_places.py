@@ -59,8 +59,8 @@ def _groups(name: str, machine: Machine) -> Sequence[CpuSet] | None:
 
 def _interval(text: str) -> CpuSet | None:
     """``first``, ``first:length`` or ``first:length:stride``."""
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
+    interval = _INTERVAL.fullmatch(text)
+    if interval is None:
         return None
-    first, length, stride = int(found[1]), int(found[2] or 1), int(found[3] or 1)
+    first, length, stride = int(interval[1]), int(interval[2] or 1), int(interval[3] or 1)
     return CpuSet(cpu for cpu in range(first, min(first + length * stride, LARGEST + 1), max(stride, 1)))

@@ -86,12 +86,12 @@ def _trial(library: str, program: str) -> str:
     finally:
         os.close(target)
     with open(source, "rb") as file:
-        said = file.read(_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
+        output = file.read(_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
     os.waitpid(pid, 0)
     refused = next(
-        (line.strip() for line in said.splitlines() if "cannot be preloaded" in line or (library in line and "not found" in line)), ""
+        (line.strip() for line in output.splitlines() if "cannot be preloaded" in line or (library in line and "not found" in line)), ""
     )
-    return refused or ("" if library in said else f"the loader of {program} does not take {library}")
+    return refused or ("" if library in output else f"the loader of {program} does not take {library}")
 
 
 def _has_capabilities(path: str) -> bool:

@@ -94,7 +94,7 @@ class _Group:
         self.pids: dict[int, int] = {}
         self.streams: dict[int, _Stream] = {}
         self.failed: int | None = None
-        self.told: int | None = None
+        self.signal_received: int | None = None
         self.deadline: float | None = None
         self.parent = os.getpid()
         self.end_with_us = _death_signal()
@@ -118,8 +118,8 @@ class _Group:
             self._wait(waker)
             self._reap()
             self._hurry()
-        if self.told is not None and not self.failed:
-            return 128 + self.told
+        if self.signal_received is not None and not self.failed:
+            return 128 + self.signal_received
         return self.failed or 0
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -127,7 +127,7 @@ class _Group:
             return
         self._send(number)
         if number in ENDING:
-            self.told = number
+            self.signal_received = number
             self.deadline = self.deadline or time.monotonic() + GRACE_S
 
     def _send(self, number: int) -> None:
@@ -196,7 +196,7 @@ class _Group:
 
     def _ended(self, pid: int, code: int) -> None:
         code = 128 - code if code < 0 else code
-        if code and self.failed is None and self.told is None:
+        if code and self.failed is None and self.signal_received is None:
             self.failed = code
             self._send(signal.SIGTERM)
             self.deadline = time.monotonic() + GRACE_S

@@ -105,5 +105,8 @@ def _value(value: str) -> str:
 
 
 def _kept(plan: LaunchPlan) -> list[str]:
-    shown = [f"{one.name}={_value(one.value)}" if one.value and one.name.isupper() else (one.name or one.because) for one in plan.kept]
+    shown = [
+        f"{change.name}={_value(change.value)}" if change.value and change.name.isupper() else (change.name or change.because)
+        for change in plan.kept
+    ]
     return [f"kept {', '.join(dict.fromkeys(shown))}"] if shown else []

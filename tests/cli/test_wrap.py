@@ -610,6 +610,15 @@ def test_rules_over_the_environment(torch_python: str) -> None:
     assert inside(torch_python, "--force-env", env=own)[0]["MALLOC_TOP_PAD_"] == "67108864"
 
 
+def test_too_many_threads_are_replaced_where_that_is_asked_for(torch_python: str) -> None:
+    """A number of the user's stays, with a warning; --force-env takes the one that fits, as if nobody had said a number."""
+    own = {"OMP_NUM_THREADS": "900"}
+    cpus = len(os.sched_getaffinity(0))
+
+    assert inside(torch_python, env=own)[0]["OMP_NUM_THREADS"] == "900"
+    assert int(inside(torch_python, "--force-env", env=own)[0]["OMP_NUM_THREADS"]) <= cpus
+
+
 def test_pinning_taken_away(torch_python: str) -> None:
     """--unpin unsets what binds the main thread, and the warning goes with it."""
     env = {"OMP_PROC_BIND": "close", "GOMP_CPU_AFFINITY": "0"}

@@ -543,3 +543,13 @@ def test_any_cpuinfo_is_survived(text: str) -> None:
     assert info.mhz() is None or info.mhz() >= 0  # type: ignore[operator]  # not None here
     assert all(0 <= cpu < 100_000 for cpu in info.designs())
     assert to_json([info.vendor(), info.model_name(), info.isa(), info.number("model")])
+
+
+@pytest.mark.parametrize(("capacities", "share"), [(("1024", "720"), 0.703), (("1024", "1024"), 1.0), ((), None)])
+def test_the_least_capacity_is_the_kernels_own(machine: MakeMachine, capacities: tuple[str, ...], share: float | None) -> None:
+    """Two kinds of cores, which the kernel measured; without its measure nothing is guessed."""
+    capacity = {f"{CPU}/cpu{cpu}/cpu_capacity": value for cpu, value in enumerate(capacities)}
+    kinds = {} if capacities else {"/sys/devices/cpu_core/cpus": "0", "/sys/devices/cpu_atom/cpus": "1"}
+    found = collect(machine({f"{CPU}/online": "0-1", "/proc/cpuinfo": "processor : 0\n\nprocessor : 1\n", **capacity, **kinds}))
+
+    assert found.least_capacity == share

@@ -67,6 +67,9 @@ class Cpu(Record):
     performance_cpus: Annotated[CpuSet | None, fact("CPUs of the capable kinds; all when cores are alike", *KINDS)] = None
     efficiency_cpus: Annotated[CpuSet | None, fact("CPUs of the kinds that save energy; empty when cores are alike", *KINDS)] = None
     performance_cores: Annotated[int | None, fact("physical cores of the capable kinds", *KINDS, *SIBLINGS)] = None
+    least_capacity: Annotated[
+        float | None, fact("what a core of the least capable kind computes, as a share of the most capable one's", f"{EACH}/cpu_capacity")
+    ] = None
     isolated: Annotated[CpuSet | None, fact("CPUs that the scheduler leaves alone (isolcpus)", ISOLATED)] = None
     vendor: Annotated[str | None, fact("maker, as the CPU says it: GenuineIntel, AuthenticAMD, ARM", CPUINFO)] = None
     model_name: Annotated[str | None, fact("model, for people", CPUINFO)] = None
@@ -98,6 +101,7 @@ def collect(host: Host) -> Cpu:
         offline=_offline(host, online),
         **_use(host, online, cores),
         **(_kinds(kinds, cores) if kinds else {}),
+        least_capacity=_least_capacity(host, kinds) if kinds else None,
         l3_domains=cpu_topology.l3_domains(host, online, cores),
         **({} if best is None else _cache_sizes(host, best)),
         isolated=host.cpus(ISOLATED),
@@ -147,6 +151,15 @@ def _kinds(kinds: Groups, cores: Groups | None) -> dict[str, Any]:
         "efficiency_cpus": every - fast,
         "performance_cores": sum(1 for core in cores if core & fast) if cores else None,
     }
+
+
+def _least_capacity(host: Host, kinds: Groups) -> float | None:
+    """The kernel's own measure, which only some machines have; 1 where all cores are alike."""
+    if len(kinds) < 2:
+        return 1.0
+    found = [host.number(f"{SYSTEM}/cpu{cpus.first()}/cpu_capacity") for cpus in kinds]
+    known = [capacity for capacity in found if capacity]
+    return round(min(known) / max(known), 3) if len(known) == len(kinds) else None
 
 
 def _cache_sizes(host: Host, cpu: int) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""Rules about what running programs do now: they look at windows, and what holds in one window is no finding of the agent's yet."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sysperf.collect.process.second_look import FIELDS
+from sysperf.engine import judging
+from sysperf.evaluate.ruleset import read_file
+from sysperf.model.rule import Rule
+
+WINDOWED = set(FIELDS) - {"window_s", "started_children"}
+NAMED = re.compile(r"\b(?:proc|one)\.(\w+)")
+RULES = [rule for path in judging.rule_files() for rule in read_file(path).rule if rule.scope == "process"]
+
+
+def windowed_facts(rule: Rule) -> set[str]:
+    """The facts of a window that its conditions name."""
+    return WINDOWED.intersection(NAMED.findall(f"{rule.applies} {rule.when}"))
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if windowed_facts(rule)], ids=lambda rule: rule.id)
+def test_a_rule_about_a_window_holds_for_several(rule: Rule) -> None:
+    """A validation, a checkpoint or an import lasts for one window of the agent's, and is no illness."""
+    assert rule.hold is not None
+    assert rule.hold.samples >= 2
+    assert rule.hold.window_s >= 30.0
+
+
+def test_there_are_such_rules() -> None:
+    assert len([rule for rule in RULES if windowed_facts(rule)]) >= 15
