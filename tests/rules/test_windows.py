@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.collect.process.second_look import FIELDS
 from sysperf.engine import judging
-from sysperf.evaluate.ruleset import read_file
+from sysperf.evaluate.rule_files import read_file
 from sysperf.model.rule import Rule
 
 WINDOWED = set(FIELDS) - {"window_s", "started_children"}
