@@ -213,6 +213,7 @@ def actions(args: argparse.Namespace, found: Source) -> Actions:
         lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder()))),
         refusal,
         profilers.here(args.stacks_plugin, args.traces_plugin),
+        profilers.diagnosis(args.stacks_plugin, args.traces_plugin),
     )
 
 

@@ -151,15 +151,13 @@ class _Diagnoser:
                 for program in chosen
             }
             found = {pid: tuple(future.result() if future is not None else None for future in each) for pid, each in futures.items()}
-        seen = [
-            msgspec.structs.replace(
-                program, stacks=found[program.pid][0], worker_stacks=found[program.pid][1], native=found[program.pid][2]
-            )
-            if program.pid in found
-            else program
-            for program in facts.programs
-        ]
+        seen = [self._with_samples(program, found[program.pid], inside) if program.pid in found else program for program in facts.programs]
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+
+    def _with_samples(self, program: Program, found: Sequence[Any], inside: diagnose_inside.Inside) -> Program:
+        stacks, worker_stacks, native = found
+        hits = inside.hits(program.pid, self._terms.ruleset)
+        return msgspec.structs.replace(program, stacks=stacks, worker_stacks=worker_stacks, native=native, hits=hits)
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""

@@ -16,7 +16,7 @@ from sysperf import plugin
 from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks, Traced
 from sysperf.diagnosis.stacks import Rules
-from sysperf.engine import analyze
+from sysperf.engine import analyze, lint
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
@@ -24,6 +24,7 @@ from sysperf.model.profile import Frame
 from sysperf.trace import phases
 
 MAX_SOURCE_BYTES = 4 << 20
+MAX_LINTED = 4
 TRACE_S = 1.0
 RULES = Rules(phases.phase, phases.user_frame)
 
@@ -65,6 +66,22 @@ class Inside:
             self._sources[key] = _source(self._host, pid, frame.file).splitlines()
         source = self._sources[key]
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
+
+    def hits(self, pid: int, ruleset: Ruleset) -> tuple[str, ...]:
+        """What `sysperf lint` says of the program's files that its stacks named, as ids of rules: hypotheses."""
+        files = {
+            file: "\n".join(lines) for (owner, file), lines in self._sources.items() if owner == pid and lines and file.endswith(".py")
+        }
+        with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
+            for number, text in enumerate(list(files.values())[:MAX_LINTED]):
+                with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
+                    copy.write(text)
+            try:
+                found = lint.lint([folder], ruleset)
+            except SysperfError as error:
+                self._note("the script", error)
+                return ()
+        return tuple(sorted({hypothesis.rule for hypothesis in found.hypotheses}))
 
 
 def _source(host: Host, pid: int, file: str) -> str:

@@ -16,6 +16,7 @@ from sysperf.tui.waive import Written
 from sysperf.verify.trials import Trials
 
 if TYPE_CHECKING:
+    from sysperf.diagnosis.verdict import Verdict
     from sysperf.engine.change import Changer
     from sysperf.trace.analysis import Analysis
 
@@ -38,6 +39,11 @@ class Profilers(NamedTuple):
     """What the time was lost to in the trace of this path; None: it is not asked."""
 
 
+Tell = Callable[[str, "Verdict | None"], None]
+Diagnose = Callable[[int, Tell], "Verdict"]
+"""Says what slows a process down, and tells what is looked at and the verdict so far. It may block, and raises SysperfError."""
+
+
 class Actions(NamedTuple):
     """All of these may block: screens call them in a thread. They raise SysperfError."""
 
@@ -58,6 +64,8 @@ class Actions(NamedTuple):
     """Why nothing may be changed from here; empty where it may."""
     profilers: Profilers | None = None
     """Stacks and traces of this machine's programs; None where that is another one."""
+    diagnose: Diagnose | None = None
+    """A diagnosis of this machine's programs; None where that is another one."""
 
     def refuses(self) -> str:
         """Why nothing can be changed from here; empty where it can."""

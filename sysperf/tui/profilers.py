@@ -11,9 +11,10 @@ from sysperf.host import Host
 from sysperf.model.errors import UsageError
 from sysperf.model.profile import TraceRequest
 from sysperf.plugin import ReportProgress
-from sysperf.tui.actions import Profilers
+from sysperf.tui.actions import Diagnose, Profilers, Tell
 
 if TYPE_CHECKING:
+    from sysperf.diagnosis.verdict import Verdict
     from sysperf.trace.analysis import Analysis
 
 ITERATIONS = 5
@@ -28,6 +29,24 @@ def here(stacks: str = "", traces: str = "") -> Profilers:
         ITERATIONS,
         _analysis,
     )
+
+
+def diagnosis(stacks: str = "", traces: str = "") -> Diagnose:
+    """Return what diagnoses this machine's programs, with the plugins of these names."""
+
+    def diagnose(pid: int, tell: Tell) -> Verdict:
+        from sysperf.engine import diagnose, judging  # noqa: PLC0415 - no dashboard needs it before a key is pressed
+        from sysperf.engine.configuration import read_config  # noqa: PLC0415 - as above
+        from sysperf.live.gpus import Gpus  # noqa: PLC0415 - as above
+
+        config, gpus = read_config(), Gpus()
+        try:
+            terms = judging.load_terms(config, judging.configured_rules(config))
+            return diagnose.diagnose(pid, terms, diagnose.Options(stacks_with=stacks, traces_with=traces), tell=tell, gpus=gpus.sample)
+        finally:
+            gpus.close()
+
+    return diagnose
 
 
 def _trace_folder(pid: int, name: str) -> str:

@@ -16,7 +16,7 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral
 from sysperf.report.words import LONGEST_COMMAND
-from sysperf.tui.screens import profiling
+from sysperf.tui.screens import diagnosis, profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted
 from sysperf.tui.source import Facts, Meters, Problem
@@ -65,6 +65,7 @@ class Processes(Filtered):
         Binding("y", "copy", "Copy", tooltip="copy the wrap command that would have been right (OSC 52)"),
         Binding("c", "stacks", "Stacks", tooltip="where each of its threads is now, by py-spy; it is not stopped for this"),
         Binding("x", "trace", "Trace", tooltip="have it write a trace of 5 steps, after a question; started by wrap --traceable"),
+        Binding("d", "diagnose", "Diagnose", show=False, tooltip="what slows it down: half a minute of looking, nothing is changed"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only programs with these words"),
         Binding("o", "order", "Sort", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
         Binding("m", "map", "Map", show=False, tooltip="its CPUs and its memory on the map of the machine"),
@@ -192,6 +193,10 @@ class Processes(Filtered):
     def action_trace(self) -> None:
         if (process := self._chosen()) is not None:
             profiling.take_trace(self, process.pid)
+
+    def action_diagnose(self) -> None:
+        if (process := self._chosen()) is not None:
+            diagnosis.diagnose(self, process.pid)
 
     def action_clear(self) -> None:
         """First the details close, then the filter."""
