@@ -12,8 +12,8 @@ from sysperf.host.files import sync_folder
 from sysperf.model.change import Transaction
 from sysperf.model.errors import SysperfError
 
-MAX_LINES = 256
-"""A file with more lines is written anew with those that still count: each renewal of a lease adds one."""
+MAX_LINES = 64
+"""A file with more lines is written anew with those that still count: each renewal of a lease adds one, and reads them all."""
 _MAX_BYTES_OF_STEPS = 12 << 20
 """What announces more is refused, so that there is room to write down what became of it."""
 _ANNOUNCING = (StepStarted, LeaseSet)

@@ -75,7 +75,7 @@ def verdict(report: Report) -> str:
     if grave:
         costs = "cost" if sum(groups.values()) - small > 1 else "costs"
         found = f"{listed(grave)} {costs} speed here"
-        return found + (f", and {count(small, 'smaller thing')} could be better." if small else ".")
+        return found + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)

@@ -332,6 +332,15 @@ def test_debians_debug_files_do_not_make_a_debug_interpreter(only: Only) -> None
     assert only({**bare, debug: "", release: ""}).py_debug is False
 
 
+def test_braces_in_the_path_of_an_interpreter_are_no_pattern(only: Only) -> None:
+    """A prefix that looks like a template, or like a pattern of a shell, is taken as it is written."""
+    for prefix in ("/opt/{x}", "/opt/{", "/opt/{0}", "/opt/[a]"):
+        debug = f"{prefix}/lib/python3.11/_sysconfigdata_d_linux_x86_64-linux-gnu.py"
+        bare = {**python_at(V, home=f"{prefix}/bin"), **torch_in(SITE)}
+        assert only({**bare, debug: ""}).py_debug is True, prefix
+        assert only(bare).py_debug is not True, prefix
+
+
 def test_the_answers_of_the_interpreter_win(machine: MakeMachine) -> None:
     """Under --deep, what torch says of itself replaces what its version suggests; wrong types are dropped."""
     answer = {

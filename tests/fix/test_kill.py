@@ -120,12 +120,12 @@ def _points(base: Machine, scenario: Scenario, folder: Path, stride: int = 1, mo
     """The machine after a kill at every point, one after the other."""
     point = 0
     killed = True
+    files = base.copy(folder / "trial").files()
     while killed:
         point += stride
-        machine = base.copy(folder / f"{point}")
+        machine = Machine(folder / "trial").again(files)
         killed = _killed(functools.partial(scenario.act, Machine(machine.folder)), point, mode)
         yield machine
-        shutil.rmtree(machine.folder)
     assert point >= 40, "hardly a point was reached: the trap does not see the code"
 
 

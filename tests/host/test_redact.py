@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import string
 import time
 
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sysperf.host import redact
+from sysperf.host.command_lines import shown_words
 from sysperf.host.redact import HIDDEN
 from tests.conftest import make_machine
 
@@ -316,3 +318,33 @@ def test_a_long_command_line_is_cut_between_arguments() -> None:
     assert raw.index(key.encode()) < 32_768 < raw.index(key.encode()) + len(key)
     assert b"hf_" not in shown
     assert len(shown) <= 32_768
+
+
+def _nested(depth: int) -> list[str]:
+    words = ["python", "train.py"]
+    for _ in range(depth):
+        words = ["bash", "-c", shlex.join(words)]
+    return words
+
+
+def test_what_is_nested_deeply_is_hidden() -> None:
+    """A shell in a shell, and JSON in JSON, four deep; what lies deeper is not taken apart, and so not shown."""
+    assert "python train.py" in shown_words(_nested(4))[-1]
+    assert "train" not in shown_words(_nested(5))[-1]
+    assert shown_words(["python", "train.py", "--config", '{"lr": {"lr": {"lr": 3}}}'])[-1] == '{"lr": {"lr": {"lr": 3}}}'
+    assert "3" not in shown_words(["python", "train.py", "--config", '{"lr": {"lr": {"lr": {"lr": 3}}}}'])[-1]
+
+
+def test_so_many_words_of_a_command_are_looked_at() -> None:
+    """The first 4,000, of a command line and of a shell's script."""
+    assert len(shown_words(["python", *["train.py"] * 4_000])) == 4_000
+    assert len(shown_words(["python", *["train.py"] * 3_999])) == 4_000
+    assert len(shown_words(["bash", "-c", "true ; " * 3_000])[-1].split()) == 4_000
+
+
+def test_a_command_line_is_cut_at_32_kib() -> None:
+    """One that is as long as that is whole; of a longer one the arguments that fit are left."""
+    whole = b"python3\0" + b"train.py\0" * 3_640
+    assert len(whole) == 32_768
+    assert redact.arguments(whole) == whole
+    assert redact.arguments(whole + b"train.py\0") == whole

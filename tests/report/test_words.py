@@ -48,6 +48,13 @@ def test_the_verdict_is_one_honest_sentence(outcomes: Any, passed: int, sentence
             9,
             "could be better. 3 programs of other users could not be examined; root",
         ),
+        (
+            {"unreadable": 3},
+            (reports.brief("a.b", "warning", "x"),),
+            9,
+            "1 warning costs speed here. 3 programs of other users could not be examined; root can.",
+        ),
+        ({"hidden": True}, (reports.brief("a.b", "error", "x"),), 9, "1 error costs speed here. /proc hides the processes"),
         ({"hidden": True}, (), 9, "9 checks passed. /proc hides the processes of other users (hidepid); root sees them."),
     ],
 )
