@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sysperf.host import Answers, Host
 from sysperf.host.links import LinkResolver
@@ -119,7 +119,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+# No test needs a quiet machine: neither an example nor its drawing has a time limit but the test's own.
+settings.register_profile("everyday", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The gate must say the same twice; whoever develops meets new examples in every run.
-settings.register_profile("gate", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("gate")
+settings.register_profile("gate", settings.get_profile("everyday"), derandomize=True)
+settings.load_profile("gate" if os.environ.get("CI") else "everyday")

@@ -25,7 +25,6 @@ def fuzz(test: Test) -> Test:
     limits = settings(
         max_examples=EXAMPLES or EVERYDAY_EXAMPLES,
         derandomize=not EXAMPLES,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
     )
     marked: Test = pytest.mark.fuzz(limits(test))

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.cpu import Cpu, collect, online_cpus
@@ -521,7 +521,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(PATHS), TEXTS))
 def test_any_content_is_survived(files: dict[str, bytes]) -> None:
     """Whatever the files hold, collecting gives facts or says that nothing is known, and the facts are JSON."""
@@ -535,7 +535,7 @@ def test_any_content_is_survived(files: dict[str, bytes]) -> None:
     assert to_json(facts)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=300))
 def test_any_cpuinfo_is_survived(text: str) -> None:
     """No text breaks the reader of /proc/cpuinfo."""

@@ -439,7 +439,7 @@ ANSWERS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_answer_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture answers anything to any call: nothing raises, the record stays encodable and bounded."""

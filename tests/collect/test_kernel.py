@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.kernel import Kernel, collect
@@ -176,7 +176,7 @@ PATHS = (
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(PATHS), st.one_of(st.binary(max_size=60), st.sampled_from([b"isolcpus=1-", b"Linux version", ARM.encode()]))

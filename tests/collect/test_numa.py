@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.numa import Numa, collect
@@ -118,7 +118,7 @@ def test_unread_node_is_unknown(machine: MakeMachine) -> None:
     assert (node.cpus, node.mem_total_bytes, node.mem_free_bytes, node.mem_available_bytes, node.distances) == (None,) * 5
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.power import Power, collect
@@ -190,7 +190,7 @@ PATHS = (
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(PATHS), st.one_of(st.binary(max_size=40), st.sampled_from([b"0", b"1", b"0-1", b"4000000", b"Battery"]))

@@ -45,7 +45,7 @@ def test_every_setting_says_what_it_takes_and_who_says_so(knob: object) -> None:
 
 
 @given(st.sampled_from([*KNOBS]), texts, texts)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_no_value_and_no_item_writes_anything_else(name: str, value: str, item: str) -> None:
     """By plan and apply: after any wish only files of the allow-list differ, and what is written is one word in range."""
     knob = KNOBS[name]
@@ -70,7 +70,7 @@ def test_no_value_and_no_item_writes_anything_else(name: str, value: str, item: 
 
 
 @given(st.sampled_from([*KNOBS]), texts)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_what_is_accepted_has_one_spelling(name: str, value: str) -> None:
     """In range, in ASCII, and the same for the kernel: no octal, no sign, no blank."""
     knob = KNOBS[name]
@@ -87,7 +87,7 @@ def test_what_is_accepted_has_one_spelling(name: str, value: str) -> None:
 
 
 @given(texts)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_items_are_one_name(item: str) -> None:
     """A block device, a process number, a PCI address or a transaction, in ASCII, without a slash or a line end."""
     for knob in (*KNOBS.values(), *PERSISTED.values()):
@@ -98,7 +98,7 @@ def test_items_are_one_name(item: str) -> None:
 
 
 @given(st.sampled_from([path for knob in SETTINGS for path in [knob.path]] + [knob.path for knob in PERSISTED.values()]), texts, texts)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_only_exact_paths_are_writable(path: str, one: str, other: str) -> None:
     """With anything put in for the item, before or behind it: writable is only what a knob covers."""
     for tried in (path.replace("{item}", one).replace("*", other), path + one, one + path, path.replace("/", one, 1), f"{path}/{one}"):
@@ -170,7 +170,7 @@ def test_nvml_sets_persistence_only() -> None:
 
 
 @given(st.text(max_size=30), texts, texts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_command_line_names_settings_only(name: str, item: str, value: str) -> None:
     """`--set` with anything: a setting that may be changed, or an error that says why not."""
     for text in (

@@ -172,7 +172,7 @@ def test_a_newer_version_is_left_alone(made: Machine) -> None:
         st.binary(max_size=60) | st.sampled_from([b'{"line":"told","step":0,"state":"applied"}', b"[" * 5_000, b"null", b"{}"]), max_size=6
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_content_stops_the_reader(content: list[bytes]) -> None:
     """Any bytes give a transaction, or one that is damaged."""
     head = b'{"line":"open","version":1,"number":1,"taken_at":"","boot":"","by":""}'
@@ -506,7 +506,7 @@ def test_after_a_restart_another_value_is_the_machines(made: Machine) -> None:
 # ---------------------------------------------------------------------- housekeeping
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(201, 215))
 def test_old_ones_are_forgotten_and_those_in_force_never(count: int) -> None:
     """The last 200 that are over are kept, and each that is in force; numbers are not used again."""

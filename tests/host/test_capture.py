@@ -192,7 +192,7 @@ def possible(files: Mapping[str, object]) -> bool:
     return not any(one != other and other[: len(one)] == one for one in names for other in names)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.text("ab/.é\n ", min_size=1, max_size=12).map("/".__add__),
@@ -315,7 +315,7 @@ def test_a_host_name_that_the_system_uses_stays(name: str) -> None:
     assert "tower" not in Pseudonyms(answers, "tower").text("tower, tower.local, (tower)")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_other_bytes_stay(raw: bytes) -> None:
     """Replacing names changes no other byte and no length."""

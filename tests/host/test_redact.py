@@ -228,7 +228,7 @@ RANDOM = st.one_of(
 ).filter(lambda word: any(map(str.isdigit, word)) and any(map(str.isalpha, word)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(WORDS, st.sampled_from(CARRIERS), st.sampled_from(("python\0x.py\0", "", "--verbose\0")))
 @example("Tr0ub4dor", CARRIERS[3], "")
 def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -> None:
@@ -239,7 +239,7 @@ def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -
     assert secret not in shown or secret in before + plain or secret in HIDDEN
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from("0123456789abcdef"), min_size=40, max_size=40).map("".join),
     st.sampled_from(("{}", "--note={}", "-c\0echo {} x", "x={}")),
@@ -250,7 +250,7 @@ def test_a_key_without_a_name_never_survives(key: str, carrier: str) -> None:
         assert key not in redact.arguments(("python\0" + carrier.format(key) + "\0").encode()).decode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=300), st.sampled_from((redact.arguments, redact.environment, redact.mounts)))
 @example('{"api_key": "x", "b": "c"}', redact.arguments)
 @example("token=a token=b --key c", redact.arguments)

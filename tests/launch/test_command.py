@@ -114,7 +114,7 @@ def test_env_in_the_command() -> None:
     assert parse(["env", "-i", "python"]).clears
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.sampled_from(["env", "nice", "-n", "taskset", "-c", "numactl", "python", "-m", "--", "", "A=1", "timeout", "\n", "run"]),

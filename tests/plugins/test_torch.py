@@ -74,7 +74,7 @@ def test_answers_are_what_pytorch_reads() -> None:
 
 @given(st.one_of(st.binary(max_size=120), st.builds(lambda head, body: struct.pack("Q32s", *head) + body, st.tuples(
     st.integers(0, 2**64 - 1) | st.integers(0, 60), st.sampled_from([b"req", b"ctxt", b"r" * 32, b""])), st.binary(max_size=60))))  # fmt: skip
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_datagram_is_a_request_or_nothing(data: bytes) -> None:
     """A message is taken when its sizes agree to the byte."""
     asked = wire.parse(data)
@@ -84,7 +84,7 @@ def test_any_datagram_is_a_request_or_nothing(data: bytes) -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=900), st.integers(0, 7))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_true_request_is_understood(pids: list[int], types: int) -> None:
     """Whatever its ancestors are."""
     data = request(types, *pids)
@@ -106,7 +106,7 @@ def test_the_configuration_is_kinetos() -> None:
 
 
 @given(st.binary(max_size=400), st.integers(1, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_counting_does_not_depend_on_chunks(tmp_path_factory: pytest.TempPathFactory, noise: bytes, chunk: int) -> None:
     """An event that straddles two chunks is counted once."""
     event = b'{"ph": "X", "cat": "user_annotation",\n    "name": "Optimizer.step#SGD.step"}'

@@ -48,7 +48,7 @@ def test_titles_and_texts_are_escaped() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_foreign_text_starts_no_command(text: str) -> None:
     """Every line is a command of ours, and gives the text back."""
     found = commands(render(reports.hostile(text), "github"))

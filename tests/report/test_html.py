@@ -133,7 +133,7 @@ def test_only_references_are_links() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_foreign_text_makes_no_element(text: str) -> None:
     """Whatever the names hold, elements and attributes are ours, and the text is there to be read."""
     page = Page(render(reports.hostile(text, refs=("no link",)), "html"))

@@ -59,7 +59,7 @@ def test_references_are_links() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_foreign_text_is_no_markup(text: str) -> None:
     """No link, picture, emphasis, list, code block or HTML comes from the text of a finding; its `refs` are the rule's, and may be links."""
     found = tokens(render(reports.hostile(text, refs=("no link",)), "markdown"))
@@ -71,7 +71,7 @@ def test_foreign_text_is_no_markup(text: str) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_escaped_text_reads_as_it_was(text: str) -> None:
     """A reader sees every character; a mention is split by an invisible comment."""
     assert text_of(f"x {escape(text)}").removeprefix("x").strip() == neutral(text, 4_000).strip()
@@ -79,7 +79,7 @@ def test_escaped_text_reads_as_it_was(text: str) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_cell_stays_one_cell(text: str) -> None:
     """A bar in a name adds no column, in code or outside."""
     found = tokens(f"| a | b |\n|---|---|\n| {code(text, cell=True)} | {escape(text)} |\n")

@@ -23,7 +23,7 @@ from .synthetic import MS, Machine, steps
 SPANS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)).map(lambda pair: (min(pair), max(pair))), max_size=12)
 
 
-few = settings(max_examples=20, deadline=None)  # each example writes and reads a file
+few = settings(max_examples=20)  # each example writes and reads a file
 
 
 def moments(intervals: list[Interval]) -> set[int]:

@@ -89,7 +89,7 @@ def test_gains_are_told_with_their_interval() -> None:
     assert trial().gain().state == "measured"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(st.binary(max_size=400), st.recursive(st.none() | st.floats() | st.text(max_size=9), lambda some: st.dictionaries(
     st.sampled_from([*Trial.__struct_fields__, "x"]), some, max_size=15), max_leaves=20).map(lambda one: repr(one).encode("utf-8", "replace"))))  # fmt: skip
 def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
@@ -98,7 +98,7 @@ def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
     assert len(found) + skipped == min(trials.MOST_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.fixed_dictionaries(
         {}, optional={name: st.one_of(st.floats(), st.integers(), st.text(max_size=5)) for name in Trial.__struct_fields__}
