@@ -28,7 +28,7 @@ _DOUBLE = lazy(
 _FLOAT = lazy(
     r"[_.]sgem[mv]|_s(?:gemm|dot|axpy|trsm|scal)|<float|float[>,]|[^a-z]float\b|mkl_vml\w*_kernel_s\w*|mkl_blas\w*_sg|_f32|bf16|jit_"
 )
-_MATH = lazy(r"gem[mv]|conv|mkl_|dnnl|oneapi|vectorized|Vectorized|cpublas|jit_|at::native")
+_MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ectorized|loop_?2d")
 
 
 def describe(samples: Samples, tid: int) -> Native | None:

@@ -12,7 +12,7 @@ __all__ = ("HIDDEN", "arguments", "clean", "environment", "keeps", "mounts", "te
 
 _KEPT_PREFIXES = (
     "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "BLIS_", "VECLIB_", "ATEN_", "ONEDNN_", "DNNL_",
-    "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "GLOO_", "UCX_", "TORCH", "PYTORCH_", "TRITON_", "KINETO_",
+    "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "GLOO_", "UCX_", "TORCH", "PYTORCH_", "TRITON_", "KINETO_", "NSYS_PROFILING_",
     "MALLOC_", "TCMALLOC_", "MIMALLOC_", "THP_MEM_ALLOC_", "NVTX_INJECTION",
     "OMPI_COMM_WORLD_", "MPI_LOCAL", "MV2_COMM_WORLD_", "PALS_", "FLUX_TASK_", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES",
     "SLURM_STEP_", "HSA_", "HIP_", "ROCR_", "MIOPEN_",

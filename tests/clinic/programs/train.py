@@ -5,18 +5,22 @@ Each function is one program. Once a second it prints how many steps it has made
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import logging
 import os
 import queue
 import random
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with what started it
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
 if ILLNESS == "bound_to_one_cpu" and SICK:

@@ -1,0 +1,110 @@
+"""`sysperf trace --with nsys`: what it says where nsys is absent, refuses, or prints something else. nsys itself is not here."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sysperf_nsys
+from hypothesis import given
+from hypothesis import strategies as st
+from sysperf_nsys import sessions
+
+from sysperf.host import Host
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.profile import TraceRequest
+
+LISTED = "     ID   TIME      STATE       LAUNCH  NAME\n   4711  01:12   Launched            1  profile-4711\n"
+STAND_IN = """#!/bin/sh
+case "$1" in
+sessions) printf '%s' "$NSYS_LISTED" ;;
+start) echo "cannot start: no rights" >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture(name="launched")
+def make_launched() -> Iterator[int]:
+    """A program with a session of nsys in its environment."""
+    with subprocess.Popen(("sleep", "60"), env={**os.environ, sessions.VARIABLE: "4711"}) as program:
+        yield program.pid
+        program.kill()
+
+
+@pytest.fixture(name="stand_in")
+def make_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that answers as nsys does when it may not start."""
+    nsys = tmp_path / "bin" / "nsys"
+    nsys.parent.mkdir()
+    nsys.write_text(STAND_IN.replace('"$NSYS_LISTED"', f"'{LISTED}'"))
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{nsys.parent}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_without_nsys_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it comes from."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UsageError, match="not installed"):
+        sysperf_nsys.owner(Host(), os.getpid())
+
+
+def test_a_program_that_nsys_did_not_start_cannot_be_traced(stand_in: Path) -> None:
+    """And how it is started."""
+    with subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)")) as program:
+        with pytest.raises(SysperfError, match="not started by nsys") as caught:
+            sysperf_nsys.owner(Host(), program.pid)
+        program.kill()
+
+    assert "nsys launch" in caught.value.hint
+
+
+def test_what_nsys_refuses_is_told_in_its_words(stand_in: Path, launched: int) -> None:
+    """Nothing is left behind."""
+    assert sysperf_nsys.owner(Host(), launched) == (os.geteuid(), os.getegid())
+    request = TraceRequest(launched, duration_ms=100, output=str(stand_in / "trace.sqlite"))
+    with pytest.raises(SysperfError, match="no rights"):
+        sysperf_nsys.trace(Host(), request, lambda _: None)
+
+    assert not (stand_in / "trace.sqlite").exists()
+
+
+def test_steps_are_not_counted(stand_in: Path, launched: int) -> None:
+    """Time is."""
+    with pytest.raises(UsageError, match="counts no steps"):
+        sysperf_nsys.trace(Host(), TraceRequest(launched, iterations=5), lambda _: None)
+
+
+def test_the_session_is_found_by_its_number() -> None:
+    """Its name is the last column."""
+    assert sessions.name_of("4711", LISTED) == "profile-4711"
+    with pytest.raises(SysperfError, match="no session 12"):
+        sessions.name_of("12", LISTED)
+
+
+@given(st.text(max_size=300), st.sampled_from(["1", "4711"]))
+def test_whatever_is_printed_a_name_is_harmless(printed: str, number: str) -> None:
+    """It becomes part of an argument."""
+    try:
+        name = sessions.name_of(number, printed)
+    except SysperfError:
+        return
+    assert not name.startswith("-")
+    assert not set(name) & set(" /='\"$;")
+
+
+def test_events_of_an_export_are_counted(tmp_path: Path) -> None:
+    """A file that is none is an error."""
+    with sqlite3.connect(tmp_path / "export.sqlite") as export:
+        export.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start)")
+        export.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?)", [(1,), (2,)])
+    (tmp_path / "none").write_text("text" * 1000)
+
+    assert sysperf_nsys.count(str(tmp_path / "export.sqlite")) == 2
+    with pytest.raises(SysperfError):
+        sysperf_nsys.count(str(tmp_path / "none"))

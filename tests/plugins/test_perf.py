@@ -1,0 +1,97 @@
+"""`sysperf stacks --with perf`: what perf prints, why it refuses, and a real program under a real perf."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import sysperf_perf
+from hypothesis import given
+from hypothesis import strategies as st
+from sysperf_perf import reading
+from sysperf_perf.refusal import explained
+
+from sysperf.host import Host
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.profile import Frame
+from tests.plugins.programs import started
+
+PRINTED = b"""python   4242      7f5c8a1b2c3d _PyEval_EvalFrameDefault (/usr/bin/python3.11)
+python   4242      7f5c8a1b2c3d _PyEval_EvalFrameDefault (/usr/bin/python3.11)
+my prog  4243  ffffffff813a2413 clear_page_erms ([kernel.kallsyms])
+"""
+STACKS = b"""python 4242
+\t    7f5c8a1b2c3d py::train:/home/me/train.py (/tmp/perf-4242.map)
+\t    55d0aa10beef main (/usr/bin/python3.11)
+
+"""
+BUSY = "print('ready', flush=True)\nwhile True: sum(range(1000))"
+
+
+def test_lines_become_samples_equal_ones_together() -> None:
+    """A thread's name may have blanks."""
+    found = reading.samples(PRINTED)
+
+    assert [(one.tid, one.thread, one.count) for one in found] == [(4242, "python", 2), (4243, "my prog", 1)]
+    assert found[0].frames == (Frame("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"),)
+    assert found[1].frames[0].file == "[kernel.kallsyms]"
+
+
+def test_trampolines_become_functions_of_python() -> None:
+    """With the file that they are in."""
+    (found,) = reading.samples(STACKS)
+
+    assert found.frames == (Frame("train", "/home/me/train.py"), Frame("main", "/usr/bin/python3.11"))
+
+
+@given(st.binary(max_size=400))
+def test_whatever_perf_prints_is_read(printed: bytes) -> None:
+    """Symbols are other programs' text."""
+    for one in reading.samples(printed):
+        assert one.count > 0
+        assert one.frames
+
+
+def test_a_refusal_says_what_helps() -> None:
+    """The kernel's switch by its name."""
+    error = explained(Host(), os.getpid(), "Error:\nAccess to performance monitoring and observability operations is limited.")
+
+    assert "does not let us sample" in str(error)
+    assert "ended" in str(explained(Host(), 4_194_304, "anything"))
+
+
+def test_without_perf_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How it is installed."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UsageError, match="not installed"):
+        sysperf_perf.sample(Host(), os.getpid(), 1)
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf (Debian: linux-perf)")
+def test_a_real_program_is_seen_in_its_interpreter() -> None:
+    """Where it spends its time, by library; it goes on."""
+    with started(sys.executable, BUSY) as program:
+        try:
+            found = sysperf_perf.sample(Host(), program.pid, 1)
+        except SysperfError as error:
+            if "does not let us" in str(error):
+                pytest.skip("this machine forbids perf_event_open")
+            raise
+        stacks = sysperf_perf.dump(Host(), program.pid)
+        assert program.poll() is None
+
+    assert sum(one.count for one in found.samples if "python" in one.frames[0].file) > 10
+    assert [thread.tid for thread in stacks.threads] == [program.pid]
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf (Debian: linux-perf)")
+def test_the_command_takes_it_by_its_name() -> None:
+    """`--with perf`."""
+    with started(sys.executable, BUSY) as program:
+        argv = (sys.executable, "-m", "sysperf", "stacks", str(program.pid), "--seconds", "1", "--with", "perf", "--json")
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.returncode == 0 or "does not let us" in done.stderr
