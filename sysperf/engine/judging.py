@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf import paths
+from sysperf import __version__, paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import diagnosis_record, launch_record, read_machine, script_record, trace_record
@@ -47,7 +48,13 @@ def configured_rules(config: Config, extra: Sequence[StrPath] = (), *, select: S
 
 def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
     """All rules: ours, the site's and `extra`. Raises RuleError on the first mistake in a rule file."""
-    return load(rule_files(), schema(), site=site_rule_files(extra), cache=f"{paths.cache_folder()}/rules.json")
+    files = rule_files()
+    return load(files, schema(), site=site_rule_files(extra), cache=rules_cache(files[0]))
+
+
+def rules_cache(rule_file: str) -> str:
+    """Where the decoded rules of this very installation are kept: two versions or checkouts do not evict each other's."""
+    return f"{paths.cache_folder()}/rules-{__version__}-{zlib.crc32(os.fsencode(rule_file)):08x}.json"
 
 
 def schema() -> Schema:

@@ -292,3 +292,10 @@ def test_the_names_of_what_is_no_expression_are_an_error(text: str) -> None:
     """As when it is compiled."""
     with pytest.raises(RuleError):
         names_in(text)
+
+
+@pytest.mark.parametrize("text", ["box.disks[0:1]", "box.disks[box.swappiness]", "box.disks[1.5]", "len(box.disks)[0]", "box.disks[0, 1]"])
+def test_facts_are_reached_by_constant_subscripts(text: str) -> None:
+    """A slice, a computed number and a call are no path to a fact, and the message says what is."""
+    with pytest.raises(RuleError, match="names, dots and constant subscripts"):
+        compile_expression(text, SCHEMA)

@@ -250,3 +250,15 @@ def test_a_noun_follows_its_number(message: str, reader: str) -> None:
     template = compile_template(message, SCHEMA)
 
     assert template.fill(Scope({"box": Box(swappiness=60)}, {})) == reader
+
+
+def test_rules_of_a_scope_without_subjects_are_counted_once() -> None:
+    """Without a GPU, a rule about GPUs is one rule that does not apply; where GPUs are unknown, it is judged."""
+    ledger = Ledger(Snapshot(taken_at="now", areas={}), ())
+    judge = Judge({"gpus": ()}, {}, ledger)
+
+    assert judge.has_none("gpu")
+    assert (judge.tally().rules, judge.tally().not_applicable) == (1, 1)
+    assert not judge.has_none("host")
+    assert not Judge({"gpus": None}, {}, ledger).has_none("gpu")
+    assert judge.tally().rules == 1

@@ -291,3 +291,12 @@ def test_fields_that_nothing_ever_read_are_dropped_with_a_note(tmp_path: Path) -
     path.write_text(f"[[rule]]\n{rule.format('box.a')}tagz=1\n")
     with pytest.raises(RuleError, match="tagz"):
         read_file(path)
+
+
+def test_each_installation_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two checkouts, or two versions of one, do not evict each other's rules."""
+    here, there = judging.rules_cache("/opt/a/rules/cpu.toml"), judging.rules_cache("/opt/b/rules/cpu.toml")
+    monkeypatch.setattr(judging, "__version__", "0.0.0")
+
+    assert len({here, there, judging.rules_cache("/opt/a/rules/cpu.toml")}) == 3
+    assert here.endswith(".json")

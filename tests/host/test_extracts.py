@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.host import redact
-from sysperf.host.extracts import version
+from sysperf.host.extracts import extract_for, version
 from tests.conftest import make_machine
 
 SECRET = "s3cr3t-" + "0123456789abcdef"
@@ -122,3 +122,20 @@ def test_extracts_are_stable(name: str, text: str) -> None:
     once = redact.clean(f"/x/{name}", text.encode("utf-8", "replace"))
 
     assert redact.clean(f"/x/{name}", once) == once
+
+
+def test_a_path_file_of_an_editable_torch_keeps_its_first_line() -> None:
+    """`.egg-link` is what older pip wrote; another file of that folder is nobody's business."""
+    extract = extract_for("torch.egg-link")
+
+    assert extract is not None
+    assert extract(f"/home/ada/pytorch\n{SECRET}\n") == "/home/ada/pytorch"
+    assert extract_for("notes.link") is None
+
+
+def test_a_long_file_keeps_so_many_lines() -> None:
+    """What is kept is bounded, however long the file is."""
+    extract = extract_for("environments.txt")
+
+    assert extract is not None
+    assert extract("/env\n" * (20_000 + 5)).count("\n") == 20_000

@@ -107,3 +107,11 @@ def test_addresses() -> None:
     """NVML pads the PCI domain to eight digits and writes capitals."""
     assert sysfs_address("00000000:CA:00.0") == C
     assert sysfs_address("0000:ca:00.0") == C
+
+
+def test_a_gpu_without_its_device_file_is_not_given(machine: MakeMachine) -> None:
+    """A container has the file of each of its GPUs; where the driver names no number, nothing speaks against the GPU."""
+    files = {f"{GPUS}/{A}/information": "Device Minor: \t 0", f"{GPUS}/{B}/information": "Device Minor: \t 1"}
+    host = machine({**files, f"{GPUS}/{C}/information": "Model: \t H100", "/dev/nvidia1": ""})
+
+    assert seen(read(host, THREE, {})) == [B, C]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.launch.cores import CoreMap
+from sysperf.launch.cores import CoreMap, _ranks_on_fast
 from sysperf.launch.gpus import PlacedGpu, VisibleGpus
 from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.placement import Placement, Refused, RequestedPlacement, place
@@ -607,3 +607,16 @@ def test_every_placement_is_inside_what_is_allowed(machine: Machine, size: int, 
             assert (one.threads or 0) <= -(-machine.quota // 1)
     if size > 1 and not own and not any("share" in note for one in shares for note in one.notes):
         assert sum(len(one.cpus or ()) for one in shares) == len(CpuSet.union(one.cpus or CpuSet() for one in shares))
+
+
+def test_ranks_that_see_two_gpus_of_eight() -> None:
+    """Two ranks with a GPU each, one beside each node: each has its node for itself."""
+    found = [put(two_nodes(), rank(number, 2), VisibleGpus(EIGHT_GPUS[3:5], EIGHT_GPUS, restricted=True)) for number in range(2)]
+
+    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
+
+
+@pytest.mark.parametrize(("fast", "slow", "parts", "on_fast"), [(3, 8, 4, 1), (3, 8, 2, 1), (4, 8, 2, 2), (5, 2, 4, 4)])
+def test_at_least_one_rank_computes_on_fast_cores(fast: int, slow: int, parts: int, on_fast: int) -> None:
+    """And as many more as make the weakest rank stronger: cores that are equally fast are divided evenly."""
+    assert _ranks_on_fast(fast, slow, parts, 1.0) == on_fast

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sysperf.model.change import Change, Step, Transaction
 from sysperf.model.record import to_json
+from sysperf.model.snapshot import Area, Snapshot
 from sysperf.report.terminal import cells
 from sysperf.report.words import encodable
 from sysperf.tui.app import Dashboard
@@ -98,7 +99,9 @@ def test_facts_of_any_shape_do_not_end_the_dashboard(data: st.DataObject) -> Non
     """An agent of another version may send what nobody expected: the pane says so, and goes on."""
     odd = st.sampled_from(ODD)
     areas = {name: {field: data.draw(odd) for field in fields} for name, fields in FIELDS.items()}
-    decoded = SnapshotDecoder().decode(to_json(encodable(reports.snapshot(**areas))))
+    known: dict[str, dict[str, Any]] = {name: {**facts, **areas.get(name, {})} for name, facts in {**areas, **reports.FACTS}.items()}
+    sent = Snapshot(taken_at="2026-11-21T03:10:12Z", areas={name: Area(facts) for name, facts in known.items()})
+    decoded = SnapshotDecoder().decode(to_json(encodable(sent)))
     assert decoded is not None
     now = Now()
     now.take(Facts(reports.report(machine=decoded)))
