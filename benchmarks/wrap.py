@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PROGRAMS = str(HERE.parent / "sysperf" / "verify" / "workloads" / "programs.py")
 PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
 SYSPERF = os.path.join(os.path.dirname(sys.executable), "sysperf")
 WORKLOADS = ("small_mlp", "transformer_inference", "convolution_training", "loader_bound", "allocation_heavy")
@@ -107,7 +108,7 @@ def speed(rounds: int, run_seconds: float, only: Sequence[str], conditions: Sequ
 
 
 def _row(name: str, condition: str, rounds: int, run_seconds: float, busy: float) -> None:
-    program = (str(HERE / "workloads.py"), name, str(run_seconds))
+    program = (PROGRAMS, name, str(run_seconds))
     kinds = {"plain": (PYTHON, *program), "run_cpu": (*RUN_CPU, *program), "wrap": (*WRAP, PYTHON, *program)}
     kept: dict[str, list[float]] = {kind: [] for kind in kinds}
     noisy = 0
@@ -137,7 +138,7 @@ def memory(rounds: int, run_seconds: float, only: Sequence[str]) -> None:
     print(f"{'workload':24}{'variables':>10}{'peak MiB':>10}{'faults':>10}{'waits':>8}{'preempted':>10}")
     for name in only or WORKLOADS:
         for kind, extra in (("none", {}), ("MALLOC_", variables)):
-            counters = [_counters((PYTHON, str(HERE / "workloads.py"), name, str(run_seconds)), extra) for _ in range(rounds)]
+            counters = [_counters((PYTHON, PROGRAMS, name, str(run_seconds)), extra) for _ in range(rounds)]
             peak, *others = map(statistics.median, zip(*counters, strict=True))
             print(f"{name:24}{kind:>10}{peak / 1024:10.0f}{others[0]:10.0f}{others[1]:8.0f}{others[2]:10.0f}", flush=True)
 

@@ -17,6 +17,9 @@ examples:
   sysperf verify --env ~/venv-2.12 --env ~/venv-2.13 -- python train.py  two interpreters: slower after the upgrade?
   sysperf verify --metric 'steps/s: ([0-9.]+)' --higher-is-better -- python train.py
   sysperf verify --fix numa.balancing-on -- python train.py                is what an audit advises worth it here?
+  sysperf verify --fix numa.balancing-on                                   the same by a built-in program
+  sysperf verify --all -- python train.py                                  every safe fix that an audit finds
+  sysperf verify --ranks 1,4 -- python train.py                            how well does it scale?
   sysperf verify --set vm.swappiness=10 -- python train.py
   sysperf verify --fail-if-slower 2 --a "python main.py" --b "python branch.py"  in CI
 """
@@ -30,16 +33,17 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 
 from sysperf import paths
 from sysperf.cli import _measuring, _options
-from sysperf.engine import change, trying, verify
+from sysperf.engine import change, trying, verify, workload
 from sysperf.engine.verify import Plan, State
 from sysperf.host import files
 from sysperf.model.change import Setting
-from sysperf.model.comparison import Comparison, Variant
+from sysperf.model.comparison import Comparison, Metric, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 from sysperf.report import changes, comparison
@@ -57,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
+    what.add_argument("--all", action="store_true", help="try every safe fix that an audit finds here, each alone and all together")
+    what.add_argument("--ranks", metavar="N,M", help="how efficiently M ranks work, compared with N: steps of each rank per second")
+    what.add_argument(
+        "--workload", default="", metavar="NAME", help=f"a built-in program instead of a command: {', '.join(workload.NAMES)}"
+    )
+    what.add_argument("--python", default="", metavar="PYTHON", help="the interpreter with torch that runs a built-in program")
     what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
     what.add_argument("--yes", action="store_true", help="with --fix or --set: change the machine during B's runs without a question")
     measure = _measuring.add_metric(parser)
@@ -77,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.all:
+        return _run_all(args)
     plan = planned(args)
     state = _saved(plan) if args.resume else None
     if plan.settings and not args.yes:
@@ -102,18 +114,22 @@ def _confirm(settings: tuple[Setting, ...]) -> None:
 
 def planned(args: argparse.Namespace) -> Plan:
     """Return the study that the options describe. Raises UsageError."""
-    a, b, settings = _tried(args)
+    measured = _default_metric(args)
+    return _plan(args, measured, _tried(args))
+
+
+def _plan(args: argparse.Namespace, measured: Metric, tried: tuple[Variant, Variant, tuple[Setting, ...]]) -> Plan:
+    a, b, settings = tried
     if args.max_pairs < 2:
         raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
     if not 0 < args.margin < 100:
         raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
-    metric = _measuring.metric(args)
     budget_s = None if args.minutes is None else args.minutes * 60
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return Plan(
         a=a,
         b=b,
-        metric=metric,
+        metric=measured,
         margin=args.margin / 100,
         max_pairs=args.max_pairs,
         budget_s=budget_s,
@@ -122,6 +138,7 @@ def planned(args: argparse.Namespace) -> Plan:
         settings=settings,
         keep_disturbed=args.keep_disturbed,
         rule=args.fix or "",
+        ranks=_ranks(args),
     )
 
 
@@ -129,28 +146,87 @@ def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, .
     """Return both variants, and the settings of the machine that only the second one has. Raises UsageError."""
     if not args.fix and not args.set:
         return *_variants(args), ()
-    if args.a or args.b or args.env or (args.fix and args.set):
-        raise UsageError("--fix, --set, --env, and --a with --b each say what is compared", "give one of them")
-    if args.fix and trying.is_launch_rule(args.fix):
-        args.wrap_options = f"{args.wrap_options} --only {shlex.quote(args.fix)}"
-        plain, wrapped = _variants(args)
-        return plain, msgspec.structs.replace(wrapped, name=args.fix), ()
-    settings = trying.settings_of(args.fix) if args.fix else tuple(change.setting(text) for text in args.set)
+    if args.a or args.b or args.env or args.ranks or (args.fix and args.set):
+        raise UsageError("--fix, --set, --env, --ranks, and --a with --b each say what is compared", "give one of them")
+    if args.fix:
+        tried = trying.one(args.fix)
+        a, b = trying.variants((tried,), _argv(args), args.wrap_options, args.fix)
+        return a, b, tried.settings
+    settings = tuple(change.setting(text) for text in args.set)
     plain, _ = _variants(args)
     name = ", ".join(f"{setting.knob}{'@' if setting.item else ''}{setting.item}={setting.value}" for setting in settings)
     return plain, msgspec.structs.replace(plain, name=name), settings
 
 
+def _argv(args: argparse.Namespace) -> tuple[str, ...]:
+    """The user's command, or a built-in program: the one that is named, or the one of the rule's experiment. Raises UsageError."""
+    argv = _measuring.command(args)
+    if argv and args.workload:
+        raise UsageError("--workload runs a built-in program instead of a command", "give one of them")
+    if argv:
+        return argv
+    rule = trying.find(args.fix) if args.fix else None
+    of_rule = workload.of_experiment(rule.measure.experiment if rule and rule.measure else "")
+    name = args.workload or of_rule or ("convolution_training" if args.all else "")
+    if not name:
+        raise UsageError("no command to run", "sysperf verify -- python train.py, or --workload with a built-in program")
+    return workload.command(name, args.python)
+
+
+def _default_metric(args: argparse.Namespace) -> Metric:
+    """What the options say; of a built-in program what it prints, and of ranks their steps. Raises UsageError."""
+    asked = args.metric or args.steps
+    if args.ranks and not args.steps:
+        if args.metric:
+            raise UsageError("--ranks compares the steps of each rank per second", "leave --metric out")
+        args.steps = "optimizer"
+    ours = (args.workload or args.fix or args.all) and not _measuring.command(args) and not asked and not args.ranks
+    return workload.METRIC if ours else _measuring.metric(args)
+
+
+def _ranks(args: argparse.Namespace) -> tuple[int, int] | None:
+    if args.ranks is None:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,4}),([1-9][0-9]{0,4})", args.ranks)
+    if not found:
+        raise UsageError(f"--ranks {args.ranks}: two numbers of ranks", "--ranks 1,4")
+    return int(found[1]), int(found[2])
+
+
+def with_ranks(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    """Return the command with so many ranks of torchrun: its own number is replaced, a script is started by it. Raises UsageError."""
+    name = os.path.basename(argv[0])
+    own = 1 if name == "torchrun" else 3 if argv[1:3] == ("-m", "torch.distributed.run") else 0
+    if own:
+        return (*argv[:own], "--nproc-per-node", str(ranks), *_without_ranks(argv[own:]))
+    if not re.fullmatch(r"python[0-9.]*", name) or argv[1:2] == ("-c",):
+        raise UsageError(f"--ranks starts a Python script by torchrun, and {name} is none", "compare two commands with --a and --b")
+    return (argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *argv[1:])
+
+
+def _without_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
+    """torchrun's words without its number of ranks."""
+    for at, word in enumerate(words):
+        if not word.startswith("-"):
+            break
+        option, equals, _ = word.replace("_", "-").partition("=")
+        if option == "--nproc-per-node":
+            return (*words[:at], *words[at + (1 if equals else 2) :])
+    return words
+
+
 def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
     argv = _measuring.command(args)
     if args.a or args.b:
-        if argv or args.env or not (args.a and args.b):
+        if argv or args.env or args.ranks or args.workload or not (args.a and args.b):
             raise UsageError(
                 "--a and --b go together, and without another command", 'sysperf verify --a "python old.py" --b "python new.py"'
             )
         return Variant("A", tuple(shlex.split(args.a))), Variant("B", tuple(shlex.split(args.b)))
-    if not argv:
-        raise UsageError("no command to run", "sysperf verify -- python train.py")
+    argv = _argv(args)
+    if ranks := _ranks(args):
+        few, many = (Variant(f"{number} rank{'s' if number > 1 else ''}", with_ranks(argv, number)) for number in ranks)
+        return few, many
     if args.env:
         if len(args.env) != 2:
             raise UsageError("--env is given twice: the old interpreter, and the new one", "--env ~/venv-old --env ~/venv-new")
@@ -167,6 +243,46 @@ def _with_python(environment: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     if not os.access(python, os.X_OK):
         raise UsageError(f"--env {environment}: {python} is no program", "name an interpreter, or the folder of its environment")
     return (python, *(argv[1:] if re.fullmatch(r"python[0-9.]*", os.path.basename(argv[0])) else argv))
+
+
+# ---------------------------------------------------------------------- every fix that an audit found
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    """Try each safe fix alone and all together, and print what was promised and what it gave."""
+    if args.a or args.b or args.env or args.fix or args.set or args.ranks:
+        raise UsageError("--all tries what an audit finds", "give a command and no other comparison")
+    measured, argv = _default_metric(args), _argv(args)
+    tries = trying.all_safe(argv)
+    plans = [_plan_of(args, (tried,), argv, measured) for tried in tries]
+    if not plans:
+        _options.write("There is nothing to try: an audit finds no safe fix here, and `sysperf wrap` would change nothing.", args)
+        return Exit.CLEAN
+    plans += [_plan_of(args, tries, argv, measured)] if len(tries) > 1 else []
+    if plans[-1].plan.settings and not args.yes:
+        _confirm(plans[-1].plan.settings)
+    with _measuring.alone():
+        found = verify.verify_each(plans, lambda state: _say(progress_line(state), state))
+    for fix in found:
+        if fix.comparison and len(fix.rules) == 1:
+            _measuring.keep(fix.comparison, fix.rules[0])
+    shown = {
+        "json": lambda: to_json({"schema": 1, "tried": found}, indent=2).decode(),
+        "markdown": lambda: comparison.tried_markdown(found),
+        "text": lambda: comparison.tried(found, color=_options.wants_color(args), width=_options.width()),
+    }
+    if args.format not in shown:
+        raise UsageError("--all has no page", "--format text, json or markdown")
+    _options.write(shown[args.format](), args)
+    return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in found) else Exit.CLEAN
+
+
+def _plan_of(args: argparse.Namespace, tries: Sequence[trying.Try], argv: tuple[str, ...], measured: Metric) -> verify.TriedPlan:
+    """The study of plain against these fixes together."""
+    settings = tuple(setting for tried in tries for setting in tried.settings)
+    variants = trying.variants(tries, argv, args.wrap_options, "" if len(tries) == 1 else "all together")
+    plan = msgspec.structs.replace(_plan(args, measured, (*variants, settings)), rule=tries[0].rule if len(tries) == 1 else "")
+    return verify.TriedPlan(tuple(tried.rule for tried in tries), tries[0].promised if len(tries) == 1 else "", plan)
 
 
 def exit_code(found: Comparison, fail_if_slower: float | None) -> int:
@@ -215,15 +331,10 @@ class _Progress:
 
     def __init__(self, plan: Plan) -> None:
         self._path = state_path(plan)
-        self._terminal = sys.stderr.isatty()
 
     def __call__(self, state: State) -> None:
         self._save(state)
-        line = progress_line(state)
-        sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if self._terminal else f"sysperf: {line}\n")
-        if self._terminal and state.study().progress().verdict is not None:
-            sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        _say(progress_line(state), state)
 
     def _save(self, state: State) -> None:
         try:
@@ -231,6 +342,15 @@ class _Progress:
             files.write_whole(self._path, lambda file: file.write(to_json(state)), mode=0o600)
         except OSError:
             pass  # the study goes on; only --resume will not find it
+
+
+def _say(line: str, state: State) -> None:
+    """Write where a study stands on stderr: one line that is rewritten on a terminal."""
+    terminal = sys.stderr.isatty()
+    sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")
+    if terminal and state.study().progress().verdict is not None:
+        sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
 
 
 def progress_line(state: State) -> str:

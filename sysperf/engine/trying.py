@@ -1,35 +1,125 @@
-"""What `verify --fix` tries: a part of `sysperf wrap`, or a setting of this machine."""
+"""What `verify --fix` and `--all` try: a part of `sysperf wrap`, variables, or a setting of this machine."""
 
 from __future__ import annotations
 
-from sysperf.engine import change, judging
+import itertools
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from sysperf.engine import change, judging, wrap
 from sysperf.engine.audit import audit
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
 from sysperf.host import Host
+from sysperf.launch import environment
 from sysperf.model.change import Setting
+from sysperf.model.comparison import Variant
 from sysperf.model.errors import UsageError
+from sysperf.model.knob import KNOBS
+from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.record import Record
+from sysperf.model.rule import Env, Impact, Rule
+
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def is_launch_rule(rule: str) -> bool:
-    """Whether `sysperf wrap` follows this rule. Raises UsageError for an unknown one."""
-    ruleset = judging.load_rules()
-    known = {known.id: known for known in ruleset.rules}
-    today = ruleset.earlier_ids.today(rule)
-    if today not in known:
-        raise UsageError(f"no rule `{rule}`{suggest(rule, known)}", "`sysperf rules list` shows all")
-    return known[today].scope == "launch"
+class Try(Record, kw_only=True):
+    """One fix, as a difference between two variants."""
+
+    rule: str
+    kind: Literal["launch", "environment", "setting"]
+    promised: str = ""
+    """What its rule says that others gained; empty where it says nothing."""
+    set: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
-def settings_of(rule: str) -> tuple[Setting, ...]:
-    """Return the settings that this rule's finding asks for on this machine. Raises UsageError where it asks for none."""
-    config = read_config()
-    report = audit(Host(), judging.Terms(judging.configured_rules(config, select=[rule]), config.waive))
-    requested = change.requested_settings(report.outcomes, (rule,), caution=True)
+def one(rule: str) -> Try:
+    """Return what this rule's fix is here. Raises UsageError where there is nothing to try."""
+    found = find(rule)
+    if found.scope == "launch":
+        return Try(rule=found.id, kind="launch", promised=_promised(found.impact))
+    outcomes = _audited([rule])
+    requested = change.requested_settings(outcomes, (found.id,), caution=True)
     if requested.settings:
-        return requested.settings
+        return Try(rule=found.id, kind="setting", promised=_promised(found.impact), settings=requested.settings)
+    variables = next((_variables(fix) for outcome in outcomes for fix in outcome.fixes if fix.kind in ("env", "preload")), None)
+    variables = variables or _written_variables(found)
+    if variables and (variables[0] or any(name in os.environ for name in variables[1])):
+        return Try(rule=found.id, kind="environment", promised=_promised(found.impact), set=variables[0], unset=variables[1])
     if requested.manual:
         raise UsageError(
             f"{rule}: sysperf does not set this by itself: {requested.manual[0].reason}", "compare two commands with --a and --b"
         )
     raise UsageError(f"{rule} finds nothing on this machine, so there is nothing to try", f"`sysperf explain {rule}` says what it looks at")
+
+
+def all_safe(argv: Sequence[str]) -> list[Try]:
+    """Return every safe fix that an audit finds for this machine, and what `wrap` would do for this command."""
+    outcomes = _audited(())
+    impacts = {outcome.rule: _promised(outcome.impact) for outcome in outcomes}
+    found = [
+        Try(rule=setting.rule, kind="setting", promised=impacts.get(setting.rule, ""), settings=(setting,))
+        for setting in change.requested_settings(outcomes).settings
+        if KNOBS[setting.knob].kind != "process"
+    ]
+    found += _of_wrap(argv)
+    return found
+
+
+def _of_wrap(argv: Sequence[str]) -> Iterator[Try]:
+    """The rules whose changes `sysperf wrap` would make."""
+    decision = wrap.wrap(Host(), wrap.rules(), wrap.LaunchRequest(argv=tuple(argv)), environment.inherited(), os.getcwd())
+    changing = dict.fromkeys(change.rule for change in decision.plan.changes)
+    impacts = {outcome.rule: _promised(outcome.impact) for outcome in decision.outcomes}
+    yield from (Try(rule=rule, kind="launch", promised=impacts.get(rule, "")) for rule in changing)
+
+
+def find(name: str) -> Rule:
+    """Return a rule by today's or an earlier id. Raises UsageError for an unknown one."""
+    ruleset = judging.load_rules()
+    known = {rule.id: rule for rule in ruleset.rules}
+    today = ruleset.earlier_ids.today(name)
+    if today not in known:
+        raise UsageError(f"no rule `{name}`{suggest(name, known)}", "`sysperf rules list` shows all")
+    return known[today]
+
+
+def variants(tries: Iterable[Try], argv: Sequence[str], wrap_options: str = "", name: str = "") -> tuple[Variant, Variant]:
+    """Return the program plain and with all these fixes but the settings of the machine."""
+    tries = tuple(tries)
+    launch = [tried.rule for tried in tries if tried.kind == "launch"]
+    wrapped = (sys.executable, "-m", "sysperf", "wrap", "--quiet", *shlex.split(wrap_options), "--only", ",".join(launch), "--", *argv)
+    variables = {key: value for tried in tries for key, value in tried.set.items()}
+    unset = tuple(key for tried in tries for key in tried.unset)
+    b = Variant(name or ", ".join(tried.rule for tried in tries), wrapped if launch else tuple(argv), variables, unset)
+    return Variant("plain", tuple(argv)), b
+
+
+def _audited(select: Sequence[str]) -> tuple[Outcome, ...]:
+    config = read_config()
+    return audit(Host(), judging.Terms(judging.configured_rules(config, select=select), config.waive)).outcomes
+
+
+def _promised(impact: Impact | None) -> str:
+    return f"{impact.claim or impact.metric} ({impact.basis})" if impact else ""
+
+
+def _variables(fix: Remedy) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """What a finding's command sets and unsets: ``env -u NAME NAME=VALUE python …``."""
+    words = shlex.split(fix.command)
+    if words[:1] != ["env"]:
+        return None
+    unset = tuple(after for word, after in itertools.pairwise(words) if word == "-u")
+    return dict(found.groups() for word in words if (found := _VARIABLE.fullmatch(word))), unset  # type: ignore[misc]  # two groups
+
+
+def _written_variables(rule: Rule) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """The same of a rule that looks at running programs, where its values have no blanks."""
+    fix = next((fix for fix in rule.fix if isinstance(fix, Env) and not any("{" in value for value in fix.set.values())), None)
+    return (dict(fix.set), fix.unset) if fix else None

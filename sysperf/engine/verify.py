@@ -8,12 +8,13 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 import msgspec
 
 from sysperf.engine import change, measuring
 from sysperf.model.change import Setting
-from sysperf.model.comparison import Arm, Comparison, Metric, Run, Variant
+from sysperf.model.comparison import Arm, Comparison, Metric, Run, TriedFix, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
@@ -46,6 +47,16 @@ class Plan(Record, kw_only=True):
     """Settings of the machine that B has and A has not: applied before each run of B under a lease, and taken back after it."""
     rule: str = ""
     """The rule whose advice is tried."""
+    ranks: tuple[int, int] | None = None
+    """Ranks of A and B: they may make different numbers of steps."""
+
+
+class TriedPlan(NamedTuple):
+    """One study of several."""
+
+    rules: tuple[str, ...]
+    promised: str
+    plan: Plan
 
 
 class State(Record, kw_only=True):
@@ -97,6 +108,27 @@ def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = 
     return conclude(state, interrupted)
 
 
+def verify_each(plans: Sequence[TriedPlan], observe: Observe = lambda _: None) -> list[TriedFix]:
+    """Compare plain with each of several fixes, one study after the other; all verdicts together hold at 5 %, by Holm's procedure."""
+    found: list[TriedFix] = []
+    for tried in plans:
+        last: list[State] = []
+
+        def keep(state: State, last: list[State] = last) -> None:
+            last[:] = [state]
+            observe(state)
+
+        try:
+            comparison = verify(tried.plan, keep)
+        except SysperfError as error:
+            found.append(TriedFix(rules=tried.rules, promised=tried.promised, problem=neutral(str(error), 300)))
+            continue
+        p_value = last[0].study().p_value() if last else None
+        found.append(TriedFix(rules=tried.rules, promised=tried.promised, comparison=comparison, p_value=p_value))
+    certain = stats.holm([1.0 if fix.p_value is None else fix.p_value for fix in found])
+    return [msgspec.structs.replace(fix, certain=sure) for fix, sure in zip(found, certain, strict=True)]
+
+
 def conclude(state: State, interrupted: str = "") -> Comparison:
     """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
     study = state.study()
@@ -125,6 +157,7 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
         warm_up_steps=state.warm_up_steps,
         loss_a=median(losses["a"]) if losses["a"] else None,
         loss_b=median(losses["b"]) if losses["b"] else None,
+        ranks=state.plan.ranks,
         seed=state.plan.seed,
         runs=tuple(msgspec.structs.replace(done, step_times_s=()) for done in state.runs),
     )
@@ -211,10 +244,17 @@ def _with_warm_up(state: State) -> State:
     """After the first pair: how many steps both variants leave out, and whether they do the same work."""
     if not state.plan.metric.counts or len(state.runs) != 2:
         return state
+    if state.plan.ranks:
+        return _warm(state)
     a, b = sorted(state.runs, key=lambda done: done.arm)
     if a.steps != b.steps:
         raise SysperfError(
             f"{state.plan.a.name} made {a.steps} steps and {state.plan.b.name} {b.steps}: they do not do the same work",
             "--max-steps ends both after the same number",
         )
+    return _warm(state)
+
+
+def _warm(state: State) -> State:
+    a, b = state.runs
     return msgspec.structs.replace(state, warm_up_steps=probe.warm_up_steps(probe.Steps(a.step_times_s), probe.Steps(b.step_times_s)))

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from sysperf.model import experiment
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.record import convert
-from sysperf.model.rule import RuleFile
+from sysperf.model.rule import Experiment, Rule, RuleFile
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
@@ -76,7 +77,21 @@ def _named(file: RuleFile, path: StrPath) -> RuleFile:
         if rule.id in seen:
             raise RuleError(f"{path}: `{rule.id}` is defined twice")
         seen.add(rule.id)
-    return msgspec.structs.replace(file, rule=tuple(msgspec.structs.replace(rule, file=os.path.basename(path)) for rule in file.rule))
+    name = os.path.basename(path)
+    return msgspec.structs.replace(
+        file, rule=tuple(msgspec.structs.replace(rule, file=name, measure=_known_experiment(rule, path)) for rule in file.rule)
+    )
+
+
+def _known_experiment(rule: Rule, path: StrPath) -> Experiment | None:
+    """The rule's experiment by today's name. Raises RuleError for one that sysperf has not."""
+    if rule.measure is None:
+        return None
+    name = experiment.today(rule.measure.experiment, rule.measure.knob)
+    if name not in experiment.EXPERIMENTS:
+        known = ", ".join(experiment.EXPERIMENTS)
+        raise RuleError(f"{path}: `{rule.id}`: `{name[:60]}` is no experiment of sysperf", f"experiments are {known}")
+    return msgspec.structs.replace(rule.measure, experiment=name)
 
 
 def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:

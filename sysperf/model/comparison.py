@@ -70,9 +70,21 @@ class Comparison(Record, kw_only=True):
     warm_up_steps: Annotated[int, fact("steps at the beginning that both variants leave out")] = 0
     loss_a: Annotated[float | None, fact("median of the last losses of A's runs; null where the probe saw none")] = None
     loss_b: Annotated[float | None, fact("median of the last losses of B's runs; null where the probe saw none")] = None
+    ranks: Annotated[tuple[int, int] | None, fact("ranks of A and of B: the ratio is then the efficiency of scaling")] = None
     seed: Annotated[int, fact("of the random order within pairs")] = 0
     runs: tuple[Run, ...] = ()
 
     def is_certain(self) -> bool:
         """Whether the interval excludes that both are equally fast."""
         return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
+
+
+class TriedFix(Record, kw_only=True):
+    """What a fix that was promised gave here."""
+
+    rules: Annotated[tuple[str, ...], fact("one rule, or all of them together")]
+    promised: Annotated[str, fact("what the rule says that others gained")] = ""
+    comparison: Annotated[Comparison | None, fact("plain against the fix; null where it could not be tried")] = None
+    problem: Annotated[str, fact("why it could not be tried")] = ""
+    p_value: Annotated[float | None, fact("that it makes no difference; of pairs that are no cause of stopping")] = None
+    certain: Annotated[bool, fact("whether it makes a difference, all fixes taken together at 5 % (Holm)")] = False

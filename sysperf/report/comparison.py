@@ -6,9 +6,9 @@ import html
 import shlex
 from collections.abc import Sequence
 
-from sysperf.model.comparison import Arm, Comparison, Run, Variant
+from sysperf.model.comparison import Arm, Comparison, Run, TriedFix, Variant
 from sysperf.model.text import neutral
-from sysperf.report.terminal import Ink, Page, clip, pad
+from sysperf.report.terminal import Ink, Page, clip, pad, table
 
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_PLOT_COLUMNS = 48
@@ -18,6 +18,9 @@ STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unkno
 def verdict(found: Comparison) -> str:
     """Return the verdict in one sentence."""
     a, b = neutral(found.a.name, 60), neutral(found.b.name, 60)
+    if found.ranks and found.ratio is not None and found.verdict != "unclear":
+        few, many = found.ranks
+        return f"{many} ranks work at {found.ratio * 100:.1f} % of the efficiency of {few}: {found.ratio * many / few:.2f} times the steps"
     if found.verdict in ("faster", "slower"):
         by = f"{abs(found.ratio - 1) * 100:.1f} % " if found.ratio is not None and found.is_certain() else ""
         return f"{b} is {by}{found.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
@@ -63,6 +66,38 @@ def text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
     for variant in (found.a, found.b):
         page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {page.ink('command', neutral(shlex.join(variant.argv), 2_000))}")
     return str(page)
+
+
+def tried(found: Sequence[TriedFix], *, color: bool = False, width: int = 100) -> str:
+    """Return what each fix was promised to gain and what it gave here."""
+    page = Page(Ink(color), width)
+    rows = [
+        (", ".join(fix.rules) if len(fix.rules) == 1 else f"all {len(fix.rules)} together", gave(fix), neutral(fix.promised, 300))
+        for fix in found
+    ]
+    for line in table(("fix", "gave here", "promised"), rows, page.ink, width):
+        page.line(line)
+    page.line()
+    page.paragraph("A gain is called certain only where it is with all fixes taken together (Holm, 5 %).", "dim")
+    return str(page)
+
+
+def tried_markdown(found: Sequence[TriedFix]) -> str:
+    """Return the same for a pull request."""
+    rows = "".join(f"| {_cell(', '.join(fix.rules))} | {_cell(gave(fix))} | {_cell(fix.promised)} |\n" for fix in found)
+    return f"| fix | gave here | promised |\n|---|---|---|\n{rows}"
+
+
+def gave(fix: TriedFix) -> str:
+    """Return what a fix gave: its gain with the interval, or why there is none."""
+    if fix.comparison is None:
+        return f"not tried: {neutral(fix.problem, 200)}"
+    if fix.comparison.verdict == "same":
+        return f"nothing ({interval(fix.comparison)})"
+    if fix.comparison.ratio is None or fix.comparison.verdict == "unclear":
+        return "unclear" + (f" ({interval(fix.comparison)})" if fix.comparison.ratio is not None else "")
+    doubt = "" if fix.certain else "; not certain among all"
+    return f"{(fix.comparison.ratio - 1) * 100:+.1f} % ({interval(fix.comparison)}{doubt})"
 
 
 def counting(found: Comparison) -> dict[Arm, list[float]]:

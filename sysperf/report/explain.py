@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sysperf.model.experiment import EXPERIMENTS
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
-from sysperf.model.rule import AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
+from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import LONGEST_TEXT, NEEDS, SAFETY, command, paragraphs
@@ -63,7 +64,14 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
         )
     if rule.measure:
         least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
-        yield "measure", f"the experiment {rule.measure.experiment}, which no command of this version runs; {least}"
+        program = EXPERIMENTS.get(rule.measure.experiment, "")
+        tries = f"`sysperf verify --fix {rule.id}`" if _is_tried(rule) else "`sysperf verify --a … --b …`, before and after"
+        yield "measure", f"{tries}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
+
+
+def _is_tried(rule: Rule) -> bool:
+    """Whether `verify --fix` can do by itself what the rule advises: anything but advice."""
+    return any(not isinstance(fix, Advice) for fix in rule.fix)
 
 
 def _fix(page: Page, fix: AnyFix) -> None:

@@ -76,6 +76,16 @@ class Study(NamedTuple):
         """Whether the latest look gave a verdict."""
         return self._verdict() is not None
 
+    def p_value(self) -> float | None:
+        """Return the p-value of no difference: of the fresh pairs where there are enough, which stopping does not bias.
+
+        A study that went to its end was looked at on the way: its p-value is raised by as much as its level is lower than 5 %.
+        """
+        if len(self.fresh) >= MIN_FRESH_PAIRS:
+            return stats.p_value(self.fresh)
+        ended = len(self.pairs) >= max(2, self.looks[-1])
+        return min(1.0, stats.p_value(self.pairs) * TOTAL_LEVEL / LOOK_LEVEL) if ended else None
+
     def next_look(self) -> int:
         """Return after how many pairs the study may stop."""
         return next((look for look in self.looks if look > len(self.pairs)), self.looks[-1])

@@ -202,3 +202,127 @@ def test_what_cannot_be_tried_is_an_error(tmp_path: Path, argv: tuple[str, ...],
 
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_a_fix_of_variables_is_tried_without_them(tmp_path: Path) -> None:
+    """A rule that looks at running programs: B is started without the variable, where it is set here."""
+    environ = {**environment(tmp_path), "CUDA_LAUNCH_BLOCKING": "1"}
+    command = (*SPEED, "--fix", "environment.launch-blocking", "--json", "--", "sh", "-c", "echo speed: ${CUDA_LAUNCH_BLOCKING:-2}")
+    done = subprocess.run((sys.executable, "-m", "sysperf", "verify", *command), env=environ, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["comparison"]
+
+    assert (found["verdict"], round(found["ratio"])) == ("faster", 2)
+    assert found["b"]["unset"] == ["CUDA_LAUNCH_BLOCKING"]
+
+
+def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
+    """A stand-in for torchrun: two ranks make steps at three quarters of the rate of one."""
+    launcher = tmp_path / "torch" / "distributed" / "run.py"
+    launcher.parent.mkdir(parents=True)
+    for package in (tmp_path / "torch", tmp_path / "torch" / "distributed", tmp_path / "torch" / "optim"):
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").touch()
+    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(
+        "hooks = []\n"
+        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
+        "def step():\n    for hook in hooks: hook(None, (), {})\n"
+    )
+    launcher.write_text(
+        "import os, runpy, sys\nranks = sys.argv[sys.argv.index('--nproc-per-node') + 1]\n"
+        "os.environ['RANKS'] = ranks\nsys.argv = sys.argv[sys.argv.index('--nproc-per-node') + 2:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\nfrom torch.optim.optimizer import step\n"
+        "for _ in range(10 if os.environ['RANKS'] == '1' else 12):\n"
+        "    time.sleep(0.006 if os.environ['RANKS'] == '1' else 0.008)\n    step()\n"
+    )
+    environ = {**environment(tmp_path), "PYTHONPATH": str(tmp_path)}
+    options = ("--ranks", "1,2", "--max-pairs", "6", "--keep-disturbed", "--seed", "1")
+    done = subprocess.run(
+        (sys.executable, "-m", "sysperf", "verify", *options, "--json", "--", sys.executable, str(script)),
+        env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = json.loads(done.stdout)["comparison"]
+
+    assert found["ranks"] == [1, 2], done.stderr
+    assert found["b"]["argv"][1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert 0.5 < found["ratio"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("torchrun", "--nproc_per_node=8", "a.py"), ("torchrun", "--nproc-per-node", "2", "a.py")),
+        (("torchrun", "--nnodes=1", "--nproc-per-node", "8", "a.py", "--nproc-per-node"), ("torchrun", "--nproc-per-node", "2", "--nnodes=1", "a.py", "--nproc-per-node")),
+        (("python3", "-m", "torch.distributed.run", "a.py"), ("python3", "-m", "torch.distributed.run", "--nproc-per-node", "2", "a.py")),
+        (("python", "-m", "pkg"), ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pkg")),
+    ],
+)  # fmt: skip
+def test_ranks_are_written_into_the_command(argv: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    """A launcher's own number is replaced, the script's arguments stay."""
+    from sysperf.cli.verify import with_ranks
+
+    assert with_ranks(argv, 2) == expected
+
+
+def test_losses_that_differ_make_a_gain_unclear(tmp_path: Path) -> None:
+    """B is twice as fast and ends at another loss: that is not the same work."""
+    for package in (tmp_path / "torch", tmp_path / "torch" / "optim"):
+        package.mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "optim" / "__init__.py").touch()
+    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(
+        "hooks = []\n"
+        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
+        "def step():\n    for hook in hooks: hook(None, (), {})\n"
+    )
+    (tmp_path / "torch" / "_tensor.py").write_text(
+        "class Tensor(float):\n    def numel(self): return 1\n    def detach(self): return self\n    def backward(self): pass\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, time\nfrom torch._tensor import Tensor\nfrom torch.optim.optimizer import step\n"
+        "for number in range(20):\n    time.sleep(float(sys.argv[1]))\n    Tensor(sys.argv[2]).backward()\n    step()\n"
+    )
+    environ = {**environment(tmp_path), "PYTHONPATH": str(tmp_path)}
+    options = ("--steps", "optimizer", "--max-pairs", "6", "--keep-disturbed", "--seed", "1", "--json")
+
+    def found(loss: str) -> dict[str, object]:
+        a, b = f"{sys.executable} {script} 0.008 2.0", f"{sys.executable} {script} 0.002 {loss}"
+        done = subprocess.run(
+            (sys.executable, "-m", "sysperf", "verify", *options, "--a", a, "--b", b),
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return dict(json.loads(done.stdout)["comparison"])
+
+    same, other = found("2.01"), found("2.5")
+    assert (same["verdict"], same["loss_a"], same["loss_b"]) == ("faster", pytest.approx(2.0), pytest.approx(2.01))
+    assert other["verdict"] == "unclear"
+    assert "losses differ" in str(other["reason"])
+
+
+def test_every_safe_fix_is_tried_alone_and_together(tmp_path: Path) -> None:
+    """A table with what each gave: by the launch rules for a program with torch, whose variables make it faster."""
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('speed:', 12 if 'MALLOC_TRIM_THRESHOLD_' in os.environ else 10)\n")
+    kept = {name: value for name, value in environment(tmp_path).items() if not name.startswith(("MALLOC_", "GLIBC_", "LD_PRELOAD"))}
+    done = subprocess.run(
+        (sys.executable, "-m", "sysperf", "verify", *SPEED, "--all", "--yes", "--json", "--", sys.executable, str(script)),
+        env={**kept, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    tried = {tuple(fix["rules"]): fix for fix in json.loads(done.stdout)["tried"]}
+    allocator = tried["launch.page-faults-likely",]
+
+    assert allocator["comparison"]["verdict"] == "faster"
+    assert allocator["certain"] is True
+    assert "speed" in allocator["promised"]
+    assert [fix for rules, fix in tried.items() if len(rules) > 1 and fix["comparison"]["verdict"] != "faster"] == []

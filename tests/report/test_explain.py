@@ -24,7 +24,7 @@ RULE = Rule(
     params={"limit": 1},
     explain=reports.balancing().why,
     impact=Impact("step time", "documented", "1 to 5 %", "RULES M5"),
-    measure=Experiment("ab-sysctl", 0.01),
+    measure=Experiment("ab-memory", 0.01),
     fix=(
         Sysctl(key="kernel.numa_balancing", value=0, safety="caution", needs="root"),
         Advice(by="command", text="bind the job to a node", command="numactl -N 0 -m 0 python train.py", undo="start it without numactl"),

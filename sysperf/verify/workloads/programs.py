@@ -1,12 +1,15 @@
-"""Five small programs that PyTorch users know, each printing the seconds that one step takes: ``python workloads.py NAME [SECONDS]``.
+"""Small PyTorch programs, each printing the seconds that one step takes: ``python programs.py NAME [SECONDS]``.
 
-Each runs for about the given time after a warm-up and prints the median of its steps, so that a disturbance is not the result.
+The user's interpreter runs this file, where `sysperf verify` is given no command. Each program runs for about the given time after
+a warm-up and prints the median of its steps, so that a disturbance is not the result.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -95,7 +98,47 @@ def allocation_heavy() -> Step:
     return step
 
 
-WORKLOADS = {made.__name__: made for made in (small_mlp, transformer_inference, convolution_training, loader_bound, allocation_heavy)}
+def memory_bandwidth() -> Step:
+    """Copying 256 MiB, which no cache holds."""
+    source, target = torch.randn(64 << 20), torch.empty(64 << 20)
+    return lambda: target.copy_(source)
+
+
+def file_reading() -> Step:
+    """Reading a file of 64 MiB in pieces of 128 KiB from the disk of the working folder: its pages are dropped before each pass."""
+    file = tempfile.NamedTemporaryFile(dir=".", prefix=".sysperf-read-")  # noqa: SIM115 - open as long as the program
+    file.write(os.urandom(64 << 20))
+    file.flush()
+    os.fsync(file.fileno())
+
+    def step() -> None:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        while os.read(file.fileno(), 128 << 10):
+            pass
+
+    return step
+
+
+def host_to_device() -> Step:
+    """Copying 64 MiB of pinned memory to the GPU, and waiting for it."""
+    source = torch.empty(16 << 20).pin_memory()
+    target = torch.empty(16 << 20, device="cuda")
+
+    def step() -> None:
+        target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+
+    return step
+
+
+WORKLOADS: dict[str, Callable[[], Step]] = {
+    made.__name__: made
+    for made in (
+        small_mlp, transformer_inference, convolution_training, loader_bound, allocation_heavy,
+        memory_bandwidth, file_reading, host_to_device,
+    )
+}  # fmt: skip
 
 
 def main() -> None:

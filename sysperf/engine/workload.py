@@ -1,0 +1,50 @@
+"""The built-in programs that `verify` and `tune` run where the user gives none, in an interpreter of the user's that has torch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sysperf import verify
+from sysperf.engine import reading
+from sysperf.host import Host
+from sysperf.model.comparison import Metric
+from sysperf.model.errors import UsageError
+from sysperf.model.experiment import EXPERIMENTS
+
+FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/programs.py"
+NAMES = (
+    "small_mlp",
+    "transformer_inference",
+    "convolution_training",
+    "loader_bound",
+    "allocation_heavy",
+    "memory_bandwidth",
+    "file_reading",
+    "host_to_device",
+)
+SECONDS = 3.0
+METRIC = Metric("seconds per step", "s", higher_is_better=False, pattern="^([0-9.]+)$")
+
+
+def command(name: str, python: str = "") -> tuple[str, ...]:
+    """Return the command that runs a program, with this interpreter or the one that the shell would take. Raises UsageError."""
+    if name not in NAMES:
+        raise UsageError(f"--workload {name}: no such program", f"programs are {', '.join(NAMES)}")
+    return (python or _python(), FILE, name, f"{SECONDS:g}")
+
+
+def of_experiment(experiment: str) -> str:
+    """Return the program of an experiment; "" where only the user's own tells."""
+    return EXPERIMENTS.get(experiment, "")
+
+
+def _python() -> str:
+    """An interpreter that has torch: the active one first. Raises UsageError."""
+    facts: Any = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
+    found = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
+    if not found:
+        raise UsageError(
+            "no command, and no interpreter with torch was found for a built-in program", "name one with --python, or give a command"
+        )
+    return str(max(found, key=lambda install: install.active).interpreter)

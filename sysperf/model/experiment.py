@@ -1,0 +1,48 @@
+"""The experiments that a rule's `measure` field may name, and the program that each runs where the user gives none."""
+
+from __future__ import annotations
+
+OWN_PROGRAM = "own-program"
+EXPERIMENTS = {
+    "ab-launch": "convolution_training",
+    "ab-allocator": "allocation_heavy",
+    "ab-environment": "small_mlp",
+    "ab-power": "convolution_training",
+    "ab-huge-pages": "allocation_heavy",
+    "ab-memory": "memory_bandwidth",
+    "ab-readahead": "file_reading",
+    "thread-sweep": "convolution_training",
+    "loader-sweep": "loader_bound",
+    "pinned-copies": "host_to_device",
+    "h2d-bandwidth": "host_to_device",
+    OWN_PROGRAM: "",
+}
+"""By name; a program of sysperf/verify/workloads/programs.py, or "" where only the user's own program can tell."""
+_EARLIER = {
+    "ab-wrap": "ab-launch",
+    "ab-env": "ab-environment",
+    "allocator-ab": "ab-allocator",
+    "ab-sysctl": "ab-memory",
+    "ab-sysfs": "ab-power",
+    "read-bandwidth": "ab-readahead",
+    "sweep": "thread-sweep",
+    **dict.fromkeys(
+        (
+            "ab-user", "ab-code", "ab-priority", "all-reduce", "all-reduce-nodes", "p2p-bandwidth", "loader-local-copy", "cuda-start",
+            "import-time", "decode-rate", "compile-cache-local", "instances",
+        ),
+        OWN_PROGRAM,
+    ),
+}  # fmt: skip
+"""Names that rule files of 0.1 have."""
+
+
+def today(name: str, knob: str = "") -> str:
+    """Return today's name of an experiment; the name itself where it is none."""
+    if name == "sweep" and knob == "num_workers":
+        return "loader-sweep"
+    if name == "ab-sysfs" and knob.startswith("thp."):
+        return "ab-huge-pages"
+    if name == "ab-sysfs" and knob.startswith("block."):
+        return "ab-readahead"
+    return _EARLIER.get(name, name)

@@ -1,0 +1,77 @@
+"""Rules name experiments that are there, checked when their file is loaded; each built-in program runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import judging, workload
+from sysperf.evaluate.rule_files import read_file
+from sysperf.model.errors import RuleError
+from sysperf.model.experiment import EXPERIMENTS
+
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+RULE = """
+[[rule]]
+id = "site.slow"
+title = "T"
+scope = "host"
+severity = "info"
+message = "m"
+when = "True"
+explain = "e"
+measure = {{ experiment = "{experiment}", knob = "{knob}" }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("experiment", "knob", "today"),
+    [
+        ("ab-memory", "", "ab-memory"), ("allocator-ab", "", "ab-allocator"), ("sweep", "num_workers", "loader-sweep"),
+        ("sweep", "OMP_NUM_THREADS", "thread-sweep"), ("ab-sysfs", "block.read_ahead_kb", "ab-readahead"),
+        ("all-reduce-nodes", "", "own-program"),
+    ],
+)  # fmt: skip
+def test_earlier_names_of_experiments_stay_valid(tmp_path: Path, experiment: str, knob: str, today: str) -> None:
+    """A site's rule file of version 0.1 loads."""
+    path = tmp_path / "site.toml"
+    path.write_text(RULE.format(experiment=experiment, knob=knob))
+
+    measure = read_file(path).rule[0].measure
+    assert measure
+    assert measure.experiment == today
+
+
+def test_an_unknown_experiment_is_an_error_when_rules_are_loaded(tmp_path: Path) -> None:
+    """With the names that there are."""
+    path = tmp_path / "site.toml"
+    path.write_text(RULE.format(experiment="ab-luck", knob=""))
+
+    with pytest.raises(RuleError, match="ab-luck") as error:
+        read_file(path)
+    assert "thread-sweep" in error.value.hint
+
+
+def test_each_rule_that_sysperf_can_try_by_itself_has_a_program() -> None:
+    """Settings, launch changes and variables: `verify --fix RULE` needs no command where a rule names an experiment with one."""
+    named = {rule.measure.experiment for rule in judging.load_rules().rules if rule.measure}
+
+    assert named <= EXPERIMENTS.keys()
+    assert {program for program in EXPERIMENTS.values() if program} <= set(workload.NAMES)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in workload.NAMES if name != "host_to_device"])
+def test_each_program_prints_the_seconds_of_a_step(name: str, tmp_path: Path) -> None:
+    """One number, greater than 0."""
+    done = subprocess.run(
+        (*workload.command(name, TORCH_PYTHON)[:-1], "0.3"), cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert float(done.stdout) > 0
+    assert not list(tmp_path.iterdir())
