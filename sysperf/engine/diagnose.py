@@ -106,6 +106,10 @@ class _Diagnoser:
             raise SysperfError(f"process {self._asked} ended before it could be looked at")
         after = self._read() if self._window.alive() else self._machine
         known = self._known(after)
+        if not known and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():
+            raise SysperfError(
+                f"process {self._asked} may not be looked at: it belongs to somebody else", f"sudo sysperf diagnose {self._asked}"
+            )
         if not known:
             raise SysperfError(
                 f"neither process {self._asked} nor any below it runs PyTorch",

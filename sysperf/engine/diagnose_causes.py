@@ -74,6 +74,8 @@ def _found(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
 def _cause(compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset) -> Cause:
     scope = Scope(dict(names), ruleset.tables)
     signals = tuple(_signals(compiled, scope))
+    if not any(signal.source == "script" for signal in signals):
+        signals += _hypotheses(compiled, program, ruleset)
     cost = _number(compiled, scope)
     against = [signal for signal in signals if not signal.supports]
     state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
@@ -99,6 +101,13 @@ def _signals(compiled: Compiled, scope: Scope) -> Iterable[Signal]:
     for index, signal in enumerate(compiled.rule.signals):
         if compiled.expression(signal.when, f"signals[{index}].when")(scope) is True:
             yield Signal(source=signal.source, supports=not signal.against, text=compiled.template(signal.says).fill(scope))
+
+
+def _hypotheses(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Signal, ...]:
+    """What lint says of the program's script and this cause confirms: a hypothesis and a live signal support each other."""
+    found = [ruleset.compiled(hit).rule for hit in program.hits]
+    raised = [rule.title for rule in found if set(rule.confirmed_by) & set(compiled.rule.detects)]
+    return (Signal(source="script", text=f"in its script: {raised[0][:1].lower()}{raised[0][1:]}"),) if raised else ()
 
 
 def _number(compiled: Compiled, scope: Scope) -> float | None:

@@ -181,7 +181,7 @@ class Rule(Record, kw_only=True):
     confidence: Confidence = "medium"
     seeds: tuple[str, ...] = ()
     detects: Annotated[
-        tuple[str, ...], fact("for traces and scripts: the detections of docs/analyze.md and docs/lint.md that it implements")
+        tuple[str, ...], fact("the detections that it implements: T and N of docs/analyze.md, S of docs/lint.md, E of running programs")
     ] = ()
     confirmed_by: Annotated[
         tuple[str, ...], fact("for scripts: the detections of a trace (T…) or a running program (E…) that make a hypothesis a finding")

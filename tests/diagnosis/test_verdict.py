@@ -85,6 +85,15 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
     )
 
 
+def test_a_hypothesis_of_lint_and_a_live_signal_confirm_each_other() -> None:
+    """Alone each is less: the script is a hypothesis, one signal is likely."""
+    facts = {"native": Native(samples=300, collection=0.2, python=0.2)}
+
+    assert states(judged(program(**facts))) == {"diagnosis.garbage-collection": "likely"}
+    assert states(judged(program(**facts, hits=("script.explicit-sync-per-step",)))) == {"diagnosis.garbage-collection": "confirmed"}
+    assert states(judged(program(hits=("script.explicit-sync-per-step",)))) == {}
+
+
 def test_what_computes_is_healthy() -> None:
     """By a trace, by machine code, or by stacks."""
     for facts in (
