@@ -7,17 +7,22 @@ makes, a model that is moved later, the hooks of Lightning, Accelerate, transfor
 Folders are walked without hidden ones, virtual environments, build and dist. A comment accepts a place or a file:
 `# sysperf: ignore`, `# sysperf: ignore[sync-per-step]`, `# sysperf: ignore-file[not-compiled]`.
 
+--fix shows as a diff what can be changed without changing a loss, and asks. Code that is not understood completely is left alone.
+What files held is kept first (below ~/.local/state/sysperf/lint), and --undo puts it back, byte for byte.
+
 exit codes:
   0  nothing at or above --fail-on
   1  at least one place at or above --fail-on
   2  the command line or a rule file is wrong
-  3  with --strict: a file could not be examined
+  3  with --strict: a file could not be examined; with --undo: a file was left alone
 
 examples:
   sysperf lint train.py                                what may be slow in it
   sysperf lint . --select sync-per-step,transfer-blocking
   sysperf lint src --format sarif --output lint.sarif  for code scanning, with line and column
   sysperf lint . --format github --fail-on info        in a job of GitHub Actions
+  sysperf lint train.py --fix                          show the changes, and make them after a question
+  sysperf lint --undo                                  take the latest ones back
 """
 
 from __future__ import annotations
@@ -40,6 +45,10 @@ FORMATS = ("text", "json", "sarif", "github")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="scripts, notebooks, or folders of them")
+    fixing = parser.add_argument_group("changes")
+    fixing.add_argument("--fix", action="store_true", help="show what can be changed safely as a diff, then ask")
+    fixing.add_argument("--yes", action="store_true", help="with --fix: do not ask")
+    fixing.add_argument("--undo", nargs="?", type=int, const=0, metavar="NUMBER", help="take a --fix back (default: the latest)")
     _options.add_rules(parser)
     _options.add_output(parser, verbose="every place, all of each rule, and every file that could not be examined")
     _options.add_format(parser, *FORMATS)
@@ -55,11 +64,19 @@ def run(args: argparse.Namespace) -> int:
 
         _options.write(as_json.dump(schema()), args)
         return Exit.CLEAN
+    if args.undo is not None:
+        from sysperf.cli import _lint_fix  # noqa: PLC0415 - for this option only
+
+        return _lint_fix.undo(args)
     if not args.paths:
         raise UsageError("no script is named", "`sysperf lint .` looks at all below this folder")
     ruleset = rules(args)
     result = engine.lint(args.paths, ruleset, gpus(ruleset))
     _options.note_earlier_ids(ruleset)
+    if args.fix:
+        from sysperf.cli import _lint_fix  # noqa: PLC0415 - for this option only
+
+        return _lint_fix.fix(args, result)
     _options.write(render(args, result), args)
     if fails(result, args.fail_on):
         return Exit.FINDINGS
@@ -67,15 +84,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rules(args: argparse.Namespace) -> Ruleset:
-    """The rules in force; a rule of this command may be named without its area: `sync-per-step`."""
-    select, ignore = ([_with_area(name) for name in _options.listed(given)] for given in (args.select, args.ignore))
-    ruleset = judging.configured_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
+    """The rules in force. A rule may be named without its area (`sync-per-step`), or by its entry of the list (`S6`)."""
+    ruleset = judging.configured_rules(read_config(args.config), args.rules)
     ruleset.keep_scopes(("script",))
+    select, ignore = ([rule for name in _options.listed(given) for rule in _named(name, ruleset)] for given in (args.select, args.ignore))
+    if select or ignore:
+        ruleset.select(select, ignore)
     return ruleset
 
 
-def _with_area(name: str) -> str:
-    return name if "." in name or name in ("script", "*") else f"script.{name}"
+def _named(name: str, ruleset: Ruleset) -> list[str]:
+    by_entry = [rule.id for rule in ruleset.rules if name in rule.detects]
+    return by_entry or [name if "." in name or name in ("script", "*") else f"script.{name}"]
 
 
 def gpus(ruleset: Ruleset) -> Any:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from sysperf import __version__
 from sysperf.engine.lint_workers import examine_all
 from sysperf.evaluate.compiled import Compiled
@@ -19,9 +21,11 @@ from sysperf.model.outcome import Outcome, Report, SourcePlace, Tally
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
+from sysperf.script.codemods import CODEMODS, changes
 from sysperf.script.comments import Accepted, accepted
-from sysperf.script.examine import examine, is_relevant
+from sysperf.script.examine import facts, is_relevant
 from sysperf.script.facts import Script, Site
+from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined, Hypothesis, Lint, Unread
 from sysperf.script.notebook import Notebook
 from sysperf.script.source import Source, Unreadable, read_bytes
@@ -30,7 +34,6 @@ from sysperf.script.walk import files
 MAX_CODE = 200
 MAX_HYPOTHESES = 5_000
 """Of one file: a generated one can hold the same line any number of times."""
-FIXABLE: frozenset[str] = frozenset()
 
 
 class Target(NamedTuple):
@@ -97,25 +100,33 @@ def examine_file(target: Target, ruleset: Ruleset, gpus: Any = None) -> Examined
         source = open_source(target.path)
         if not target.named and not is_relevant(source):
             return Examined(file=target.path, lines=len(source.starts))
-        return judged(source, examine(source), ruleset, gpus)
+        return judged(File(source), ruleset, gpus)
     except Unreadable as error:
         return unread(target.path, error.reason, error.line)
 
 
-def judged(source: Source, script: Script, ruleset: Ruleset, gpus: Any = None) -> Examined:
-    """What the rules say of a file's facts, less what its comments accept."""
-    places = _Judging(source, script, ruleset, gpus)
-    comments = accepted(source)
-    found = [*places.hypotheses()]
+def judged(file: File, ruleset: Ruleset, gpus: Any = None) -> Examined:
+    """What the rules say of a file that was parsed, less what its comments accept."""
+    judging = _Judging(file.source, facts(file), ruleset, gpus)
+    comments = accepted(file.source)
+    found = [*judging.hypotheses()]
     kept = [one for one in found if not _is_accepted(one, comments)]
     kept.sort(key=lambda one: (one.cell, one.line, one.column, one.rule))
     return Examined(
-        file=source.path,
-        lines=len(source.starts),
-        hypotheses=tuple(kept[:MAX_HYPOTHESES]),
+        file=file.source.path,
+        lines=len(file.source.starts),
+        hypotheses=_with_fixes(file, kept[:MAX_HYPOTHESES]),
         ignored=len(found) - len(kept),
-        undecided=places.undecided,
+        undecided=judging.undecided,
     )
+
+
+def _with_fixes(file: File, found: list[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """The hypotheses, with those marked whose code is understood well enough to be changed."""
+    if not any(one.rule in CODEMODS for one in found):
+        return tuple(found)
+    fixable = {one for one in found if next(changes(file, (one,)), None) is not None}
+    return tuple(msgspec.structs.replace(one, fixable=True) if one in fixable else one for one in found)
 
 
 def _is_accepted(one: Hypothesis, comments: Accepted) -> bool:
@@ -177,7 +188,6 @@ class _Judging:
             because=outcome.because,
             why=outcome.why,
             fixes=tuple(fix.title or fix.note for fix in outcome.fixes),
-            fixable=not cell and outcome.rule in FIXABLE,
             refs=outcome.refs,
             fingerprint=fingerprint(outcome.rule, f"{self._source.path}\0{site.function}\0{code}"),
         )

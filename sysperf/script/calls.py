@@ -15,6 +15,7 @@ WATCHED = frozenset(
         "torch.cuda.empty_cache",
         "gc.collect",
         "gc.disable",
+        "gc.enable",
         "gc.freeze",
         "torch.autograd.set_detect_anomaly",
         "torch.autograd.detect_anomaly",

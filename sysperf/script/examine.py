@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from sysperf.script import calls, loaders, patterns, training, transfers
+from sysperf.script import calls, evaluation, loaders, patterns, training, transfers
 from sysperf.script.facts import Call, Script, Setting
 from sysperf.script.file import File
 from sysperf.script.names import keyword, last_name
@@ -13,6 +13,9 @@ from sysperf.script.source import Source
 FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "deepspeed", "ultralytics")
 WORDS = ("torch", "lightning", "accelerate", "transformers", "timm", "datasets", "gc.disable", "wandb")
 """A file in which none of these stands has nothing to say."""
+_PRECISION_WORDS = frozenset(
+    ("autocast", "bfloat16", "autocast_ctx", "set_default_dtype", "get_dtype", "amp_dtype", "mixed_precision", "amp")
+)
 _TRAINERS = ("lightning-trainer", "hf-trainer")
 
 
@@ -40,13 +43,13 @@ def facts(file: File) -> Script:
         trains=_trains(file),
         precision=_precision(file, found_calls),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
-        compiles="torch.compile" in names or "torch_compile" in file.words or _given(file, "torch_compile"),
+        compiles=any("compile" in word for word in file.words) or _given(file, "torch_compile"),
         convolutions=calls.uses_convolutions(file),
         channels_last="channels_last" in file.words,
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
-        collects_garbage="gc.collect" in names,
+        collects_garbage=bool({"gc.collect", "gc.enable"} & names),
         freezes_garbage="gc.freeze" in names,
         cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),
         deterministic="torch.use_deterministic_algorithms" in names or _sets(found_settings, "cudnn.deterministic"),
@@ -59,7 +62,7 @@ def facts(file: File) -> Script:
         optimizers=tuple(training.optimizers(file)),
         layers=tuple(calls.layers(file)),
         settings=found_settings,
-        patterns=tuple(patterns.patterns(file)),
+        patterns=(*patterns.patterns(file), *evaluation.patterns(file)),
     )
 
 
@@ -105,7 +108,7 @@ def _precision(file: File, found: tuple[Call, ...]) -> str:
         method = last_name(node.func)
         if isinstance(node.func, ast.Attribute) and method in ("half", "bfloat16") and file.values.is_a(node.func.value, "model"):
             texts.append("float16" if method == "half" else "bfloat16")
-    return _named(texts) or ("mixed" if any(name in file.words for name in ("autocast", "bfloat16", "autocast_ctx")) else "")
+    return _named(texts) or ("mixed" if _PRECISION_WORDS & file.words else "")
 
 
 def _named(texts: list[str]) -> str:

@@ -11,7 +11,10 @@ from sysperf.script.file import File
 from sysperf.script.names import argument, is_open, last_name
 from sysperf.script.syntax import Loop
 from sysperf.script.values import LOADERS
+from sysperf.startup import lazy
 
+_TRAINS = lazy(r"(?i)train")
+_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer)")
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -56,7 +59,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         persistent=_truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
-        trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else None,
+        trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else _by_name(file, call),
         moved=(trainer or maker is TIMM or call in moved) if loops or trainer else None,
         epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if loops or trainer else None,
     )
@@ -92,6 +95,20 @@ def _loops_over(file: File, call: ast.Call) -> list[Loop]:
 
 def _trains(file: File, loop: Loop) -> bool:
     return loop in file.loops.steps or any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+
+
+def _by_name(file: File, call: ast.Call) -> bool | None:
+    """Whether a loader that no loop of the file iterates is for training, by what it is called; None where that does not tell."""
+    statement = file.tree.statement_of(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    function = file.tree.function_of(call)
+    names = [last_name(place) for place in targets] + ([function.name] if function is not None else [])
+    for name in names:
+        if _TRAINS.search(name) and not _EVALUATES.search(name):
+            return True
+        if _EVALUATES.search(name) and not _TRAINS.search(name):
+            return False
+    return None
 
 
 def _in_epochs(file: File, loop: Loop) -> bool:

@@ -13,6 +13,8 @@ MAX_CHAIN = 40
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 """What these names mean everywhere, should the import be a star's."""
 
+_OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update", "get", "save", "load", "backward", "__init__"))
+
 
 class Binding(NamedTuple):
     """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to (`part`)."""
@@ -141,8 +143,14 @@ class Names:
         return function is not None and (function, node.id) in self.bindings
 
     def call_sites(self, function: Function) -> list[ast.Call]:
-        """The calls of a function in this file; none where another has the same name, and they cannot be told apart."""
-        return self.calls.get(function.name, []) if len(self.functions[function.name]) == 1 else []
+        """The calls of a function in this file; none where another has the same name, and they cannot be told apart.
+
+        A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`).
+        """
+        if len(self.functions[function.name]) > 1:
+            return []
+        is_method = isinstance(self._tree.parents.get(function), ast.ClassDef)
+        return [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
 
     def constant(self, node: ast.expr | None, depth: int = 6) -> Any:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
@@ -184,6 +192,13 @@ class Names:
                 given.append(call.args[place])
             given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]
         return given
+
+
+def _may_call(called: ast.expr, is_method: bool) -> bool:
+    if not isinstance(called, ast.Attribute):
+        return not is_method
+    on_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
+    return is_method and (on_self or called.attr not in _OF_EVERY_MODEL)
 
 
 def _default_of(parameter: tuple[Function, int]) -> ast.expr | None:

@@ -34,7 +34,8 @@ def _attention(file: File) -> Iterator[Pattern]:
         function = file.tree.function_of(call)
         if scores is not None and function is not None and _is_scores(file, scores, MAX_DEPTH):
             products = sum(_is_product(part) for part in within(function))
-            if products >= 2:
+            fused = any(last_name(part) == "scaled_dot_product_attention" for part in within(function))  # where that is possible
+            if products >= 2 and not fused:
                 yield Pattern(**file.site(call), what="attention")
 
 

@@ -16,6 +16,8 @@ from functools import cached_property
 from sysperf.startup import lazy
 
 MAX_BYTES = 16 << 20
+HEAD_BYTES = 8192
+"""Enough for the two lines in which an encoding may be named."""
 _LINE_END = lazy(r"\r\n|\r|\n")
 
 
@@ -98,7 +100,8 @@ def _decoded(raw: bytes) -> tuple[str, str]:
     if (null := raw.find(b"\0")) >= 0:
         raise Unreadable("a NUL byte: no text", raw.count(b"\n", 0, null) + 1)
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        head = raw[:HEAD_BYTES].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(head[: head.rfind(b"\n") + 1] or head).readline)
         text = raw.decode(encoding)
         if text.encode(encoding) != raw:  # an encoding with state, such as UTF-7: an edit could change other bytes
             raise Unreadable(f"its encoding {encoding} cannot be written back unchanged")

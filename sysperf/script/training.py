@@ -30,7 +30,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 **site,
                 kind="evaluation",
                 by="loop",
-                no_grad=without_gradients(file, loop),
+                no_grad=without_gradients(file, loop) or _models_without(file, loop),
                 calls_model=_calls_model(file, loop),
                 accumulates=False,
             )
@@ -64,7 +64,13 @@ def _is_no_grad(node: ast.expr) -> bool:
     called = node.func if isinstance(node, ast.Call) else node
     if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
         return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
-    return last_name(called) in _NO_GRAD or "grad" in last_name(called)
+    return any(name in last_name(called) for name in _NO_GRAD)
+
+
+def _models_without(file: File, loop: Loop) -> bool:
+    """Whether the body turns gradients off around each call of a model."""
+    calls = [part for part in within(loop) if isinstance(part, ast.Call) and file.values.is_a(part.func, "model", "lightning")]
+    return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
 
 
 def _switches_off(scope: ast.AST) -> bool:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from sysperf.script.facts import Sync, Transfer
 from sysperf.script.file import File
 from sysperf.script.names import argument, is_open, keyword, last_name
-from sysperf.script.values import FACTORIES, device_text
+from sysperf.script.values import device_text
 
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
-_MADE_ON_CPU = FACTORIES | {"torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
+_MADE_ON_CPU = frozenset(
+    f"torch.{name}"
+    for name in ("tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "eye", "linspace", "randperm")
+)
 _CONVERSIONS = ("float", "int", "bool", "print")
 _PLACE_OF_DEVICE = {"to": ("device", 0), "cuda": ("device", 0)}
 

@@ -49,7 +49,9 @@ PASSED_ON = frozenset(
     ("tqdm", "trange", "enumerate", "iter", "next", "cycle", "islice", "zip", "log_every", "track", "prefetch", "setup_dataloaders")
 )
 """Functions whose elements are those of their argument."""
-SAME = frozenset(("to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view"))
+SAME = frozenset(
+    ("double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view")
+)
 """Methods that give back what they are called on, converted."""
 FACTORIES = frozenset(
     f"torch.{name}"
@@ -174,6 +176,8 @@ class Values:
 
     def _part(self, value: ast.expr, index: int, depth: int) -> tuple[Value, ...] | list[Value]:
         """One of the values that a tuple, a call of a helper or `prepare` unpacks to."""
+        if depth <= 0:  # a helper that returns what it calls itself for
+            return ()
         if isinstance(value, ast.Tuple | ast.List):
             return self.of(value.elts[index], depth - 1) if index < len(value.elts) else ()
         if isinstance(value, ast.Call):

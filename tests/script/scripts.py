@@ -10,6 +10,7 @@ from sysperf.engine import lint as engine
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.script.examine import examine
 from sysperf.script.facts import Script
+from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined, Hypothesis
 from sysperf.script.source import Source
 
@@ -60,8 +61,7 @@ def facts(text: str) -> Script:
 
 def judged(text: str) -> Examined:
     """What the shipped rules say of a script."""
-    script = source(text)
-    return engine.judged(script, examine(script), shipped())
+    return engine.judged(File(source(text)), shipped())
 
 
 def hits(text: str) -> dict[str, list[int]]:

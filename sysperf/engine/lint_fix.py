@@ -1,0 +1,97 @@
+"""The verb `lint --fix`: what hypotheses ask for and the code allows, as a diff, then as files, then taken back."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sysperf import paths
+from sysperf.model.text import neutral
+from sysperf.script.backups import Backups, write
+from sysperf.script.codemods import changes
+from sysperf.script.edits import Change, apply
+from sysperf.script.file import File
+from sysperf.script.hypothesis import Hypothesis, Lint
+from sysperf.script.source import Source, Unreadable, read
+
+
+class FileFix(NamedTuple):
+    """A file and what it would become."""
+
+    source: Source
+    text: str
+    changes: tuple[Change, ...]
+
+    @property
+    def after(self) -> bytes:
+        """The content that will be written."""
+        return self.source.encode(self.text)
+
+
+class Written(NamedTuple):
+    """What was done: the number that takes it back, the files that were written, and those that were not, with the reason."""
+
+    number: int
+    written: tuple[str, ...]
+    refused: tuple[tuple[str, str], ...]
+
+
+def plan(result: Lint) -> list[FileFix]:
+    """What can be changed, file by file; what is not understood is left alone."""
+    by_file: dict[str, list[Hypothesis]] = {}
+    for one in result.hypotheses:
+        if one.fixable:
+            by_file.setdefault(one.file, []).append(one)
+    found = [fix for path, hypotheses in by_file.items() if (fix := fix_file(path, hypotheses)) is not None]
+    return [fix for fix in found if fix.changes]
+
+
+def fix_file(path: str, hypotheses: Iterable[Hypothesis]) -> FileFix | None:
+    """One file; None where it cannot be read any more, or the result would not be right."""
+    try:
+        return fixed(File(read(path)), hypotheses)
+    except Unreadable:
+        return None
+
+
+def fixed(file: File, hypotheses: Iterable[Hypothesis]) -> FileFix:
+    """What a parsed file would become. Raises Unreadable where that would not parse."""
+    text, made = apply(file.source, changes(file, hypotheses))
+    return FileFix(file.source, text, tuple(made))
+
+
+def diff(fixes: Sequence[FileFix]) -> str:
+    """All changes as a unified diff."""
+    return "".join(line for fix in fixes for line in _diff(fix))
+
+
+def _diff(fix: FileFix) -> Iterable[str]:
+    name = neutral(fix.source.path, 4_000).lstrip("/")
+    old, new = (text.splitlines() for text in (fix.source.text, fix.text))
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""):
+        yield neutral(line.replace("\t", "    "), 2_000) + "\n"
+
+
+def write_all(fixes: Sequence[FileFix]) -> Written:
+    """Keep what the files held, then write them one by one. Raises UsageError where that cannot be kept."""
+    targets = {os.path.realpath(fix.source.path): fix for fix in fixes}
+    batch = backups().store({path: (fix.source.raw, fix.after) for path, fix in targets.items()})
+    problems = {fix.source.path: _write(path, fix) for path, fix in targets.items()}
+    written = tuple(path for path, problem in problems.items() if not problem)
+    return Written(batch.number, written, tuple((path, problem) for path, problem in problems.items() if problem))
+
+
+def _write(path: str, fix: FileFix) -> str:
+    """Write one file; why that could not be done, or nothing."""
+    try:
+        write(path, fix.source.raw, fix.after)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def backups() -> Backups:
+    """This user's records."""
+    return Backups(f"{paths.user_state_folder()}/lint")

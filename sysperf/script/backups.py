@@ -1,0 +1,159 @@
+"""What files were before `--fix` changed them: one record a call, on the disk before the first file is written.
+
+A file is replaced as a whole by a rename, so that a crash at any point leaves either the old or the new one, and the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from typing import Annotated, Literal
+
+import msgspec
+
+from sysperf.host import files
+from sysperf.model.errors import UsageError
+from sysperf.model.record import Record, fact, from_json, to_json
+from sysperf.script.source import Unreadable, read_bytes
+
+State = Literal["restored", "already", "changed", "gone", "failed"]
+_SUFFIX = ".json"
+_UNDONE = ".undone.json"
+
+
+class Backup(Record):
+    """One file: where it lies, what it held, and what it holds now."""
+
+    path: Annotated[str, fact("absolute, without links")]
+    before: bytes
+    after_sha256: str
+
+
+class Batch(Record, kw_only=True):
+    """The files of one call."""
+
+    schema: Literal[1] = 1
+    number: int
+    files: tuple[Backup, ...]
+
+
+class Restored(Record):
+    """What became of one file."""
+
+    path: str
+    state: State
+    why: str = ""
+
+
+class Backups:
+    """The records in a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def store(self, changed: dict[str, tuple[bytes, bytes]]) -> Batch:
+        """Keep what files held: path to (before, after). Raises UsageError where it cannot be kept; then nothing may be written."""
+        backups = tuple(Backup(path, before, _digest(after)) for path, (before, after) in changed.items())
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            number = max(self._numbers(), default=0)
+            while True:
+                number += 1
+                batch = Batch(number=number, files=backups)
+                with contextlib.suppress(FileExistsError):  # another call took the number meanwhile
+                    self._keep(batch)
+                    return batch
+        except OSError as error:
+            hint = "nothing was changed; make room, or let this user write there"
+            raise UsageError(f"{self._folder}: {error.strerror or error}", hint) from None
+
+    def _keep(self, batch: Batch) -> None:
+        content = to_json(batch)
+        files.write_new(self._path(batch.number), lambda file: file.write(content), mode=0o600, sync=True)
+
+    def latest(self) -> int | None:
+        """The number of the latest call that was not taken back."""
+        return max(self._numbers(undone=False), default=None)
+
+    def load(self, number: int) -> Batch:
+        """A record. Raises UsageError."""
+        try:
+            with open(self._path(number), "rb") as file:
+                found: Batch = from_json(file.read(), Batch)
+                return found
+        except FileNotFoundError:
+            raise UsageError(f"there is no change {number} to take back", "`sysperf lint --undo` takes back the latest") from None
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self._path(number)}: {error}", "restore the files from version control") from None
+
+    def undo(self, number: int) -> list[Restored]:
+        """Put every file back that is as we left it, byte for byte. Raises UsageError where there is no such record."""
+        batch = self.load(number)
+        found = [_restore(backup) for backup in batch.files]
+        if all(one.state in ("restored", "already") for one in found):
+            with contextlib.suppress(OSError):
+                os.replace(self._path(number), self._path(number).removesuffix(_SUFFIX) + _UNDONE)
+        return found
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:06d}{_SUFFIX}"
+
+    def _numbers(self, *, undone: bool = True) -> list[int]:
+        """The numbers in use, with or without those that were taken back."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        kept = [name for name in names if name.endswith(_SUFFIX) and (undone or not name.endswith(_UNDONE))]
+        return [int(number) for name in kept if (number := name.partition(".")[0]).isdigit()]
+
+
+def write(path: str, before: bytes, after: bytes) -> None:
+    """Replace a file that still holds `before`. Owner and mode stay. Raises OSError with the reason, and leaves the file alone then."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise OSError(errno.EMLINK, "it has several names (hard links)" if status.st_nlink > 1 else "no plain file")
+    if _content(path) != before:
+        raise OSError(errno.EBUSY, "it was changed meanwhile")
+    temporary, _ = files.write_temporary(os.path.dirname(path), lambda file: file.write(after), mode=0o600, sync=True)
+    try:
+        if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(temporary, status.st_uid, status.st_gid)
+        os.chmod(temporary, stat.S_IMODE(status.st_mode))
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    files.sync_folder(os.path.dirname(path))
+
+
+def _restore(backup: Backup) -> Restored:
+    try:
+        now = _content(backup.path)
+    except OSError as error:
+        return Restored(backup.path, "gone", error.strerror or str(error))
+    if now == backup.before:
+        return Restored(backup.path, "already")
+    if _digest(now) != backup.after_sha256:
+        return Restored(backup.path, "changed", "it was changed since")
+    try:
+        write(backup.path, now, backup.before)
+    except OSError as error:
+        return Restored(backup.path, "failed", error.strerror or str(error))
+    return Restored(backup.path, "restored")
+
+
+def _content(path: str) -> bytes:
+    """What a file holds. Raises OSError."""
+    try:
+        return read_bytes(path)
+    except Unreadable as error:
+        raise OSError(errno.EIO, error.reason) from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,285 @@
+"""Changes of code that are safe to make: each understands completely what it changes, or leaves it alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+
+from sysperf.script import evaluation, loaders
+from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
+from sysperf.script.file import File
+from sysperf.script.hypothesis import Hypothesis
+from sysperf.script.names import argument, dotted, is_open, keyword, last_name
+from sysperf.script.syntax import within
+from sysperf.script.transfers import is_to_device
+from sysperf.script.values import LOADERS
+from sysperf.startup import lazy
+
+_DATASET = lazy(r"(\w+_)?(dataset|data_set|ds)")
+_AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
+"""The names that torch.amp has too, with their first argument there is behind the device."""
+Codemod = Callable[[File, ast.Call], "Change | None"]
+
+
+def changes(file: File, hypotheses: Iterable[Hypothesis]) -> Iterator[Change]:
+    """The changes that hypotheses about this file ask for, where the code is understood."""
+    for one in hypotheses:
+        codemod = CODEMODS.get(one.rule)
+        call = _call_at(file, one) if codemod is not None and not one.cell else None
+        if codemod is not None and call is not None and (change := codemod(file, call)) is not None:
+            yield change
+
+
+def _call_at(file: File, one: Hypothesis) -> ast.Call | None:
+    """The call that a hypothesis is about."""
+    for call in file.tree.of(ast.Call):
+        if (call.lineno, call.end_lineno) == (one.line, one.end_line):
+            start, end = span(file, call)
+            if (file.source.place(start)[1], file.source.place(end)[1]) == (one.column, one.end_column):
+                return call
+    return None
+
+
+def _change(call: ast.Call, rule: str, *edits: Edit | None) -> Change | None:
+    """A change of these edits; None where one of them could not be made."""
+    made = tuple(edit for edit in edits if edit is not None)
+    return Change(rule, call.lineno, made) if len(made) == len(edits) else None
+
+
+def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
+    """``zero_grad(set_to_none=False)`` to ``zero_grad()``, unless the file looks at gradients, which would be None then."""
+    if "grad" in file.words or len(call.args) + len(call.keywords) != 1:
+        return None
+    start = span(file, call.func)[1]
+    end = span(file, call)[1]
+    inside = file.source.text[start + 1 : end - 1]
+    if file.source.text[start] != "(" or "#" in inside or "\\" in inside:
+        return None
+    return _change(call, "script.gradients-set-to-zero", Edit(start + 1, end - 1, "", "script.gradients-set-to-zero"))
+
+
+def _keep_workers(file: File, call: ast.Call) -> Change | None:
+    """Add persistent_workers=True; with a number of workers that is an option, ``persistent_workers=args.workers > 0``."""
+    name = file.names.qualified(call.func)
+    maker = loaders.TRANSFORMERS if name.endswith("TrainingArguments") else loaders.DATALOADER
+    if keyword(call, maker.persistent[0]) is not None or is_open(call) or file.loops.where(call).often or _changes_with_epochs(file, call):
+        return None
+    given = argument(call, maker.workers[0], maker.workers[1])
+    count = given.value if isinstance(given, ast.Constant) else None
+    if isinstance(count, int) and count > 0:
+        value = "True"
+    elif given is not None and dotted(given) and maker is loaders.DATALOADER:
+        value = f"{text_of(file, given)} > 0"
+    else:
+        return None
+    return _change(
+        call, "script.loader-not-persistent", add_keyword(file, call, f"{maker.persistent[0]}={value}", "script.loader-not-persistent")
+    )
+
+
+def _changes_with_epochs(file: File, call: ast.Call) -> bool:
+    """Whether the data set may be changed between epochs, which workers that live on would not see."""
+    given = argument(call, "dataset", 0)
+    kinds = file.values.kinds(given) if given is not None else set()
+    for other in file.tree.of(ast.Call):
+        if last_name(other.func) == "set_epoch" and isinstance(other.func, ast.Attribute):
+            sampler = "sampler" in last_name(other.func.value).lower()
+            if not sampler or "iterable-dataset" in kinds:
+                return True
+        if (
+            isinstance(other.func, ast.Attribute)
+            and _DATASET.fullmatch(last_name(other.func.value))
+            and file.loops.where(other).often == "epoch"
+        ):
+            return True
+    stores = (node for node in file.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    return any(_DATASET.fullmatch(last_name(node.value)) and file.loops.where(node).often == "epoch" for node in stores)
+
+
+def _pin(file: File, call: ast.Call) -> Change | None:
+    """Add pin_memory=True, and non_blocking=True to all copies of the batches, where those come from loaders of this file alone."""
+    rule = "script.loader-unpinned"
+    if file.names.qualified(call.func) not in LOADERS or last_name(call.func) == "create_loader":
+        return None
+    if argument(call, "pin_memory", 7) is not None or is_open(call):
+        return None
+    copies = [copy for copy in _copies(file) if any(value.origin is call for value in file.values.of(_owner(copy)))]
+    if not copies or any(value.origin is not call for copy in copies for value in file.values.of(_owner(copy)) if value.kind == "batch"):
+        return None
+    missing = [copy for copy in copies if argument(copy, "non_blocking", _place(copy)) is None]
+    return _change(
+        call, rule, add_keyword(file, call, "pin_memory=True", rule), *(_non_blocking_edit(file, copy, rule) for copy in missing)
+    )
+
+
+def _copies(file: File) -> list[ast.Call]:
+    return [
+        call
+        for call in file.tree.of(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call)
+    ]
+
+
+def _owner(call: ast.Call) -> ast.expr:
+    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - `_copies` gives nothing else
+    return call.func.value
+
+
+def _place(call: ast.Call) -> int:
+    return 2 if last_name(call.func) == "to" else 1
+
+
+def _do_not_wait(file: File, call: ast.Call) -> Change | None:
+    """Add non_blocking=True to a copy of a pinned batch."""
+    rule = "script.transfer-blocking"
+    return None if argument(call, "non_blocking", _place(call)) is not None else _change(call, rule, _non_blocking_edit(file, call, rule))
+
+
+def _non_blocking_edit(file: File, call: ast.Call, rule: str) -> Edit | None:
+    """``x.cuda()`` has no argument to put it behind."""
+    if call.args or call.keywords:
+        return add_keyword(file, call, "non_blocking=True", rule)
+    start, end = span(file, call.func)[1], span(file, call)[1]
+    return Edit(start, end, "(non_blocking=True)", rule) if file.source.text[start:end] == "()" else None
+
+
+def _rename_amp(file: File, call: ast.Call) -> Change | None:
+    """``torch.cuda.amp.autocast(…)`` to ``torch.amp.autocast("cuda", …)``, with the import where the name comes from one."""
+    rule = "script.amp-old-names"
+    qualified = file.names.qualified(call.func)
+    _, device, _, name = qualified.split(".")[:4] if qualified.count(".") == 3 else ("", "", "", "")
+    if name not in _AMP or is_open(call) or (name == "autocast" and len(call.args) > 1):
+        return None
+    if isinstance(call.func, ast.Name):
+        renamed = _renamed_import(file, call.func, rule)
+    else:
+        renamed = Edit(*span(file, call.func), f"torch.amp.{name}", rule) if file.names.imports.get("torch") == "torch" else None
+    return _change(call, rule, renamed, _with_device(file, call, name, device, rule))
+
+
+def _with_device(file: File, call: ast.Call, name: str, device: str, rule: str) -> Edit | None:
+    """The device as first argument; autocast's first one was `enabled`, which is now the third."""
+    start = span(file, call.func)[1]
+    if file.source.text[start : start + 1] != "(":
+        return None
+    has_arguments = bool(call.args or call.keywords)
+    first = f"{_AMP[name]}=" if call.args and name == "autocast" else ""
+    if first:
+        start = span(file, call.args[0])[0] - 1
+        if file.source.text[start] != "(":
+            return None
+    return Edit(start + 1, start + 1, f'"{device}"' + (f", {first}" if has_arguments else ""), rule)
+
+
+def _renamed_import(file: File, used: ast.Name, rule: str) -> Edit | None:
+    """The module of a `from … import`, where it brings nothing else and every use of its names is a call that changes too."""
+    statements = [node for node in file.tree.of(ast.ImportFrom) if any((alias.asname or alias.name) == used.id for alias in node.names)]
+    if len(statements) != 1 or statements[0].module not in ("torch.cuda.amp", "torch.cpu.amp"):
+        return None
+    names = {alias.asname or alias.name for alias in statements[0].names}
+    if not {alias.name for alias in statements[0].names} <= set(_AMP):
+        return None
+    for node in file.tree.of(ast.Name):
+        if node.id in names and not _is_simple_call(file, node):
+            return None
+    start, _ = span(file, statements[0])
+    module = statements[0].module or ""
+    place = file.source.text.find(module, start)
+    return Edit(place, place + len(module), "torch.amp", rule) if file.source.text[start:place].split() == ["from"] else None
+
+
+def _is_simple_call(file: File, node: ast.Name) -> bool:
+    call = file.tree.parents.get(node)
+    autocast = file.names.imports.get(node.id, "").endswith("autocast")
+    return isinstance(call, ast.Call) and call.func is node and not is_open(call) and not (autocast and len(call.args) > 1)
+
+
+def _add_up_on_device(file: File, call: ast.Call) -> Change | None:
+    """``total += loss.item()`` to ``total += loss.detach().double()``, with ``total = float(total)`` after the loop: the same sum."""
+    rule = "script.sync-per-step"
+    statement = file.tree.statement_of(call)
+    loop = file.tree.parents.get(statement)
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add) or not isinstance(statement.target, ast.Name):
+        return None
+    if not isinstance(loop, ast.For) or loop not in file.loops.steps or loop.orelse or "mps" in file.source.text:
+        return None
+    if (
+        not _is_loss_item(call)
+        or not _is_product_of(statement.value, call)
+        or not _is_plain_sum(file, statement, loop, statement.target.id)
+    ):
+        return None
+    owner = _owner(call)
+    line = file.source.line(loop.lineno)
+    indent = line[: loop.col_offset]
+    end = _end_of_line(file, loop.body[-1])
+    if indent.strip() or end is None or loop.body[0].lineno == loop.lineno:
+        return None
+    name = statement.target.id
+    return _change(
+        call,
+        rule,
+        Edit(span(file, owner)[1], span(file, call)[1], ".detach().double()", rule),
+        Edit(end, end, f"{newline(file.source)}{indent}{name} = float({name})", rule),
+    )
+
+
+def _end_of_line(file: File, statement: ast.stmt) -> int | None:
+    """The offset at the end of a statement's last line; None where another statement follows on it."""
+    number = statement.end_lineno or statement.lineno
+    line, end = file.source.line(number), span(file, statement)[1]
+    rest = line[end - file.source.starts[number - 1] :].strip()
+    return file.source.starts[number - 1] + len(line) if not rest or rest.startswith("#") else None
+
+
+def _is_loss_item(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "item" and isinstance(call.func.value, ast.Name) and not call.args
+
+
+def _is_product_of(value: ast.expr, call: ast.Call) -> bool:
+    """`loss.item()`, or that times a size, which is the same in double precision."""
+    if value is call:
+        return True
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return False
+    other = value.right if value.left is call else value.left if value.right is call else None
+    return isinstance(other, ast.Call) and last_name(other.func) in ("size", "len") and not other.keywords
+
+
+def _is_plain_sum(file: File, statement: ast.AugAssign, loop: ast.For, name: str) -> bool:
+    """A local number that begins at 0 right before the loop, and that nothing else in the loop uses or leaves with."""
+    function = file.tree.function_of(loop)
+    scope: ast.AST = function if function is not None else file.tree.module
+    for part in within(loop):
+        if isinstance(part, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
+            return False
+        if isinstance(part, ast.Name) and part.id == name and file.tree.parents.get(part) is not statement:
+            return False
+    everywhere = [*within(scope, functions=True)]
+    if any(isinstance(part, ast.Global | ast.Nonlocal) and name in part.names for part in everywhere):
+        return False
+    if any(isinstance(part, ast.Name) and part.id == name and file.tree.function_of(part) is not function for part in everywhere):
+        return False
+    block = _block(file.tree.parents[loop], loop)
+    before = [
+        one for one in block[: block.index(loop)] if isinstance(one, ast.Assign) and [dotted(place) for place in one.targets] == [name]
+    ]
+    return bool(before) and isinstance(before[-1].value, ast.Constant) and before[-1].value.value == 0
+
+
+def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements beside a statement."""
+    blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
+    return next(block for block in blocks if statement in block)
+
+
+CODEMODS: dict[str, Codemod] = {
+    "script.gradients-set-to-zero": _drop_set_to_none,
+    "script.loader-not-persistent": _keep_workers,
+    "script.loader-unpinned": _pin,
+    "script.transfer-blocking": _do_not_wait,
+    "script.amp-old-names": _rename_amp,
+    "script.sync-per-step": _add_up_on_device,
+    "script.no-grad-in-evaluation": evaluation.inference,
+}
+"""What `--fix` can change, by the rule that finds it."""

@@ -1,0 +1,90 @@
+"""no_grad to inference_mode in functions whose results only become numbers: tensors made there can never meet autograd again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.edits import Change, Edit, span
+from sysperf.script.facts import Pattern
+from sysperf.script.file import File
+from sysperf.script.names import dotted, last_name
+from sysperf.script.syntax import Function, within
+
+RULE = "script.no-grad-in-evaluation"
+_UNSAFE = frozenset(("backward", "grad", "requires_grad_", "copy_", "load_state_dict", "append", "extend", "save", "put", "send", "yield_"))
+
+
+def patterns(file: File) -> Iterator[Pattern]:
+    """The calls of no_grad that may be inference_mode."""
+    for call in file.tree.of(ast.Call):
+        if file.names.qualified(call.func) == "torch.no_grad" and not call.args and _function(file, call) is not None:
+            yield Pattern(**file.site(call), what="no-grad-evaluation")
+
+
+def inference(file: File, call: ast.Call) -> Change | None:
+    """``torch.no_grad`` to ``torch.inference_mode``."""
+    if not isinstance(call.func, ast.Attribute) or dotted(call.func) != "torch.no_grad":
+        return None
+    return Change(RULE, call.lineno, (Edit(*span(file, call.func), "torch.inference_mode", RULE),))
+
+
+def _function(file: File, call: ast.Call) -> Function | None:
+    """The function that a decorator or a `with` of no_grad is about, where all that leaves it are numbers."""
+    parent = file.tree.parents.get(call)
+    decorated = isinstance(parent, ast.FunctionDef) and call in parent.decorator_list
+    function = parent if decorated and isinstance(parent, ast.FunctionDef) else file.tree.function_of(call)
+    if function is None or not (decorated or isinstance(parent, ast.withitem)):
+        return None
+    evaluates = any(part in file.loops.evaluations for part in within(function))
+    return function if evaluates and _keeps_to_itself(file, function) and _models_keep_nothing(file) else None
+
+
+def _keeps_to_itself(file: File, function: Function) -> bool:
+    """No tensor leaves: results are numbers, and nothing outside is assigned or called with a name that keeps things."""
+    for part in within(function):
+        if isinstance(part, ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal):
+            return False
+        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
+            return False
+        if isinstance(part, ast.Call) and last_name(part.func) in _UNSAFE:
+            return False
+        if isinstance(part, ast.Return) and part.value is not None and not _is_number(file, part.value):
+            return False
+    return True
+
+
+def _is_number(file: File, node: ast.expr) -> bool:
+    """A number in Python for certain: also a name that only numbers are added to."""
+    if isinstance(node, ast.Tuple):
+        return all(_is_number(file, part) for part in node.elts)
+    if isinstance(node, ast.BinOp):
+        return _is_number(file, node.left) and _is_number(file, node.right)
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("item", "len", "float", "int", "size", "numel")
+    if isinstance(node, ast.Name):
+        return _is_counted(file, node)
+    return isinstance(node, ast.Constant)
+
+
+def _is_counted(file: File, node: ast.Name) -> bool:
+    found = file.names.lookup(node, node.id)
+    function = file.tree.function_of(node)
+    added = [one.value for one in file.tree.of(ast.AugAssign) if dotted(one.target) == node.id and file.tree.function_of(one) is function]
+    values = [binding.value for binding in found]
+    simple = all(value is not None and not isinstance(value, ast.Name) and _is_number(file, value) for value in values)
+    return bool(values) and simple and all(not isinstance(value, ast.Name) and _is_number(file, value) for value in added)
+
+
+def _models_keep_nothing(file: File) -> bool:
+    """Every model of this file is written here, and keeps no tensor between calls: a cache made in inference mode breaks training."""
+    models = [node for node in file.names.classes.values() if file.values.base_of(node) == "model"]
+    if not models:
+        return False
+    for model in models:
+        for function in model.body:
+            if isinstance(function, ast.FunctionDef) and function.name != "__init__":
+                stores = (part for part in within(function) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store))
+                if any(dotted(part).startswith("self.") for part in stores):
+                    return False
+    return True

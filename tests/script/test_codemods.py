@@ -1,0 +1,262 @@
+"""What `--fix` changes: exactly that, twice nothing, never what it does not understand."""
+
+from __future__ import annotations
+
+import ast
+import io
+import textwrap
+import tokenize
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.engine import lint as engine
+from sysperf.engine import lint_fix
+from sysperf.script.edits import comments
+from sysperf.script.file import File
+from sysperf.script.source import Source
+from tests.fuzzing import fuzz
+from tests.script.scripts import shipped
+
+CURABLE = """\
+import torch
+from torch.cuda.amp import GradScaler, autocast  # by their old names
+from torch.utils.data import DataLoader
+
+WORKERS = 2
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+def evaluate(model, loader):
+    model.eval()
+    right = 0
+    with torch.no_grad():  # nothing learns here
+        for x, y in loader:
+            right += (model(x).argmax(1) == y).sum().item()
+    return right / len(loader)
+
+
+def train(model, dataset, optimizer, args):
+    loader = DataLoader(
+        dataset,
+        batch_size=32,
+        num_workers=args.workers,  # of the command line
+    )
+    scaler = GradScaler(enabled=False)
+    for epoch in range(10):
+        total = 0.0
+        for x, y in loader:
+            x = x.cuda()
+            y = y.to("cuda")
+            optimizer.zero_grad(set_to_none=False)
+            with autocast(True):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            total += loss.item() * len(x)  # a sum
+        print(f"{epoch} {total / 3}")
+"""
+
+
+def fix(raw: bytes) -> bytes:
+    """A script after all changes that can be made."""
+    file = File(Source("train.py", raw))
+    return lint_fix.fixed(file, engine.judged(file, shipped()).hypotheses).after
+
+
+def fixed(text: str) -> str:
+    """As `fix`, of text."""
+    return fix(text.encode()).decode()
+
+
+def changed_lines(text: str) -> list[str]:
+    """The lines that are there after the changes and were not before."""
+    before = text.splitlines()
+    return [line.strip() for line in fixed(text).splitlines() if line not in before]
+
+
+def test_each_change_is_the_one_that_is_meant() -> None:
+    """All codemods on one script; every other line is as it was."""
+    assert changed_lines(CURABLE) == [
+        "from torch.amp import GradScaler, autocast  # by their old names",
+        "with torch.inference_mode():  # nothing learns here",
+        "persistent_workers=args.workers > 0,",
+        "pin_memory=True,",
+        'scaler = GradScaler("cuda", enabled=False)',
+        "x = x.cuda(non_blocking=True)",
+        'y = y.to("cuda", non_blocking=True)',
+        "optimizer.zero_grad()",
+        'with autocast("cuda", enabled=True):',
+        "total += loss.detach().double() * len(x)  # a sum",
+        "total = float(total)",
+    ]
+
+
+def test_a_second_run_changes_nothing() -> None:
+    """The result is what was wanted, with all comments."""
+    once = fixed(CURABLE)
+
+    assert fixed(once) == once
+    assert comments(once) == comments(CURABLE)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("indent", ["    ", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_encoding_line_ends_and_indentation_stay(end: str, indent: str, encoding: str) -> None:
+    """Only the changed places differ, in the file's own bytes."""
+    head = "# -*- coding: latin-1 -*-\n" if encoding == "latin-1" else ""
+    text = (head + "# café\n" + CURABLE).replace("    ", indent).replace("\n", end)
+    after = fix(text.encode(encoding)).decode(encoding)
+
+    assert fixed((head.replace("latin-1", "utf-8") + "# café\n" + CURABLE).replace("    ", indent)).replace(
+        "utf-8", encoding
+    ) == after.replace(end, "\n").replace("utf-8", encoding)
+    assert after.count("\r") == (after.count(end) if "\r" in end else 0)
+
+
+LEFT_ALONE = {
+    "set_epoch of a data set": (
+        "persistent_workers",
+        """
+        for epoch in range(3):
+            dataset.set_epoch(epoch)
+            for x in loader:
+                model(x).backward()
+        """,
+    ),
+    "a data set that changes with the epoch": (
+        "persistent_workers",
+        """
+        for epoch in range(3):
+            dataset.size = epoch
+            for x in loader:
+                model(x).backward()
+        """,
+    ),
+    "a sum that the loop shows": (
+        "detach",
+        """
+        total = 0.0
+        for x in loader:
+            loss = model(x).mean()
+            loss.backward()
+            total += loss.item()
+            print(total)
+        """,
+    ),
+    "a sum that does not begin at zero": (
+        "detach",
+        """
+        total = start
+        for x in loader:
+            loss = model(x).mean()
+            loss.backward()
+            total += loss.item()
+        """,
+    ),
+    "a loop that returns": (
+        "detach",
+        """
+        def run():
+            total = 0.0
+            for x in loader:
+                loss = model(x).mean()
+                loss.backward()
+                total += loss.item()
+                if total > 3:
+                    return total
+        """,
+    ),
+    "gradients that are looked at": (
+        "zero_grad()",
+        """
+        for x in loader:
+            model(x).mean().backward()
+            print(weight.grad)
+            optimizer.zero_grad(set_to_none=False)
+        """,
+    ),
+    "an old name that is passed on": (
+        "torch.amp",
+        """
+        from torch.cuda.amp import autocast
+        run(autocast)
+        with autocast():
+            pass
+        """,
+    ),
+    "arguments that are not written": (
+        "pin_memory",
+        """
+        loader = DataLoader(data, **options)
+        for x in loader:
+            model(x.cuda()).backward()
+        """,
+    ),
+    "a pin_memory that somebody chose": (
+        "pin_memory=True",
+        """
+        loader = DataLoader(data, pin_memory=False)
+        for x in loader:
+            model(x.cuda()).backward()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE)
+def test_what_is_not_understood_is_left_alone(case: str) -> None:
+    """A change that could alter results, or that rests on a guess, is not made."""
+    word, body = LEFT_ALONE[case]
+    loader = "loader = DataLoader(dataset, num_workers=2)\n" if word == "persistent_workers" else ""
+    text = "import torch\nfrom torch.utils.data import DataLoader\n" + loader + textwrap.dedent(body)
+
+    assert word not in fixed(text)
+    assert changed_lines(text) == []
+
+
+def test_inference_mode_is_not_for_what_keeps_tensors() -> None:
+    """A result that is a tensor, a list outside, a model with a cache: each might meet autograd later."""
+    for harm in ("return model(x)", "kept.append(model(x))", "self.last = model(x)"):
+        text = CURABLE.replace("right += (model(x).argmax(1) == y).sum().item()", harm)
+        assert "inference_mode" not in fixed(text), harm
+    cached = CURABLE.replace("        return x\n", "        self.cache = x\n        return x\n", 1)
+    assert "inference_mode" not in fixed(cached)
+
+
+NAMES = st.sampled_from(["loader", "data", "x", "args.workers", "2", "4 + 1"])
+SPACE = st.sampled_from(["", " ", "\n    ", "  # why\n    "])
+
+
+@fuzz
+@given(
+    st.lists(st.tuples(SPACE, NAMES, SPACE), min_size=1, max_size=4),
+    st.booleans(),
+    SPACE,
+    st.sampled_from(["DataLoader", "Loading", "DataLoader[int]"]),
+)
+def test_any_layout_of_a_call_stays_a_call(arguments: list[tuple[str, str, str]], comma: bool, tail: str, name: str) -> None:
+    """Parentheses, comments, commas and lines in any order: the result parses, keeps comments, and has one argument more or is the same."""
+    inside = ",".join(f"{before}{value}{after}" for before, value, after in arguments) + ("," if comma else "") + tail
+    text = (
+        f"from torch.utils.data import DataLoader\nloader = {name}({inside})\nfor x in loader:\n    x = x.cuda()\n    x.mean().backward()\n"
+    )
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return
+    after = fixed(text)
+
+    assert [token.string for token in tokenize.generate_tokens(io.StringIO(after).readline) if token.type == tokenize.COMMENT] == comments(
+        text
+    )
+    if after != text:
+        call = next(node for node in ast.walk(ast.parse(after)) if isinstance(node, ast.Call))
+        assert [ast.unparse(given) for given in call.args] == [value for _, value, _ in arguments]
+        assert [given.arg for given in call.keywords] == ["pin_memory"]

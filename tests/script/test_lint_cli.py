@@ -1,0 +1,226 @@
+"""The command: what it prints, in each format, and what it does to files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from sysperf.report import as_json
+from sysperf.script.hypothesis import schema
+from tests.golden import ROOT, Golden
+from tests.report.test_sarif import validator
+from tests.script.scripts import TRAINING
+from tests.script.test_codemods import CURABLE
+
+COMMAND = (sys.executable, "-m", "sysperf", "lint")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a script that trains."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    return tmp_path
+
+
+def lint(folder: Path, *arguments: str, code: int = 0) -> str:
+    """What the command prints, in this folder."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def document(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The JSON that it prints."""
+    found: dict[str, Any] = json.loads(lint(folder, *arguments, "--json"))
+    return found
+
+
+def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
+    """The exit code is 0 unless it is asked for otherwise, and nothing is worse than info."""
+    text = lint(folder, "train.py")
+
+    assert "train.py:15:18: script.sync-per-step" in text
+    assert "These are hypotheses" in text
+    assert {one["severity"] for one in document(folder, "train.py")["hypotheses"]} <= {"info", "hint"}
+    lint(folder, "train.py", "--fail-on", "info", code=1)
+    lint(folder, "train.py", "--fail-on", "warning")
+
+
+def test_json_fits_its_published_schema(folder: Path, golden: Golden) -> None:
+    """docs/lint.schema.json is what --schema prints."""
+    jsonschema.Draft202012Validator(schema()).validate(document(folder, "."))
+    golden(ROOT / "docs/lint.schema.json", as_json.dump(schema()))
+
+
+def test_a_hypothesis_says_what_would_confirm_it(folder: Path) -> None:
+    """Detections of a trace or a running program, and the function that a stack would name."""
+    (one,) = [one for one in document(folder, "train.py")["hypotheses"] if one["rule"] == "script.sync-per-step"]
+
+    assert (one["function"], one["confirmed_by"], one["detects"]) == ("train", ["T4", "E29"], ["S6"])
+    assert one["code"] == "total += loss.item()"
+
+
+def test_sarif_has_regions(folder: Path) -> None:
+    """The standard's schema accepts it, and a result is where the source has it."""
+    log = json.loads(lint(folder, "train.py", "--format", "sarif", "--select", "sync-per-step"))
+    validator().validate(log)
+    (result,) = log["runs"][0]["results"]
+
+    assert result["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "train.py"},
+        "region": {"startLine": 15, "startColumn": 18, "endLine": 15, "endColumn": 29},
+    }
+    assert result["level"] == "note"
+
+
+def test_github_annotates_the_line(folder: Path) -> None:
+    """A notice beside the place."""
+    text = lint(folder, "train.py", "--format", "github", "--select", "script.sync-per-step")
+
+    assert text.startswith("::notice file=train.py,line=15,col=18,endLine=15,title=script.sync-per-step")
+
+
+@pytest.mark.parametrize(
+    ("comment", "left"),
+    [
+        ("# sysperf: ignore", 0),
+        ("# sysperf: ignore[sync-per-step]", 0),
+        ("# sysperf: ignore[script.sync-per-step, S1]", 0),
+        ("# sysperf: ignore[S6]", 0),
+        ("# sysperf: ignore[not-compiled]", 1),
+        ("# sysperf ignore", 1),
+    ],
+)
+def test_a_comment_accepts_a_place(folder: Path, comment: str, left: int) -> None:
+    """By the rule's id, the id without its area, or the entry of the list; another rule's name accepts nothing."""
+    (folder / "train.py").write_text(TRAINING.replace("loss.item()", f"loss.item()  {comment}"))
+    found = document(folder, "train.py", "--select", "sync-per-step")
+
+    assert (len(found["hypotheses"]), found["ignored"]) == (left, 1 - left)
+
+
+def test_a_comment_accepts_a_file(folder: Path) -> None:
+    """Anywhere in it."""
+    (folder / "train.py").write_text(TRAINING + "# sysperf: ignore-file[sync-per-step]\n")
+    assert document(folder, "train.py", "--select", "sync-per-step")["hypotheses"] == []
+
+
+def test_folders_are_walked_without_what_is_not_the_users(folder: Path) -> None:
+    """Hidden folders, environments and build are left out; a file is read once, whatever names it has; loops of links end."""
+    for place in (".git", "node_modules", "build", "own"):
+        (folder / place).mkdir()
+        (folder / place / "train.py").write_text(TRAINING)
+    (folder / "surroundings").mkdir()
+    (folder / "surroundings/pyvenv.cfg").touch()
+    (folder / "surroundings/train.py").write_text(TRAINING)
+    (folder / "own/loop").symlink_to(folder)
+    (folder / "own/again.py").symlink_to(folder / "train.py")
+
+    files = {one["file"] for one in document(folder, ".")["hypotheses"]}
+    assert files in ({"./train.py", "./own/train.py"}, {"./own/again.py", "./own/train.py"})
+
+
+def test_notebooks_have_cells(folder: Path) -> None:
+    """A place is a line of a cell; lines of the shell are no Python; nothing of it is fixable."""
+    head, _, rest = TRAINING.partition("\ndef train")
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "code", "source": ["!pip install torch\n", *head.splitlines(keepends=True)]},
+        {"cell_type": "code", "source": f"%matplotlib inline\ndef train{rest}"},
+    ]
+    (folder / "book.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    (one,) = document(folder, "book.ipynb", "--select", "sync-per-step")["hypotheses"]
+
+    assert (one["cell"], one["line"], one["code"], one["fixable"]) == (3, 10, "total += loss.item()", False)
+
+
+def test_fix_shows_a_diff_and_asks(folder: Path) -> None:
+    """Without a terminal and without --yes nothing is written."""
+    text = lint(folder, "train.py", "--fix", code=2)
+
+    assert "+        total += loss.detach().double()" in text
+    assert "it was not confirmed" in text
+    assert (folder / "train.py").read_text() == TRAINING
+
+
+def test_fix_and_undo_restore_every_byte(folder: Path) -> None:
+    """Content and mode; a second undo has nothing to do."""
+    before = CURABLE.replace("\n", "\r\n").encode()
+    (folder / "train.py").write_bytes(before)
+    (folder / "train.py").chmod(0o640)
+    lint(folder, "train.py", "--fix", "--yes")
+    assert (folder / "train.py").read_bytes() != before
+    assert "restored" in lint(folder, "--undo")
+
+    assert (folder / "train.py").read_bytes() == before
+    assert (folder / "train.py").stat().st_mode & 0o777 == 0o640
+    assert "Nothing to take back" in lint(folder, "--undo")
+
+
+def test_undo_leaves_alone_what_was_changed_since(folder: Path) -> None:
+    """Somebody's work is worth more than ours."""
+    lint(folder, "train.py", "--fix", "--yes")
+    (folder / "train.py").write_text("mine\n")
+
+    assert "changed" in lint(folder, "--undo", code=3)
+    assert (folder / "train.py").read_text() == "mine\n"
+
+
+def test_a_file_with_several_names_is_left_alone(folder: Path) -> None:
+    """A rename would part them."""
+    (folder / "other.py").hardlink_to(folder / "train.py")
+    assert "several names" in lint(folder, "train.py", "--fix", "--yes", code=3)
+    assert (folder / "train.py").read_text() == TRAINING
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(folder: Path) -> None:
+    """At any system call of the writing: each file is whole, and undo still works."""
+    for number in range(3):
+        (folder / f"train{number}.py").write_text(TRAINING)
+    script = f"""
+import os, sys, signal
+sys.argv = ["sysperf", "lint", *{[f"train{number}.py" for number in range(3)]!r}, "--fix", "--yes"]
+limit, calls = int(os.environ["KILL_AT"]), 0
+def count(event, arguments):
+    global calls
+    if event in ("os.rename", "open", "os.mkdir", "os.chmod", "os.remove"):
+        if event == "open" and not str(arguments[0]).startswith({str(folder)!r}):
+            return
+        calls += 1
+        if calls == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+from sysperf.cli import main
+main(sys.argv[1:])
+"""
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+    killed = 0
+    for limit in range(1, 25, 4):
+        for number in range(3):
+            (folder / f"train{number}.py").write_text(TRAINING)
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=folder, env={**environment, "KILL_AT": str(limit)}, capture_output=True, check=False
+        )
+        killed += done.returncode == -signal.SIGKILL
+        contents = [(folder / f"train{number}.py").read_text() for number in range(3)]
+        assert all(content == TRAINING or "loss.detach().double()" in content for content in contents), limit
+        if any(content != TRAINING for content in contents):
+            lint(folder, "--undo")
+            assert [(folder / f"train{number}.py").read_text() for number in range(3)] == [TRAINING] * 3
+    assert killed >= 3
+
+
+def test_neither_audit_nor_wrap_imports_it() -> None:
+    """The reader of scripts is for this command alone."""
+    script = "import sys; from sysperf.cli import audit, wrap; from sysperf.engine import judging; judging.load_rules(); print([name for name in sys.modules if 'script' in name or name in ('difflib', 'libcst')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
