@@ -12,7 +12,7 @@ from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome
 
-AGAIN_S = 3600.0
+RETRY_S = 3600.0
 """After a refusal, this long nobody is asked again."""
 RENEWALS = 3
 """A lease is renewed so often within its time."""
@@ -70,7 +70,7 @@ class ApplyPolicy:
                 self._made[key] = transaction
                 made.append((transaction, held.outcome))
             else:
-                self._refused_s[key] = now_s + AGAIN_S
+                self._refused_s[key] = now_s + RETRY_S
         return made
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class ApplyPolicy:
         except SysperfError as error:  # it is no longer there: somebody undid it, and we do not do it again
             self._log.warning("%s is no longer ours: %s", transaction, error)
             del self._made[key]
-            self._refused_s[key] = now_s + AGAIN_S
+            self._refused_s[key] = now_s + RETRY_S
         except OSError as error:
             self.problem = f"the lease of {transaction} could not be renewed: {error}"
 

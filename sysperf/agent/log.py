@@ -14,7 +14,7 @@ from sysperf.model.text import neutral
 NAME = "sysperf.agent"
 NOTICE = 25
 """Between INFO and WARNING: what somebody wants to read, though nothing is broken."""
-MOST_CHARACTERS = 4_000
+MAX_CHARACTERS = 4_000
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (NOTICE, 5), (logging.INFO, 6), (logging.DEBUG, 7))
 
 
@@ -26,7 +26,7 @@ class Lines(logging.Formatter):
         self._prefixed = prefixed
 
     def format(self, record: logging.LogRecord) -> str:
-        text = neutral(record.getMessage(), MOST_CHARACTERS)
+        text = neutral(record.getMessage(), MAX_CHARACTERS)
         priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)
         return f"<{priority}>{text}" if self._prefixed else f"sysperf agent: {text}"
 

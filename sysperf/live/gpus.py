@@ -35,7 +35,7 @@ METRICS = (
     Metric("gpu", "dram_active", SHARE, "share of the memory bandwidth in use (Hopper and newer)", per_item=True),
 )
 
-MOST_GPUS = 16
+MAX_GPUS = 16
 PCIE_FIELDS = (197, 198)  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES and RX_BYTES
 GPM = {2: "sm_active", 3: "sm_occupancy", 5: "tensor_active", 10: "dram_active"}
 CAPPED = 0x4
@@ -97,7 +97,7 @@ class Gpus:
                 self._session = self._opened()
                 (count,) = self._session.ask_all([("DeviceGetCount", ())])
                 self.problem = str(count) if isinstance(count, OSError) else ""
-                self._gpus = [_Gpu(index, self._clock) for index in range(min(count, MOST_GPUS))] if isinstance(count, int) else []
+                self._gpus = [_Gpu(index, self._clock) for index in range(min(count, MAX_GPUS))] if isinstance(count, int) else []
             return self._session
 
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 
 FIRST_BYTES = 4 << 10
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 RETRY_S = 30.0
 """How long a file that cannot be opened is left alone: it may come back, and asking each second costs."""
 COSTLY_S = 0.0005
 """A read that costs more CPU time is done less often: /proc/stat of a machine with 256 CPUs takes several milliseconds."""
-MOST_SKIPPED = 30
+MAX_SKIPPED = 30
 
 
 class OpenFile:
@@ -42,7 +42,7 @@ class OpenFile:
             return None
         try:
             data = os.pread(self._fd, self._size, 0)
-            while len(data) >= self._size and self._size < MOST_BYTES:
+            while len(data) >= self._size and self._size < MAX_BYTES:
                 self._size *= 4
                 data = os.pread(self._fd, self._size, 0)
         except OSError as error:
@@ -60,7 +60,7 @@ class OpenFile:
         data = self.read()
         took_s = cpu_clock() - start
         if took_s > COSTLY_S:
-            self._skip = min(MOST_SKIPPED, int(took_s / COSTLY_S))
+            self._skip = min(MAX_SKIPPED, int(took_s / COSTLY_S))
         return data
 
     def close(self) -> None:

@@ -46,11 +46,11 @@ METRICS = (
 
 SLOW_S = 15.0
 """Threads and workers are many: they are looked at this often."""
-MOST_PROGRAMS = 128
-MOST_THREADS = 32
-MOST_CHILDREN = 256
-MOST_NAMED = 1_024
-MOST_ENGINES = 16
+MAX_PROGRAMS = 128
+MAX_THREADS = 32
+MAX_CHILDREN = 256
+MAX_NAMED = 1_024
+MAX_ENGINES = 16
 ENGINE = b"pt_autograd_"
 """How PyTorch names the threads that run backward on a GPU, one for each device."""
 NS = 1e-9
@@ -78,7 +78,7 @@ class Programs:
 
     def watch(self, pids: Iterable[int]) -> None:
         """These and no others, the first ones where there are very many."""
-        wanted = list(dict.fromkeys(pids))[:MOST_PROGRAMS]
+        wanted = list(dict.fromkeys(pids))[:MAX_PROGRAMS]
         for pid in self._programs.keys() - set(wanted):
             self.forget(pid)
         for pid in wanted:
@@ -203,8 +203,8 @@ class _Program:
     def _find_engines(self, tids: list[str]) -> None:
         """The threads that run backward on GPUs. A thread's name is read once."""
         folder, known = f"{self._base}/task", self._comms
-        self._comms = {tid: known[tid] if tid in known else _read(f"{folder}/{tid}/comm") for tid in tids[:MOST_NAMED]}
-        found = [tid for tid, comm in self._comms.items() if comm.startswith(ENGINE)][:MOST_ENGINES]
+        self._comms = {tid: known[tid] if tid in known else _read(f"{folder}/{tid}/comm") for tid in tids[:MAX_NAMED]}
+        found = [tid for tid, comm in self._comms.items() if comm.startswith(ENGINE)][:MAX_ENGINES]
         for tid in self._engines.keys() - set(found):
             self._engines.pop(tid).close()
         for tid in found:
@@ -215,7 +215,7 @@ class _Program:
         """Ready threads without a CPU: the sum over the first threads, as those of an OpenMP team wait for each other."""
         before, self._threads = self._threads, {}
         ran = waited = 0
-        for tid in tids[:MOST_THREADS]:
+        for tid in tids[:MAX_THREADS]:
             now = schedstat.parse(_read(f"{self._base}/task/{tid}/schedstat"))
             if now is None:
                 continue
@@ -258,7 +258,7 @@ class _Program:
 
     def _children(self, pid: str) -> list[str] | None:
         raw = _read(f"{self._proc}/{pid}/task/{pid}/children", absent=b"?")
-        return None if raw == b"?" else [word.decode() for word in raw.split()[:MOST_CHILDREN] if word.isdigit()]
+        return None if raw == b"?" else [word.decode() for word in raw.split()[:MAX_CHILDREN] if word.isdigit()]
 
     def _comm(self, pid: str, before: dict[str, str]) -> str:
         """The name of a child. A worker gets its name a moment after its start, so only that name is taken as final."""

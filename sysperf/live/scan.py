@@ -28,10 +28,10 @@ LATEST_S = 60.0
 """The longest time between two looks at a process where there are few."""
 LOOKS_PER_S = 16.0
 """With more processes than this allows, each is looked at less often: one look costs some 10 µs."""
-AGAIN_S = 600.0
+RETRY_S = 600.0
 GROWN_PAGES = (200 << 20) // PAGE_BYTES
-SMALLEST_PAGES = MIN_BYTES // PAGE_BYTES
-MOST_PIDS = 65_536
+MIN_PAGES = MIN_BYTES // PAGE_BYTES
+MAX_PIDS = 65_536
 
 
 class Change(NamedTuple):
@@ -114,17 +114,17 @@ class Scanner:
         except OSError as error:
             self.problem = f"/proc: {error.strerror}"
             return None
-        self.problem = "" if len(pids) <= MOST_PIDS else f"more than {MOST_PIDS} processes: not all are looked at"
-        return pids if len(pids) <= MOST_PIDS else set(sorted(pids)[:MOST_PIDS])
+        self.problem = "" if len(pids) <= MAX_PIDS else f"more than {MAX_PIDS} processes: not all are looked at"
+        return pids if len(pids) <= MAX_PIDS else set(sorted(pids)[:MAX_PIDS])
 
     def _look(self, pid: int, look: _Look, now: float) -> bool:
         """Whether it runs PyTorch, is new to us, and is nobody's helper."""
         pages = _pages(pid)
         if pages == 0:
-            look.due = now + AGAIN_S  # a kernel thread, or it ended
+            look.due = now + RETRY_S  # a kernel thread, or it ended
             return False
         self._put_off(pid, look, now)
-        if pages is None or pages < SMALLEST_PAGES or pages < look.mapped_pages + (GROWN_PAGES if look.mapped_pages else 0):
+        if pages is None or pages < MIN_PAGES or pages < look.mapped_pages + (GROWN_PAGES if look.mapped_pages else 0):
             return False
         look.mapped_pages = pages
         comm, parent = _name_and_parent(pid)
@@ -147,7 +147,7 @@ class Scanner:
         if raw is None:
             if os.access(f"/proc/{pid}", os.F_OK):
                 self.unreadable.add(pid)
-                look.due = now + AGAIN_S
+                look.due = now + RETRY_S
             return False
         self.unreadable.discard(pid)
         return torch_mapped(raw) is not None

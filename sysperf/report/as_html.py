@@ -43,7 +43,7 @@ def render(report: Report) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(neutral(text, words.LONGEST_COMMAND))
+    return html.escape(neutral(text, words.MAX_COMMAND))
 
 
 def _filters(report: Report) -> Iterator[str]:

@@ -32,7 +32,7 @@ def _attributes(**values: str) -> str:
 
 def _escape(text: str) -> str:
     """Text for XML, which has no way to hold a control character."""
-    return html.escape(neutral(text, words.LONGEST_COMMAND))
+    return html.escape(neutral(text, words.MAX_COMMAND))
 
 
 def _counts(tests: int, failures: int, skipped: int, took_ms: float) -> str:

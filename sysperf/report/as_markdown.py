@@ -20,7 +20,7 @@ _MENTION = lazy(r"@(?=\w)")
 
 def escape(text: str) -> str:
     """A text that Markdown shows as it is inside a line: no emphasis, link, HTML, table cell, mention, emoji code or math."""
-    return _MENTION.sub("@<!-- -->", _ACTIVE.sub(r"\\\g<0>", neutral(text, words.LONGEST_TEXT).strip()))
+    return _MENTION.sub("@<!-- -->", _ACTIVE.sub(r"\\\g<0>", neutral(text, words.MAX_TEXT).strip()))
 
 
 def line(text: str) -> str:

@@ -11,11 +11,11 @@ from sysperf.report.terminal import Ink, Page, cells, clip, pad, shorten, wrap
 
 HEADS: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
-MOST_EVIDENCE = 4
-MOST_SUBJECTS = 6
-MOST_BRIEF = 8
-MOST_REASONS = 4
-WIDEST_ID = 34
+MAX_EVIDENCE = 4
+MAX_SUBJECTS = 6
+MAX_BRIEF = 8
+MAX_REASONS = 4
+MAX_ID_WIDTH = 34
 
 
 def render(report: Report, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -66,10 +66,10 @@ def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
         return
     for first, *others in _by_rule(outcomes):
         _finding(page, first, verbose=False)
-        for number, other in enumerate(others[:MOST_SUBJECTS]):
+        for number, other in enumerate(others[:MAX_SUBJECTS]):
             page.labelled("" if number else "also", _about(other))
-        if len(others) > MOST_SUBJECTS:
-            page.labelled("", f"and {len(others) - MOST_SUBJECTS} more; --verbose shows all", "dim")
+        if len(others) > MAX_SUBJECTS:
+            page.labelled("", f"and {len(others) - MAX_SUBJECTS} more; --verbose shows all", "dim")
 
 
 def _by_rule(outcomes: list[Outcome]) -> list[list[Outcome]]:
@@ -107,7 +107,7 @@ def _about(outcome: Outcome) -> str:
 
 
 def _evidence(page: Page, outcome: Outcome, verbose: bool) -> None:
-    most = len(outcome.evidence) if verbose else MOST_EVIDENCE
+    most = len(outcome.evidence) if verbose else MAX_EVIDENCE
     label = "observed"
     for evidence in outcome.evidence[:most]:
         told, origin = words.observed(evidence), words.origin(evidence)
@@ -135,13 +135,13 @@ def fix_lines(page: Page, label: str, fix: Remedy) -> None:
 
 
 def _brief(page: Page, outcomes: list[Outcome]) -> None:
-    column = min(max(cells(neutral(outcome.rule)) for outcome in outcomes), WIDEST_ID)
-    for outcome in outcomes[:MOST_BRIEF]:
+    column = min(max(cells(neutral(outcome.rule)) for outcome in outcomes), MAX_ID_WIDTH)
+    for outcome in outcomes[:MAX_BRIEF]:
         mark = page.ink(outcome.severity, MARKS[outcome.severity])
         name = pad(clip(neutral(outcome.rule), column), column)
         page.line(f"{mark} {page.ink('strong', name)}  {shorten(_about(outcome), page.width - column - 4)}")
-    if len(outcomes) > MOST_BRIEF:
-        page.line(page.ink("dim", f"  and {len(outcomes) - MOST_BRIEF} more; --verbose shows all"))
+    if len(outcomes) > MAX_BRIEF:
+        page.line(page.ink("dim", f"  and {len(outcomes) - MAX_BRIEF} more; --verbose shows all"))
 
 
 def _rewraps(page: Page, report: Report, verbose: bool) -> None:
@@ -154,7 +154,7 @@ def _rewraps(page: Page, report: Report, verbose: bool) -> None:
     page.line()
     page.line(page.ink("hint", f"Started otherwise ({len(report.rewraps)}): what wrap would have set; the gain is unmeasured"))
     for changes, programs in alike.items():
-        pids = words.some([str(program.pid) for program in programs], len(programs) if verbose else MOST_SUBJECTS)
+        pids = words.some([str(program.pid) for program in programs], len(programs) if verbose else MAX_SUBJECTS)
         page.paragraph(f"pid {pids}: {words.some([neutral(change, 200) for change in changes], len(changes))}", indent="  ")
         for one in programs if verbose else programs[:1]:
             command = neutral(one.command, 2_000)
@@ -167,10 +167,10 @@ def _unread(page: Page, report: Report, verbose: bool) -> None:
         return
     page.line()
     page.line(page.ink("unknown", f"Could not be read ({report.tally.unknown})"))
-    for group in groups if verbose else groups[:MOST_REASONS]:
+    for group in groups if verbose else groups[:MAX_REASONS]:
         _reason(page, group, verbose)
-    if len(groups) > MOST_REASONS and not verbose:
-        page.line(page.ink("dim", f"  and {words.count(len(groups) - MOST_REASONS, 'more reason')}; --verbose shows all"))
+    if len(groups) > MAX_REASONS and not verbose:
+        page.line(page.ink("dim", f"  and {words.count(len(groups) - MAX_REASONS, 'more reason')}; --verbose shows all"))
 
 
 def _reason(page: Page, group: words.Unread, verbose: bool) -> None:

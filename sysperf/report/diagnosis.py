@@ -15,7 +15,7 @@ from sysperf.report.terminal import Ink, Page, clip
 
 STYLES = {"slowed": "warning", "healthy": "good", "idle": "good", "cannot-tell": "unknown"}
 STATES = {"confirmed": "error", "likely": "warning"}
-MOST_CAUSES, MAX_TEXT = 5, 2_000
+MAX_CAUSES, MAX_TEXT = 5, 2_000
 
 
 def render(found: Verdict, form: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -31,10 +31,10 @@ def text(found: Verdict, *, color: bool = False, width: int = 100, verbose: bool
     """One screen; `verbose` adds every signal and what was dropped."""
     sheet = Page(Ink(color), width)
     sheet.paragraph(neutral(found.sentence, MAX_TEXT), STYLES[found.verdict])
-    for cause in found.causes if verbose else found.causes[:MOST_CAUSES]:
+    for cause in found.causes if verbose else found.causes[:MAX_CAUSES]:
         _cause(sheet, cause, verbose)
-    if len(found.causes) > MOST_CAUSES and not verbose:
-        sheet.paragraph(f"{len(found.causes) - MOST_CAUSES} more with --verbose.", "dim")
+    if len(found.causes) > MAX_CAUSES and not verbose:
+        sheet.paragraph(f"{len(found.causes) - MAX_CAUSES} more with --verbose.", "dim")
     _dropped(sheet, found, verbose)
     for note in found.notes:
         sheet.labelled("not seen", neutral(note, MAX_TEXT), "dim")

@@ -11,8 +11,8 @@ from sysperf.report.as_markdown import code, escape
 from sysperf.report.terminal import Ink, Page, cells, pad, wrap
 from sysperf.report.words import count, some
 
-MOST_COLUMNS = 3
-MOST_NAMES = 6
+MAX_COLUMNS = 3
+MAX_NAMES = 6
 
 
 def render(found: Sequence[Difference], machines: Sequence[str], format: str = "text", *, color: bool = False, width: int = 100) -> str:  # noqa: A002 - the option's name
@@ -30,15 +30,15 @@ def _names(machines: Sequence[str]) -> list[str]:
 
 def _verdict(found: Sequence[Difference], names: Sequence[str]) -> str:
     if not found:
-        return f"No difference between {some(names, MOST_NAMES)} that matters for speed."
-    return f"{count(len(found), 'difference')} between {some(names, MOST_NAMES)}, what matters most first:"
+        return f"No difference between {some(names, MAX_NAMES)} that matters for speed."
+    return f"{count(len(found), 'difference')} between {some(names, MAX_NAMES)}, what matters most first:"
 
 
 def _text(found: Sequence[Difference], names: Sequence[str], page: Page) -> str:
     page.paragraph(_verdict(found, names), "strong" if found else "good")
     page.line()
     columns = _columns(found, names)
-    if found and len(names) <= MOST_COLUMNS and sum(columns) + 2 * len(names) <= page.width:
+    if found and len(names) <= MAX_COLUMNS and sum(columns) + 2 * len(names) <= page.width:
         _beside(page, found, names, columns)
     else:
         _below(page, found, names)
@@ -68,7 +68,7 @@ def _below(page: Page, found: Sequence[Difference], names: Sequence[str]) -> Non
         page.line(page.ink("strong", neutral(one.fact)))
         for value, holders in _holders(one, names):
             before = f"    {value}  "
-            for part in wrap(some(holders, MOST_NAMES), max(page.width - cells(before), 20)):
+            for part in wrap(some(holders, MAX_NAMES), max(page.width - cells(before), 20)):
                 page.line(before + page.ink("dim", part))
                 before = " " * cells(before)
         page.paragraph(neutral(one.matters), "dim", indent="    ")

@@ -9,7 +9,7 @@ from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
-from sysperf.report.words import LONGEST_TEXT, NEEDS, SAFETY, command, paragraphs
+from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, paragraphs
 
 _TITLES = {
     "env": "start the program with other environment variables",
@@ -32,7 +32,7 @@ def render(rule: Rule, *, color: bool, width: int) -> str:
     for section in (_when(rule), _gain(rule)):
         page.line()
         for label, text in section:
-            page.labelled(label, neutral(text, LONGEST_TEXT))
+            page.labelled(label, neutral(text, MAX_TEXT))
     for fix in rule.fix:
         page.line()
         _fix(page, fix)
@@ -77,15 +77,15 @@ def _is_tried(rule: Rule) -> bool:
 def _fix(page: Page, fix: AnyFix) -> None:
     parts = (SAFETY[fix.safety], NEEDS.get(fix.needs, ""), "results may change" if fix.numerics else "")
     text = getattr(fix, "text", "")
-    page.labelled("fix", f"{neutral(fix.title or text or _what(fix), LONGEST_TEXT)} ({', '.join(part for part in parts if part)})")
-    page.labelled("", neutral(text if fix.title else "", LONGEST_TEXT))
+    page.labelled("fix", f"{neutral(fix.title or text or _what(fix), MAX_TEXT)} ({', '.join(part for part in parts if part)})")
+    page.labelled("", neutral(text if fix.title else "", MAX_TEXT))
     for label, text in (("", _command(fix)), ("undo", getattr(fix, "undo", ""))):
         for number, line in enumerate(command(text)):
             page.verbatim("" if number else label, line, "command")
     source = _source(fix)
     if source:
         page.verbatim("source", source)
-    page.labelled("note", neutral(fix.note, LONGEST_TEXT))
+    page.labelled("note", neutral(fix.note, MAX_TEXT))
 
 
 def _command(fix: AnyFix) -> str:

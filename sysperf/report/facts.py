@@ -11,9 +11,9 @@ from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, cells, pad, wrap
 from sysperf.report.words import count, value
 
-MOST_FAILURES = 5
+MAX_FAILURES = 5
 ABSENT = "No such file or directory"
-WIDEST_NAME = 44
+MAX_NAME_WIDTH = 44
 
 
 def render(snapshot: Snapshot, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -32,7 +32,7 @@ def _facts(page: Page, name: str, area: Area) -> None:
         page.paragraph(f"unknown: {neutral(area.problem or 'nobody says why')}", "unknown", indent="  ")
         return
     rows = [*_flat(neutral(name), plain(area.facts))]
-    column = min(max((cells(fact) for fact, _ in rows), default=0), WIDEST_NAME)
+    column = min(max((cells(fact) for fact, _ in rows), default=0), MAX_NAME_WIDTH)
     for fact, data in rows:
         told, style = value(data, fact), "unknown" if data is None else "plain"
         before = f"  {pad(fact, column)}  "
@@ -56,7 +56,7 @@ def _flat(path: str, data: Any) -> Iterator[tuple[str, Any]]:
 def _failures(page: Page, area: Area, verbose: bool) -> None:
     """What could not be read. A file that does not exist is an answer, and told only when asked for."""
     failures = [failure for failure in area.failures if verbose or failure.error != ABSENT]
-    shown = failures if verbose else failures[:MOST_FAILURES]
+    shown = failures if verbose else failures[:MAX_FAILURES]
     for failure in shown:
         page.paragraph(f"could not read {neutral(failure.path)}: {neutral(failure.error or 'no reason given')}", "dim", indent="  ")
     if len(shown) < len(failures):

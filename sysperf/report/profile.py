@@ -8,7 +8,7 @@ from sysperf.report.terminal import Ink, Page, clip, pad, tail
 
 STATE = {True: "runs", False: "waits", None: ""}
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
-LONGEST_PATH = 2_000
+MAX_PATH = 2_000
 
 
 def stacks(found: Stacks, *, color: bool = False, width: int = 100, cut: bool = False) -> str:
@@ -39,7 +39,7 @@ def _thread(page: Page, thread: Thread, *, cut: bool) -> None:
 def place(frame: Frame) -> str:
     """``file:line``, installed packages without the folder in which they lie."""
     _, installed, inside = frame.file.rpartition("/site-packages/")
-    file = neutral(f"…/{inside}" if installed else frame.file, LONGEST_PATH)
+    file = neutral(f"…/{inside}" if installed else frame.file, MAX_PATH)
     return f"{file}:{frame.line}" if frame.line is not None else file
 
 
@@ -71,7 +71,7 @@ def _phase(page: Page, phase: Phase) -> str:
 def trace(found: Trace, *, iterations: int = 0, color: bool = False, width: int = 100) -> str:
     """What the file is, and how to open it. `iterations`: as many were asked for."""
     page = Page(Ink(color), width)
-    page.line(page.ink("strong", neutral(found.path, LONGEST_PATH)))
+    page.line(page.ink("strong", neutral(found.path, MAX_PATH)))
     page.line(f"{size(found.size_bytes)}, {found.events} events, {found.steps} optimizer steps, taken in {found.took_s:g} s")
     if not found.events:
         page.paragraph("It is empty: PyTorch ran nothing while it was taken.", "unknown")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 NARROWEST, WIDEST = 40, 120
 """Columns between which a report follows the terminal; longer lines are hard to read."""
-LONGEST_TAIL = 12
+MAX_TAIL = 12
 _NARROW = frozenset(map(chr, range(32, 127))).union("…≤▸▾│└├─━●·•✓✗◆→←↓▁▂▃▄▅▆▇█▏▎▍▌▋▊▉■□×°µ")
 """Characters of one column that we write often: to look each one up costs more than all the rest of a line."""
 
@@ -69,7 +69,7 @@ def shorten(text: str, width: int) -> str:
     clipped = clip(text, width)
     if clipped == text:
         return text
-    blank = clipped.rfind(" ", max(len(clipped) - LONGEST_TAIL, 1))
+    blank = clipped.rfind(" ", max(len(clipped) - MAX_TAIL, 1))
     return f"{clipped[:blank].rstrip(' ,;:.')}…" if blank > 0 else clipped
 
 

@@ -6,7 +6,7 @@ from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, table
 from sysperf.trace.difference import Change, Comparison
 
-MOST_NAME = 70
+MAX_NAME = 70
 _STYLES = {"faster": "good", "slower": "error", "no difference": "strong", "cannot tell": "unknown"}
 
 
@@ -38,7 +38,7 @@ def _headline(found: Comparison) -> str:
 
 def _table(page: Page, title: str, rows: tuple[Change, ...]) -> None:
     page.line()
-    cells = [[_ms(row.before_ms), _ms(row.after_ms), _difference(row), row.kind, neutral(row.what, MOST_NAME)] for row in rows]
+    cells = [[_ms(row.before_ms), _ms(row.after_ms), _difference(row), row.kind, neutral(row.what, MAX_NAME)] for row in rows]
     for line in table(("before ms", "after ms", "difference", "", title), cells, page.ink, page.width, right=(0, 1, 2)):
         page.line(line)
 

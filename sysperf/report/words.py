@@ -13,8 +13,8 @@ from sysperf.model.record import Record, plain
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral, size
 
-LONGEST_COMMAND = 8_000
-LONGEST_TEXT = 4_000
+MAX_COMMAND = 8_000
+MAX_TEXT = 4_000
 SHORT_REASON = 180
 """Characters that fit about two lines of a terminal: the first two lines of `explain` say why it matters."""
 
@@ -169,7 +169,7 @@ def paragraphs(text: str) -> list[str]:
     """The paragraphs of a long text, each as one line."""
     parts = re.split(r"\n\s*\n", text.replace("\r\n", "\n").strip())
     lines = (" ".join(part.split()) for part in parts)
-    return [neutral(line, LONGEST_TEXT) for line in lines if line]
+    return [neutral(line, MAX_TEXT) for line in lines if line]
 
 
 def short(text: str) -> str:
@@ -250,7 +250,7 @@ def terms(fix: Remedy) -> str:
 
 def command(text: str) -> list[str]:
     """The lines of a command, whole: a command that is cut short is another command."""
-    return [neutral(line, LONGEST_COMMAND) for line in text.strip("\n").split("\n")] if text.strip() else []
+    return [neutral(line, MAX_COMMAND) for line in text.strip("\n").split("\n")] if text.strip() else []
 
 
 def unread(outcomes: Iterable[Outcome]) -> list[Unread]:

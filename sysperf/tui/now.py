@@ -21,7 +21,7 @@ from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, Sour
 
 KEPT = 240
 """Samples of each series that are kept for the small curves."""
-OLD_S = 60.0
+STALE_AFTER_S = 60.0
 """A meter that was not read for so long is unknown."""
 QUIET_S, MISSED = 10.0, 3
 """A source that told nothing for so long, and for so many of its usual intervals, is silent."""
@@ -91,7 +91,7 @@ class Now:
         heard = time.monotonic()
         self._heard, self._usual_s = heard, heard - self._heard if self._heard else 0.0
         before = self.meters
-        older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < OLD_S]
+        older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < STALE_AFTER_S]
         alive = {"", *map(process_of, meters)}
         older = [name for name in older if process_of(name) in alive]
         self.meters = {**{name: before[name] for name in older}, **meters}

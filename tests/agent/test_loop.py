@@ -21,7 +21,7 @@ import pytest
 
 from sysperf.agent import audit_runner, loop, notify
 from sysperf.agent.announcer import Announcer
-from sysperf.agent.apply_policy import AGAIN_S, ApplyPolicy, checked
+from sysperf.agent.apply_policy import RETRY_S, ApplyPolicy, checked
 from sysperf.agent.log import NOTICE, logger
 from sysperf.agent.setup import Options, Setup
 from sysperf.engine import judging
@@ -517,7 +517,7 @@ def test_a_refusal_is_not_repeated_each_second() -> None:
     assert "tuned sets it" in applies.problem
 
     hand.error = None
-    assert applies.step([held()], AGAIN_S + 1)
+    assert applies.step([held()], RETRY_S + 1)
 
 
 def test_what_somebody_undid_is_left_alone() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sysperf.live.gpus import Gpus
 from sysperf.live.metrics import METERS, describe
-from sysperf.live.open_file import MOST_SKIPPED, RETRY_S, OpenFile
+from sysperf.live.open_file import MAX_SKIPPED, RETRY_S, OpenFile
 from sysperf.live.programs import SLOW_S, Programs
 from sysperf.live.scan import Scanner
 from sysperf.live.system import Rates, System
@@ -105,7 +105,7 @@ def test_a_costly_file_is_read_less_often(tmp_path: Path) -> None:
     taken = [kept.read_if_cheap(ticking) is not None for _ in range(60)]
 
     assert taken[0]
-    assert 60 // (MOST_SKIPPED + 1) <= sum(taken) <= 4
+    assert 60 // (MAX_SKIPPED + 1) <= sum(taken) <= 4
     kept.close()
 
 

@@ -19,7 +19,7 @@ from sysperf.tui.widgets.pane import Pane
 
 SPANS = (("10 min", 600.0), ("1 h", 3_600.0), ("6 h", 21_600.0), ("24 h", 86_400.0), ("7 d", 604_800.0))
 POINTS = 400
-AGAIN_S = 5.0
+RETRY_S = 5.0
 STILL = "A captured machine stands still: it has no history."
 NO_AGENT = (
     "There is no history here: the agent keeps it, and this dashboard samples by itself. "
@@ -68,7 +68,7 @@ class History(Filtered):
         self.query_one("#names", Pane).focus()
         if self.actions.source.remembers:
             self._read_names()
-            self.set_interval(AGAIN_S, self._tick)
+            self.set_interval(RETRY_S, self._tick)
 
     def _tick(self) -> None:
         if self.app.screen is self:

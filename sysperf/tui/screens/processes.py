@@ -15,7 +15,7 @@ from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral
-from sysperf.report.words import LONGEST_COMMAND
+from sysperf.report.words import MAX_COMMAND
 from sysperf.tui.screens import diagnosis, profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted
@@ -180,7 +180,7 @@ class Processes(Filtered):
 
     def _copy(self, again: Rewrap | str) -> None:
         if isinstance(again, Rewrap):
-            command = neutral(again.command, LONGEST_COMMAND)
+            command = neutral(again.command, MAX_COMMAND)
             self.app.copy_to_clipboard(command)
             self.say(f"copied: {command}")
         else:

@@ -25,7 +25,7 @@ from sysperf.tui.widgets.ink import styles
 from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
-LONGEST_TAB = max(map(len, TABS))
+MAX_TAB = max(map(len, TABS))
 
 
 class Tabs(Widget):
@@ -47,7 +47,7 @@ class Tabs(Widget):
     def _labels(self) -> list[tuple[str, str]]:
         """(name, label): shorter ones where the terminal is narrow."""
         full = [(name, f" {number} {name.capitalize()} ") for number, name in enumerate(TABS, 1)]
-        for letters in (LONGEST_TAB, 4, 0):
+        for letters in (MAX_TAB, 4, 0):
             labels = [(name, label if name == self._shown else f"{label[: 3 + letters].rstrip()} ") for name, label in full]
             if sum(len(label) for _, label in labels) <= self.size.width:
                 break

@@ -18,7 +18,7 @@ from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Prob
 from sysperf.tui.sources.load import CpuLoad
 from sysperf.tui.widgets.system import PRESSURES
 
-AGAIN_S = 2.0
+RETRY_S = 2.0
 REFRESH_S = 30.0
 """Facts change without an event."""
 AT_MOST_EVERY_S = 1.0
@@ -98,7 +98,7 @@ class Agent:
                 publish(Problem(ended) if ended else _problem(error))
             except (KeyError, TypeError, ValueError, AttributeError):
                 publish(Problem(f"the agent's answers are {UNKNOWN_SHAPE}: {RESTART}"))
-            self._stop.wait(AGAIN_S)
+            self._stop.wait(RETRY_S)
 
     def _events(self, publish: Publish) -> None:
         refreshed = time.monotonic()

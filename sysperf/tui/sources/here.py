@@ -24,7 +24,7 @@ from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
 LOOK_S = 1.0
-AGAIN_S = 10.0
+RETRY_S = 10.0
 
 
 class Here:
@@ -109,7 +109,7 @@ class Here:
                 self._again.clear()
                 if auditor.due():
                     self._apply_result(auditor, auditor.run_pass(), publish)
-            self._soon.wait(LOOK_S if auditor else AGAIN_S)
+            self._soon.wait(LOOK_S if auditor else RETRY_S)
             self._soon.clear()
 
     def _apply_result(self, auditor: Auditor, look: AuditPass, publish: Publish) -> None:

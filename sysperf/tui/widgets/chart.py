@@ -17,7 +17,7 @@ SCALE = 11
 MARKS = {"finding": ("✗", "error"), "gone": ("✓", "good"), "change": ("◆", "info")}
 SIDE_S = 600.0
 """Before and after a change: ten minutes each."""
-MOST_MARKS = 12
+MAX_MARKS = 12
 
 
 def draw(history: History, name: str, width: int, height: int) -> Lines:
@@ -25,7 +25,7 @@ def draw(history: History, name: str, width: int, height: int) -> Lines:
     if not history.points:
         return [line(span("Nothing is known of this series in this time.", "dim"))]
     room = max(10, width - SCALE - 1)
-    rows = max(4, min(16, height - 6 - min(len(history.marks), MOST_MARKS)))
+    rows = max(4, min(16, height - 6 - min(len(history.marks), MAX_MARKS)))
     columns = _columns(history, room)
     top = _top(name, max((value for value in columns if value is not None), default=0.0))
     out = _curve(columns, rows, top, name)
@@ -94,7 +94,7 @@ def _clock(at: float, span_s: float) -> str:
 
 def _told(history: History, name: str, width: int) -> Lines:
     out: Lines = []
-    for mark in sorted(history.marks, key=lambda one: -one.at)[:MOST_MARKS]:
+    for mark in sorted(history.marks, key=lambda one: -one.at)[:MAX_MARKS]:
         if mark.kind in MARKS:
             char, style = MARKS[mark.kind]
             when = time.strftime("%a %H:%M:%S", time.localtime(mark.at))

@@ -23,7 +23,7 @@ ORDERS: dict[str, Callable[[Outcome], object]] = {
     "area": lambda one: (one.rule, one.subject),
     "subject": lambda one: (one.scope, one.subject, SEVERITIES.index(one.severity), one.rule),
 }
-WIDEST_ID = 30
+MAX_ID_WIDTH = 30
 
 
 def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Outcome]:
@@ -55,7 +55,7 @@ def draw(now: Now, found: Sequence[Outcome], width: int) -> Lines:
     """One line each: mark, rule, subject, what was seen."""
     if not found:
         return _empty(now, width)
-    column = min(max(len(one.rule) for one in found), WIDEST_ID, max(12, width // 3))
+    column = min(max(len(one.rule) for one in found), MAX_ID_WIDTH, max(12, width // 3))
     out: Lines = []
     for one in found:
         mark = Span("✓ ", "good") if one.key in now.fixed else span("? ", "unknown") if one.state == "unknown" else span(

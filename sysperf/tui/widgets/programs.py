@@ -24,7 +24,7 @@ COLUMNS = (
     ("wait", 5, 7), ("data", 5, 1), ("thr", 4, 6), ("work", 9, 2), ("allocator", 9, 8), ("local", 6, 5), ("memory", 9, 0),
     ("age", 8, 9), ("torch", 7, 10),
 )  # fmt: skip
-LEAST_COMMAND = 14
+MIN_COMMAND = 14
 """Columns of the screen that are left for the command, with the mark before it."""
 LEFT = ("allocator", "torch")
 FOLDED, UNFOLDED = "▸", "▾"
@@ -85,7 +85,7 @@ def columns(now: Now, width: int) -> list[tuple[str, int]]:
     ranks = any((process.world_size or 1) > 1 for process in now.processes())
     absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
     known = [column for column in COLUMNS if column[0] not in absent]
-    room, shown = width - LEAST_COMMAND, set()
+    room, shown = width - MIN_COMMAND, set()
     for name, wide, place in sorted(known, key=lambda column: column[2]):
         room -= wide + 1
         if room >= 0 or place == 0:

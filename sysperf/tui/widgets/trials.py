@@ -20,7 +20,7 @@ NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"
 STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
 LEAST = 0.02
 """The bars reach at least so far to both sides of 1: what is smaller than that looks small."""
-WIDEST_NAME, NARROW, WIDE = 34, 15, 61
+MAX_NAME_WIDTH, NARROW, WIDE = 34, 15, 61
 FIGURES = 26
 PAIRS_FROM = 100
 
@@ -38,7 +38,7 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
         return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
     shown = ordered(trials.found)
     out: Lines = [] if shown else paragraph(NOTHING, width)
-    name = min(WIDEST_NAME, max(12, width // 4))
+    name = min(MAX_NAME_WIDTH, max(12, width // 4))
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
     for kind, some in groupby(shown, key=lambda one: one.experiment):
         group = [*some]
