@@ -123,7 +123,7 @@ def set_aside(path: str, kind: str) -> str:
     folder, name = os.path.split(path)
     prefix = f"{name}.{kind}-"
     numbers = sorted(
-        int(one[len(prefix) :]) for one in os.listdir(folder or ".") if one.startswith(prefix) and one[len(prefix) :].isdecimal()
+        int(name[len(prefix) :]) for name in os.listdir(folder or ".") if name.startswith(prefix) and name[len(prefix) :].isdecimal()
     )
     for number in numbers[: len(numbers) - ASIDE_KEPT + 1]:
         with contextlib.suppress(OSError):

@@ -22,7 +22,9 @@ class HelperClient:
         answer = self._ask(AskApply(settings=tuple(settings), why=f"agent: {rule}", lease_s=lease_s, automatic=True))
         done = answer.transaction
         if done is None:
-            raise SysperfError("; ".join(one.reason for one in answer.plan.skipped) if answer.plan else "there is nothing to change")
+            raise SysperfError(
+                "; ".join(skipped.reason for skipped in answer.plan.skipped) if answer.plan else "there is nothing to change"
+            )
         if done.state != "applied":
             raise SysperfError(next((step.reason for step in done.steps if step.state == "refused"), done.state))
         return str(done.number)

@@ -96,16 +96,16 @@ class Leases:
     def _known(self) -> list[float]:
         now_s, stamp = lease.boot_s(), self._journal.stamp()
         if stamp != self._stamp or now_s >= self._again_s:
-            self._ends = [end for one in self._journal.transactions() if (end := _ends_at(one)) is not None]
+            self._ends = [end for transaction in self._journal.transactions() if (end := _ends_at(transaction)) is not None]
             self._stamp, self._again_s = stamp, min((now_s + _READ_S, *self._ends))
         return self._ends
 
 
-def _ends_at(one: Transaction) -> float | None:
+def _ends_at(transaction: Transaction) -> float | None:
     """When it is to be taken back, in seconds since the machine started; None when nobody wants that."""
-    if recovery.is_over(one):
+    if recovery.is_over(transaction):
         return 0.0
-    return one.lease.until_s if one.live and one.lease else None
+    return transaction.lease.until_s if transaction.live and transaction.lease else None
 
 
 class HelperServer:
@@ -173,8 +173,8 @@ class HelperServer:
             return
         try:
             if self._leases.over():
-                for one in self._changer().recover():
-                    _log(5, f"{one.step.change.target}: {one.step.state}: lease of transaction {one.number} ended")
+                for undone in self._changer().recover():
+                    _log(5, f"{undone.step.change.target}: {undone.step.state}: lease of transaction {undone.number} ended")
                 self._retry_at_s = time.monotonic() + (RETRY_S if self._leases.over() else 0.0)
             self._problem = ""
         except SysperfError as error:
@@ -262,12 +262,12 @@ class HelperServer:
 
     def _verify(self, _ask: helper_protocol.AskVerify, peer: Peer) -> Answer:
         holdings, changer, client = [], self._changer(), client_of(peer.uid, peer.pid)
-        for one, standings in changer.transactions():
+        for entry, standings in changer.transactions():
             for index, current in enumerate(standings):
-                if current.verdict == "changed" and client.owns(one):
-                    reason = standing.release_ownership(changer.host, changer.journal, one.number, index)
+                if current.verdict == "changed" and client.owns(entry):
+                    reason = standing.release_ownership(changer.host, changer.journal, entry.number, index)
                     _log(4, f"{current.step.change.target}: {reason}; sysperf leaves it alone now")
-                holdings.append(Holding(one.number, index, current.now, current.verdict))
+                holdings.append(Holding(entry.number, index, current.now, current.verdict))
         return Answer(holdings=tuple(holdings))
 
 

@@ -142,7 +142,7 @@ def _is_command(name: str) -> bool:
 
 def _without_command() -> str:
     """What bare `sysperf` does: the dashboard where somebody sits at a terminal, the help elsewhere."""
-    terminal = all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
+    terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     return "tui" if terminal and os.environ.get("TERM", "dumb") != "dumb" else "--help"
 
 

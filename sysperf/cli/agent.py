@@ -130,7 +130,7 @@ class _Made:
         from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
 
         made = [transaction for folder in _journals() for transaction in Journal(os.path.dirname(folder)).transactions()]
-        return tuple(sorted(made, key=lambda one: one.taken_at, reverse=True))
+        return tuple(sorted(made, key=lambda transaction: transaction.taken_at, reverse=True))
 
 
 def _journals() -> list[str]:

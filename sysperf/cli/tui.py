@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _no_terminal() -> str:
     """Why nothing can be drawn here; empty where it can. Textual draws on stderr."""
-    if not all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr)):
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return "the dashboard needs a terminal: for stdin, stdout and stderr"
     return "the dashboard needs a terminal whose cursor moves: TERM is dumb" if os.environ.get("TERM") == "dumb" else ""
 
@@ -94,9 +94,9 @@ def _prepare() -> None:
 
     gc.enable()
     sys.setswitchinterval(SWITCH_S)
-    for one in (sys.__stdout__, sys.__stderr__):
-        if isinstance(one, io.TextIOWrapper):
-            one.reconfigure(encoding="utf-8")  # what terminals read, also where LANG says that files are Latin-1
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # what terminals read, also where LANG says that files are Latin-1
     startup.share_one_heap()
 
 
@@ -229,4 +229,4 @@ def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     host = Host()
     facts = reading.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
     found = rewrap.rewraps(host, facts, lambda: rewrap.rules(problems=[]))
-    return next((one for one in found if one.pid == pid), None)
+    return next((rewrap for rewrap in found if rewrap.pid == pid), None)

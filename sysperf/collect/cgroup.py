@@ -222,7 +222,7 @@ def _cpu(host: Host, levels: _Levels | None) -> dict[str, Any]:
     quota = _quota_v2 if levels.version == V2 else _quota_v1
     quotas = [(quota(host, folder), folder) for folder in levels.folders]
     limited = [folder for cpus, folder in quotas if cpus]
-    stat = max((_throttling(host, folder) for folder in limited), key=lambda one: one["throttled_us"] or 0, default=_NEVER)
+    stat = max((_throttling(host, folder) for folder in limited), key=lambda counters: counters["throttled_us"] or 0, default=_NEVER)
     pressure = waited(host, f"{levels.folders[0]}/cpu.pressure")[0] if levels.version == V2 else None
     return {"cpu_quota": _smallest([cpus for cpus, _ in quotas]), **stat, "cpu_pressure": pressure}
 

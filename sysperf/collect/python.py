@@ -78,7 +78,7 @@ def collect(host: Host) -> Python:
     return Python(
         environments=tuple(found),
         left_out=left_out,
-        active=None if shell.programs is None else next((one.prefix for one in found if one.active), ""),
+        active=None if shell.programs is None else next((environment.prefix for environment in found if environment.active), ""),
         c_compilers=_programs(shell, C_COMPILERS),
         cxx_compilers=_programs(shell, CXX_COMPILERS),
     )

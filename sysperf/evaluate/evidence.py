@@ -43,7 +43,7 @@ class Ledger:
     def evidence(self, touched: Mapping[str, Any], item: Any) -> tuple[Evidence, ...]:
         """The touched facts with their values and files."""
         chosen = list(touched.items())[:MAX_EVIDENCE]
-        return tuple(Evidence(path, shown(one.value), self.source(one.reads, item)) for path, one in chosen)
+        return tuple(Evidence(path, shown(touched.value), self.source(touched.reads, item)) for path, touched in chosen)
 
     def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Any) -> tuple[Gap, ...]:
         """The unknown facts with their reasons and what would make them readable."""

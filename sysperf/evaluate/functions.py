@@ -96,8 +96,12 @@ def _equal(scope: Any, left: Any, right: Any) -> Any:
     doubt = unknown_of(*left, *right)
     if doubt is None:
         return left == right
-    pairs = ((one, two) for one, two in zip(left, right, strict=True) if not isinstance(one, Unknown) and not isinstance(two, Unknown))
-    return doubt if all(one == two for one, two in pairs) else False
+    pairs = (
+        (first, second)
+        for first, second in zip(left, right, strict=True)
+        if not isinstance(first, Unknown) and not isinstance(second, Unknown)
+    )
+    return doubt if all(first == second for first, second in pairs) else False
 
 
 def _unequal(scope: Any, left: Any, right: Any) -> Any:
@@ -285,7 +289,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int, Any]] = {
     "endswith": (_strict(lambda text, end: text.endswith(end)), 2, 2, bool),
     "lower": (_strict(lambda text: text.lower()), 1, 1, str),
     "cpus": (_strict(CpuSet.parse), 1, 1, CpuSet),
-    "overlaps": (_strict(lambda one, two: not one.isdisjoint(two)), 2, 2, bool),
-    "within": (_strict(lambda one, two: one.issubset(two)), 2, 2, bool),
+    "overlaps": (_strict(lambda first, second: not first.isdisjoint(second)), 2, 2, bool),
+    "within": (_strict(lambda first, second: first.issubset(second)), 2, 2, bool),
     "table": (_table, 2, 3, Any),
 }

@@ -107,7 +107,7 @@ def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:
 def site_files(folders: Iterable[str], extra: Iterable[StrPath] = ()) -> list[str]:
     """The rule files of the site's folders, then those named on the command line (files or folders)."""
     found = [path for folder in folders for path in toml_files(folder)]
-    for place in (os.fspath(one) for one in extra):
+    for place in (os.fspath(path) for path in extra):
         found += toml_files(place) if os.path.isdir(place) else [place]
     return found
 

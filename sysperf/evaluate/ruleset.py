@@ -147,4 +147,6 @@ def load(
 def _of_scope(files: Sequence[RuleFile], scope: str) -> list[RuleFile]:
     kept = [msgspec.structs.replace(file, rule=tuple(rule for rule in file.rule if rule.scope == scope)) for file in files]
     known = {rule.id for file in kept for rule in file.rule}
-    return [msgspec.structs.replace(file, override=tuple(one for one in file.override if one.rule in known)) for file in kept]
+    return [
+        msgspec.structs.replace(file, override=tuple(override for override in file.override if override.rule in known)) for file in kept
+    ]

@@ -46,7 +46,7 @@ def run_tests(ruleset: Ruleset, schema: Schema, rules: list[Rule]) -> tuple[int,
 
 
 def _uncovered(rule: Rule) -> list[str]:
-    expected = {one for test in rule.test for one in ((test.expect,) if isinstance(test.expect, str) else test.expect)}
+    expected = {state for test in rule.test for state in ((test.expect,) if isinstance(test.expect, str) else test.expect)}
     missing = [] if "fire" in expected else ["fire"]
     missing += [] if expected & {"pass", "skip"} else ["pass or skip"]
     return missing + ([] if "unknown" in expected else ["unknown"])

@@ -302,7 +302,7 @@ class Auditor:
                 if not judge.has_none(rule.scope):
                     judge.rule(self._terms.ruleset.compiled(rule.id))
         found = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
-        return [one for one in found if one.rule != "waiver.stale"]
+        return [outcome for outcome in found if outcome.rule != "waiver.stale"]
 
 
 def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:

@@ -176,17 +176,17 @@ class _Gpu:
                 self.put(out, name, percent / 100)
 
     def _held(self, answer: Any, out: dict[str, float]) -> None:
-        for one in answer:
-            if one["pid"] and one["usedGpuMemory"] is not None:
-                name = f"process.{one['pid']}.gpu_memory_bytes"
-                out[name] = out.get(name, 0) + one["usedGpuMemory"]
+        for process in answer:
+            if process["pid"] and process["usedGpuMemory"] is not None:
+                name = f"process.{process['pid']}.gpu_memory_bytes"
+                out[name] = out.get(name, 0) + process["usedGpuMemory"]
 
     def _used(self, answer: Any, out: dict[str, float]) -> None:
         busy: dict[int, list[int]] = {}
-        for one in answer:
-            if one["pid"] and 0 <= one["smUtil"] <= 100:
-                busy.setdefault(one["pid"], []).append(one["smUtil"])
-                self._seen_us = max(self._seen_us, one["timeStamp"])
+        for process in answer:
+            if process["pid"] and 0 <= process["smUtil"] <= 100:
+                busy.setdefault(process["pid"], []).append(process["smUtil"])
+                self._seen_us = max(self._seen_us, process["timeStamp"])
         for pid, percents in busy.items():
             name = f"process.{pid}.gpu_utilization"
             out[name] = out.get(name, 0.0) + sum(percents) / len(percents) / 100

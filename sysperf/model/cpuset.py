@@ -58,8 +58,8 @@ class CpuSet:
     def union(cls, sets: Iterable[CpuSet]) -> CpuSet:
         """All CPUs that are in any of the sets."""
         bits = 0
-        for one in sets:
-            bits |= one.bits
+        for cpus in sets:
+            bits |= cpus.bits
         return cls(bits=bits)
 
     def first(self) -> int | None:

@@ -86,7 +86,7 @@ def _details(outcome: Outcome) -> str:
     parts = [f"<details><summary>{MARKS[outcome.severity]} <b>{html.escape(neutral(outcome.rule))}</b>{subject}</summary>"]
     parts.append(f"**{escape(outcome.title) or escape(outcome.rule) or 'untitled'}**")
     parts += map(line, words.paragraphs(outcome.why))
-    parts.append("\n".join(f"- {_evidence(one)}" for one in outcome.evidence))
+    parts.append("\n".join(f"- {_evidence(evidence)}" for evidence in outcome.evidence))
     for fix in outcome.fixes:
         parts += [f"**Fix** ({escape(words.terms(fix))}): {escape(fix.title)}", code_block(fix.command)]
         parts += map(line, words.paragraphs(fix.note))

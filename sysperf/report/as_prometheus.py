@@ -46,7 +46,7 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
         gauge(
             "finding_gain_measured",
             "Whether the gain of acting on the finding was measured on this machine.",
-            [(labels, one.gain.state == "measured") for labels, one in named],
+            [(labels, outcome.gain.state == "measured") for labels, outcome in named],
         ),
         gauge("findings", "Findings of the last audit.", [({"severity": name}, severities.count(name)) for name in SEVERITIES]),
     ]

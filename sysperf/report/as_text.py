@@ -149,15 +149,15 @@ def _rewraps(page: Page, report: Report, verbose: bool) -> None:
     if not report.rewraps:
         return
     alike: dict[tuple[str, ...], list[Rewrap]] = {}
-    for one in report.rewraps:
-        alike.setdefault(one.changes, []).append(one)
+    for program in report.rewraps:
+        alike.setdefault(program.changes, []).append(program)
     page.line()
     page.line(page.ink("hint", f"Started otherwise ({len(report.rewraps)}): what wrap would have set; the gain is unmeasured"))
     for changes, programs in alike.items():
         pids = words.some([str(program.pid) for program in programs], len(programs) if verbose else MAX_SUBJECTS)
         page.paragraph(f"pid {pids}: {words.some([neutral(change, 200) for change in changes], len(changes))}", indent="  ")
-        for one in programs if verbose else programs[:1]:
-            command = neutral(one.command, 2_000)
+        for program in programs if verbose else programs[:1]:
+            command = neutral(program.command, 2_000)
             page.line("  " + page.ink("command", command if verbose else clip(command, page.width - 2)))
 
 

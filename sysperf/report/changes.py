@@ -71,9 +71,9 @@ def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
         return
     page.line(page.ink("strong", "Left alone:"))
     page.line()
-    for one in skipped:
-        name = f"{one.setting.knob}{f' of {one.setting.item}' if one.setting.item else ''}"
-        page.paragraph(f"{neutral(name, _LONGEST)}: {neutral(one.reason, _LONGEST)}", "dim" if one.already else "plain", indent="  ")
+    for skip in skipped:
+        name = f"{skip.setting.knob}{f' of {skip.setting.item}' if skip.setting.item else ''}"
+        page.paragraph(f"{neutral(name, _LONGEST)}: {neutral(skip.reason, _LONGEST)}", "dim" if skip.already else "plain", indent="  ")
     page.line()
 
 
@@ -108,15 +108,17 @@ def _target(change: Change) -> str:
 def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
     """All transactions, the latest first; `left_s` has the seconds that are left of each lease."""
     page = Page(Ink(color), width)
-    for one, standings in reversed(found):
-        left = f", {duration(left_s[one.number])} left" if one.number in left_s and one.live else ""
-        state = _STATES[one.state]
-        style = "good" if one.state == "applied" else "warning" if one.state in ("open", "damaged", "partly-undone") else "dim"
-        page.line(f"{page.ink('strong', str(one.number))}  {page.ink(style, state)}{left}")
-        page.paragraph(_about(one), "dim", indent="   ")
-        if one.problem:
-            page.paragraph(neutral(one.problem, _LONGEST), "warning", indent="   ")
-        for step, standing in zip(one.steps, standings, strict=True):
+    for transaction, standings in reversed(found):
+        left = f", {duration(left_s[transaction.number])} left" if transaction.number in left_s and transaction.live else ""
+        state = _STATES[transaction.state]
+        style = (
+            "good" if transaction.state == "applied" else "warning" if transaction.state in ("open", "damaged", "partly-undone") else "dim"
+        )
+        page.line(f"{page.ink('strong', str(transaction.number))}  {page.ink(style, state)}{left}")
+        page.paragraph(_about(transaction), "dim", indent="   ")
+        if transaction.problem:
+            page.paragraph(neutral(transaction.problem, _LONGEST), "warning", indent="   ")
+        for step, standing in zip(transaction.steps, standings, strict=True):
             _step(page, step, standing)
         page.line()
     return str(page)
@@ -156,15 +158,15 @@ def _step(page: Page, step: Step, standing: Standing) -> None:
 def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
     """What became of each step that was to be taken back."""
     page = Page(Ink(color), width)
-    for one in found:
-        change = one.step.change
+    for undo in found:
+        change = undo.step.change
         before = f"back to {neutral(change.shown_before or change.before, 80)}" if change.before else "removed"
         style, text = {
             "undone": ("good", before),
             "gone": ("dim", "gone"),
             "foreign": ("warning", "left as it is"),
-        }.get(one.step.state, ("error", "not taken back"))
-        page.paragraph(f"{_target(change)}: {text}{f': {neutral(one.message, _LONGEST)}' if one.message else ''}", style)
+        }.get(undo.step.state, ("error", "not taken back"))
+        page.paragraph(f"{_target(change)}: {text}{f': {neutral(undo.message, _LONGEST)}' if undo.message else ''}", style)
     return str(page)
 
 

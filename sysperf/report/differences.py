@@ -46,7 +46,7 @@ def _text(found: Sequence[Difference], names: Sequence[str], page: Page) -> str:
 
 
 def _columns(found: Sequence[Difference], names: Sequence[str]) -> list[int]:
-    rows = [("", *names), *(_row(one) for one in found)]
+    rows = [("", *names), *(_row(difference) for difference in found)]
     return [max(cells(row[column]) for row in rows) for column in range(len(names) + 1)]
 
 
@@ -57,21 +57,21 @@ def _row(difference: Difference) -> list[str]:
 def _beside(page: Page, found: Sequence[Difference], names: Sequence[str], columns: list[int]) -> None:
     heads = "  ".join(pad(name, width) for name, width in zip(("fact", *names), columns, strict=True))
     page.line(page.ink("dim", heads.rstrip()))
-    for one in found:
-        fact, *values = (pad(text, width) for text, width in zip(_row(one), columns, strict=True))
+    for difference in found:
+        fact, *values = (pad(text, width) for text, width in zip(_row(difference), columns, strict=True))
         page.line("  ".join([page.ink("strong", fact), *values]).rstrip())
-        page.paragraph(neutral(one.matters), "dim", indent="    ")
+        page.paragraph(neutral(difference.matters), "dim", indent="    ")
 
 
 def _below(page: Page, found: Sequence[Difference], names: Sequence[str]) -> None:
-    for one in found:
-        page.line(page.ink("strong", neutral(one.fact)))
-        for value, holders in _holders(one, names):
+    for difference in found:
+        page.line(page.ink("strong", neutral(difference.fact)))
+        for value, holders in _holders(difference, names):
             before = f"    {value}  "
             for part in wrap(some(holders, MAX_NAMES), max(page.width - cells(before), 20)):
                 page.line(before + page.ink("dim", part))
                 before = " " * cells(before)
-        page.paragraph(neutral(one.matters), "dim", indent="    ")
+        page.paragraph(neutral(difference.matters), "dim", indent="    ")
         page.line()
 
 
@@ -87,7 +87,7 @@ def _markdown(found: Sequence[Difference], names: Sequence[str]) -> str:
     lines = [f"## {escape(_verdict(found, names))}"]
     if found:
         lines += ["", f"| Fact | {' | '.join(map(escape, names))} | Why it matters |", "|---" * (len(names) + 2) + "|"]
-    for one in found:
-        values = " | ".join(code(value, cell=True) for value in one.values)
-        lines.append(f"| {code(one.fact, cell=True)} | {values} | {escape(one.matters)} |")
+    for difference in found:
+        values = " | ".join(code(value, cell=True) for value in difference.values)
+        lines.append(f"| {code(difference.fact, cell=True)} | {values} | {escape(difference.matters)} |")
     return "\n".join([*lines, ""])

@@ -93,9 +93,9 @@ def _value(value: Any) -> str:
 
 def _kept(page: Page, plan: LaunchPlan) -> None:
     lines = []
-    for one in plan.kept:
-        what = f"{one.name}={one.value}" if one.name.isupper() and one.value else one.value or one.name
-        lines.append(f"{what}: {one.because} ({one.rule} would have changed it)")
+    for kept in plan.kept:
+        what = f"{kept.name}={kept.value}" if kept.name.isupper() and kept.value else kept.value or kept.name
+        lines.append(f"{what}: {kept.because} ({kept.rule} would have changed it)")
     _section(page, "kept", lines)
 
 

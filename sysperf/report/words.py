@@ -267,7 +267,7 @@ def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
             entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.subject)
             groups.setdefault((neutral(why), neutral(gap.remedy)), []).append(entry)
     found = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]
-    return sorted(found, key=lambda one: -one.checks)
+    return sorted(found, key=lambda unread: -unread.checks)
 
 
 def _unread(reason: str, remedy: str, entries: list[tuple[str, str, str, str]]) -> Unread:

@@ -66,7 +66,7 @@ def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) ->
     if requested.manual:
         return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
     planned = actions.changer().plan(requested.settings)
-    held = next((one.knob for one in planned.changes if KNOBS[one.knob].held), "")
+    held = next((change.knob for change in planned.changes if KNOBS[change.knob].held), "")
     return Proposal(planned, "", HELD_S if held and lease_s is None else lease_s, held)
 
 
@@ -85,7 +85,7 @@ def outcome_text(done: Transaction, width: int) -> str:
 
 def undo(actions: Actions, number: int, folder: str = "") -> list[Undone]:
     """Take a transaction back, of this user's own journal or the one in `folder`. Raises SysperfError."""
-    changer = next((one for one in _changers(actions) if folder in ("", one.journal.folder)), None)
+    changer = next((candidate for candidate in _changers(actions) if folder in ("", candidate.journal.folder)), None)
     if changer is None or actions.refuses():
         raise UsageError(actions.refuses())
     with _turn:
@@ -101,11 +101,11 @@ def finished() -> None:
 def made(actions: Actions) -> list[Made]:
     """What was changed on this machine, the newest first. Raises SysperfError."""
     found = [
-        Made(changer.journal.folder, one, standings, _left(one))
+        Made(changer.journal.folder, transaction, standings, _left(transaction))
         for changer in _changers(actions)
-        for one, standings in changer.transactions()
+        for transaction, standings in changer.transactions()
     ]
-    return sorted(found, key=lambda one: (one.transaction.taken_at, one.transaction.number), reverse=True)
+    return sorted(found, key=lambda change: (change.transaction.taken_at, change.transaction.number), reverse=True)
 
 
 def _changers(actions: Actions) -> list[Changer]:

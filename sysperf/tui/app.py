@@ -118,7 +118,7 @@ class Dashboard(App[None]):
 
     def _make_ready(self) -> None:
         """Make the other screens one by one while nobody waits for them: the first key that shows one would take 50 to 90 ms."""
-        waiting = next((one.NAME for one in VIEWS if not self.get_screen(one.NAME).is_running), None)
+        waiting = next((view.NAME for view in VIEWS if not self.get_screen(view.NAME).is_running), None)
         if waiting is not None:
             self._get_screen(waiting)
             self.set_timer(BETWEEN_S, self._make_ready)
@@ -133,7 +133,7 @@ class Dashboard(App[None]):
     @property
     def view(self) -> View | None:
         """The screen that is shown, also under a dialog."""
-        return next((one for one in reversed(self.screen_stack) if isinstance(one, View)), None)
+        return next((screen for screen in reversed(self.screen_stack) if isinstance(screen, View)), None)
 
     # ------------------------------------------------------------------ actions
 
@@ -182,10 +182,12 @@ class Dashboard(App[None]):
     def _own_commands(self) -> Iterable[SystemCommand]:
         """What the keys of the screen that is shown do."""
         view = self.view
-        for one in view.BINDINGS if view is not None else ():
-            if view is not None and isinstance(one, Binding) and one.description and not one.action.startswith("app."):
-                about = f"{one.tooltip or one.description.lower()} (key {helping.key_of(one)})"
-                yield SystemCommand(f"{view.NAME.capitalize()}: {one.description.lower()}", about, partial(view.run_action, one.action))
+        for binding in view.BINDINGS if view is not None else ():
+            if view is not None and isinstance(binding, Binding) and binding.description and not binding.action.startswith("app."):
+                about = f"{binding.tooltip or binding.description.lower()} (key {helping.key_of(binding)})"
+                yield SystemCommand(
+                    f"{view.NAME.capitalize()}: {binding.description.lower()}", about, partial(view.run_action, binding.action)
+                )
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - as Textual asks
         for number, name in enumerate(TABS, 1):

@@ -82,7 +82,7 @@ class Now:
         self.since = dict(since or {})
         self.derived.clear()
         self._taken_at = _seconds(report.snapshot.taken_at)
-        found = {one.key for one in report.findings()}
+        found = {finding.key for finding in report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in found}
         self.waived = {name: reason for name, reason in self.waived.items() if name in found}
 
@@ -131,7 +131,7 @@ class Now:
 
     def findings(self) -> list[Outcome]:
         """What is wrong, most costly first; what was waived here is left out."""
-        return [one for one in self.report.findings() if one.key not in self.waived] if self.report else []
+        return [finding for finding in self.report.findings() if finding.key not in self.waived] if self.report else []
 
     def finding(self, key: str) -> Outcome | None:
         """The finding about this very subject."""

@@ -75,7 +75,7 @@ def collect(host: Host) -> Gpu:
     problem = nvml_problem(host)
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
-        devices = None if functions is None else tuple(_from_pci(host, index, one.bus_id) for index, one in enumerate(functions))
+        devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         return Gpu(devices, nvml=False, functions=functions, xids=_xids(host, bool(devices)))
     hours = _uptime_hours(host)
     devices = tuple(one_gpu(host, index, hours) for index in range(min(count, MAX_GPUS)))
@@ -95,14 +95,14 @@ def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
     if count > MAX_P2P_GPUS:
         return None
     blocked, read = [], 0
-    for one in range(count):
-        for two in range(one + 1, count):
-            state = host.nvml("DeviceGetP2PStatus", one, two, read)
+    for first in range(count):
+        for second in range(first + 1, count):
+            state = host.nvml("DeviceGetP2PStatus", first, second, read)
             if state is None and host.sources[-1].error != NOT_SUPPORTED:
                 return None
             name = P2P_STATES.get(state) if isinstance(state, int) else None
             if name in ("chipset", "topology", "disabled"):
-                blocked.append(f"{one}-{two} ({name})")
+                blocked.append(f"{first}-{second} ({name})")
     return tuple(blocked)
 
 

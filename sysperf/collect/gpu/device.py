@@ -141,8 +141,8 @@ def _processes(gpu: Answers) -> tuple[Process, ...] | None:
             if kind == "compute":
                 return None
             continue
-        for one in listed[:MAX_PROCESSES]:
-            pid = key(one, "pid")
+        for process in listed[:MAX_PROCESSES]:
+            pid = key(process, "pid")
             if pid:
-                found.setdefault(pid, Process(pid, key(one, "usedGpuMemory"), kind))
+                found.setdefault(pid, Process(pid, key(process, "usedGpuMemory"), kind))
     return tuple(found.values())

@@ -61,7 +61,7 @@ def nvlink(gpu: Answers, fields: Any) -> NvLink:
         links=None if states is None else len(states),
         active=None if states is None else sum(states),
         switch_links=key(fields, "147"),
-        crc_errors=sum(one or 0 for one in crc) if crc != [None, None] else None,
+        crc_errors=sum(errors or 0 for errors in crc) if crc != [None, None] else None,
         replays=key(fields, "52"),
         recoveries=key(fields, "59"),
         fabric=FABRIC_STATES.get(key(info, "state", -1)),

@@ -35,7 +35,7 @@ def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
         bus_id = pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
         if bus_id is None or not isinstance(running, list):
             return None
-        for one in running[:MAX_VARIABLES]:
-            if isinstance(one, dict) and isinstance(one.get("pid"), int) and one["pid"]:
-                found.setdefault(one["pid"], []).append(bus_id)
+        for process in running[:MAX_VARIABLES]:
+            if isinstance(process, dict) and isinstance(process.get("pid"), int) and process["pid"]:
+                found.setdefault(process["pid"], []).append(bus_id)
     return found

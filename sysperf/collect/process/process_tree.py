@@ -90,11 +90,11 @@ def find(host: Host) -> Found:
 def in_time(host: Host, oldest_first: Iterable[T]) -> Iterator[T]:
     """These one by one, as far as the time goes."""
     end = time.monotonic() + MAX_S
-    for one in oldest_first:
+    for item in oldest_first:
         if time.monotonic() > end:
             host.refuse("/proc", f"looking at the processes took {MAX_S:.0f} s: the youngest are not shown")
             return
-        yield one
+        yield item
 
 
 def forget_if_gone(host: Host, pid: int | str, mark: int) -> bool:

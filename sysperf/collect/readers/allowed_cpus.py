@@ -67,7 +67,7 @@ def hierarchies(host: Host) -> list[tuple[str, Mount]]:
     A kernel that has mounted the controller in an old hierarchy has none of it in the new one.
     """
     found = [(_kind(mount), mount) for mount in mounts(host) or ()]
-    return sorted((one for one in found if one[0]), key=lambda one: one[0] == "v2")
+    return sorted((hierarchy for hierarchy in found if hierarchy[0]), key=lambda hierarchy: hierarchy[0] == "v2")
 
 
 def _listed(host: Host, text: str | None) -> CpuSet | None:

@@ -89,9 +89,13 @@ def _pin_mismatches(site: Site, metadata: str, *, alone: bool) -> tuple[Pin, ...
     required = site.requirements("torch", metadata)
     if required is None:
         return None
-    pins = [one for one in required if one.name.startswith(PINNED)]
-    for one in required:
-        pins += site.requirements(one.name, extras=one.extras) or [] if one.extras and one.name.startswith(PINNED) else []
+    pins = [pin for pin in required if pin.name.startswith(PINNED)]
+    for requirement in required:
+        pins += (
+            site.requirements(requirement.name, extras=requirement.extras) or []
+            if requirement.extras and requirement.name.startswith(PINNED)
+            else []
+        )
     found = (Pin(pin.name, pin.spec, site.dist(pin.name)) for pin in pins if not fits(site.dist(pin.name), pin.spec))
     return tuple(pin for pin in found if pin.installed or alone)
 

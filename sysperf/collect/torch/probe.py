@@ -117,7 +117,7 @@ def _bounded(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return neutral(value, MAX_TEXT)
     if depth < MAX_DEPTH and isinstance(value, list):
-        return [_bounded(one, depth + 1) for one in value[:MAX_ITEMS]]
+        return [_bounded(item, depth + 1) for item in value[:MAX_ITEMS]]
     if depth < MAX_DEPTH and isinstance(value, dict):
-        return {neutral(str(name), 80): _bounded(one, depth + 1) for name, one in list(value.items())[:MAX_ITEMS]}
+        return {neutral(str(name), 80): _bounded(item, depth + 1) for name, item in list(value.items())[:MAX_ITEMS]}
     return value if value is None or isinstance(value, bool | int | float) else None

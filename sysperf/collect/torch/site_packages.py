@@ -61,7 +61,7 @@ class Site:
         text = self.host.text(f"{self.folder}/{folder}/METADATA") if folder.endswith(".dist-info") else None
         if text is None:
             return None
-        return [one for one in _parsed(text) if self._wanted(one, extras)]
+        return [requirement for requirement in _parsed(text) if self._wanted(requirement, extras)]
 
     def _wanted(self, requirement: Requirement, extras: tuple[str, ...]) -> bool:
         """Whether a requirement counts on this machine; what its marker asks for beyond what we know does not."""

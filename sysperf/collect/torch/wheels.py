@@ -41,7 +41,7 @@ def gpu_code(version: str, cuda: str, machine: str) -> tuple[str, ...]:
     for first, last, toolkits, where, native, portable in WHEELS:
         if Version(first) <= release <= Version(last) and toolkit in toolkits and machine == where:
             code = [("sm_", word) for word in native.split()] + [("compute_", word) for word in portable.split()]
-            return tuple(kind + one.replace(".", "") for kind, one in code)
+            return tuple(kind + capability.replace(".", "") for kind, capability in code)
     return ()
 
 
@@ -49,5 +49,5 @@ def capabilities(arch_list: tuple[str, ...] | None, kind: str) -> tuple[str, ...
     """The entries of one kind as compute capabilities: ``sm_86`` is ``8.6``, ``sm_100a`` is ``10.0``."""
     if arch_list is None:
         return None
-    digits = (one.removeprefix(kind).rstrip("af") for one in arch_list if one.startswith(kind))
+    digits = (target.removeprefix(kind).rstrip("af") for target in arch_list if target.startswith(kind))
     return tuple(dict.fromkeys(f"{digit[:-1]}.{digit[-1]}" for digit in digits if _DIGITS.fullmatch(digit)))

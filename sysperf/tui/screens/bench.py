@@ -43,7 +43,7 @@ class Bench(Listing):
     def _chosen(self) -> Trial | None:
         key = self.query_one("#list", Pane).key
         found = self._trials.found if self._trials else ()
-        return next((one for one in found if (one.experiment, one.rung, one.at, one.what) == key), None)
+        return next((trial for trial in found if (trial.experiment, trial.rung, trial.at, trial.what) == key), None)
 
     def action_read(self) -> None:
         if self.actions.trials is not None:

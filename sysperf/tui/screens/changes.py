@@ -56,7 +56,7 @@ class Changes(Listing):
 
     def _chosen(self) -> Made | None:
         key = self.query_one("#list", Pane).key
-        return next((one for one in self._made or () if (one.folder, one.transaction.number) == key), None)
+        return next((change for change in self._made or () if (change.folder, change.transaction.number) == key), None)
 
     def source_updated(self, update: Any) -> None:
         if isinstance(update, Changed):

@@ -98,7 +98,7 @@ class Findings(Filtered):
         return findings.chosen(self.now, self.words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
-        shown = len([one for one in self._chosen() if one.state == "finding"])
+        shown = len([outcome for outcome in self._chosen() if outcome.state == "finding"])
         everything = len(self.now.findings()) if self.now.report else None
         told = counted(shown if self.words else None, everything, "finding")
         parts = [span(told, "strong"), span(f"  by {self._order}", "dim")]
@@ -118,7 +118,7 @@ class Findings(Filtered):
 
     def select(self, key: str) -> None:
         """Select a finding; a filter that hides it is cleared."""
-        if all(one.key != key for one in self._chosen()):
+        if all(outcome.key != key for outcome in self._chosen()):
             self.words = ""
         if self.query("#list"):
             self.redraw()

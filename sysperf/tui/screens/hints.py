@@ -33,13 +33,13 @@ PALETTE = Hint("ctrl+p", "^p", "Commands", "find every command by its name")
 
 def fitting(here: Sequence[Hint], everywhere: Sequence[Hint], width: int) -> list[Hint]:
     """As many as fit, from the left; those that help and quit stand at the end wherever they fit."""
-    room = width + 1 - sum(one.width for one in everywhere)
+    room = width + 1 - sum(hint.width for hint in everywhere)
     out: list[Hint] = []
-    for one in here:
-        room -= one.width
+    for hint in here:
+        room -= hint.width
         if room < 0:
             break
-        out.append(one)
+        out.append(hint)
     return [*out, *everywhere]
 
 

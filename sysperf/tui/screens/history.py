@@ -87,7 +87,7 @@ class History(Filtered):
         if self._problem:
             return paragraph(self._problem, width, "warning")
         name = str(self.query_one("#names", Pane).key or "")
-        doc = next((doc for one, doc in self._names if one == name), "")
+        doc = next((doc for series, doc in self._names if series == name), "")
         label = SPANS[self._span][0]
         head = [fitted(line(span(name, "strong"), span(f"  {label}", "info"), Span("   [ ] change it", "dim")), width)]
         head += [fitted(line(span(doc, "dim")), width), BLANK]

@@ -120,11 +120,13 @@ class Agent:
         facts = self._snapshots.decode(self._client.get_text("/v1/snapshot"))
         if facts is None:
             raise ValueError("not a snapshot")
-        held = [one for one in self._client.get("/v1/findings")["findings"] if one["state"] == "active"]
-        outcomes = [(one["first_seen"], outcome) for one in held if (outcome := decode.outcome(one["outcome"])) is not None]
+        held = [finding for finding in self._client.get("/v1/findings")["findings"] if finding["state"] == "active"]
+        outcomes = [(finding["first_seen"], outcome) for finding in held if (outcome := decode.outcome(finding["outcome"])) is not None]
         since = {outcome.key: float(first) for first, outcome in outcomes}
         version = neutral(self._client.ask("/v1/status", answers.Status).version, 40)
-        report = Report(sysperf=version, snapshot=facts, outcomes=tuple(one for _, one in outcomes), tally=Tally(findings=len(outcomes)))
+        report = Report(
+            sysperf=version, snapshot=facts, outcomes=tuple(outcome for _, outcome in outcomes), tally=Tally(findings=len(outcomes))
+        )
         publish(Facts(report, since, counted=False))
         publish(Changed(decode.changes(self._client.get("/v1/changes"))))
         latest = self._client.ask("/v1/meters", answers.Meters)

@@ -17,7 +17,7 @@ def lines(text: str) -> Lines:
 
 def folded_lines(text: str, width: int) -> Lines:
     """The same with nothing cut: what is wider goes on in the next line."""
-    return [part for one in lines(text) for part in folded(one, width)]
+    return [part for line in lines(text) for part in folded(line, width)]
 
 
 def _line(text: str) -> Line:

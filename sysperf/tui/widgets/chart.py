@@ -78,7 +78,7 @@ def _curve(columns: Sequence[float | None], rows: int, top: float, name: str) ->
 def _axis(history: History, room: int) -> Lines:
     drawn = ["─"] * room
     spans: dict[int, str] = {}
-    for mark in sorted(history.marks, key=lambda one: one.kind == "change"):  # a change is not hidden by what it did
+    for mark in sorted(history.marks, key=lambda mark: mark.kind == "change"):  # a change is not hidden by what it did
         column = int((mark.at - history.since) / max(history.until - history.since, 1e-9) * room)
         if 0 <= column < room and mark.kind in MARKS:
             drawn[column], spans[column] = MARKS[mark.kind]
@@ -94,7 +94,7 @@ def _clock(at: float, span_s: float) -> str:
 
 def _told(history: History, name: str, width: int) -> Lines:
     out: Lines = []
-    for mark in sorted(history.marks, key=lambda one: -one.at)[:MAX_MARKS]:
+    for mark in sorted(history.marks, key=lambda mark: -mark.at)[:MAX_MARKS]:
         if mark.kind in MARKS:
             char, style = MARKS[mark.kind]
             when = time.strftime("%a %H:%M:%S", time.localtime(mark.at))

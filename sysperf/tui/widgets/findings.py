@@ -20,8 +20,8 @@ from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, folded, line, p
 
 ORDERS: dict[str, Callable[[Outcome], object]] = {
     "cost": rank,
-    "area": lambda one: (one.rule, one.subject),
-    "subject": lambda one: (one.scope, one.subject, SEVERITIES.index(one.severity), one.rule),
+    "area": lambda outcome: (outcome.rule, outcome.subject),
+    "subject": lambda outcome: (outcome.scope, outcome.subject, SEVERITIES.index(outcome.severity), outcome.rule),
 }
 MAX_ID_WIDTH = 30
 
@@ -55,14 +55,14 @@ def draw(now: Now, found: Sequence[Outcome], width: int) -> Lines:
     """One line each: mark, rule, subject, what was seen."""
     if not found:
         return _empty(now, width)
-    column = min(max(len(one.rule) for one in found), MAX_ID_WIDTH, max(12, width // 3))
+    column = min(max(len(outcome.rule) for outcome in found), MAX_ID_WIDTH, max(12, width // 3))
     out: Lines = []
-    for one in found:
-        mark = Span("✓ ", "good") if one.key in now.fixed else span("? ", "unknown") if one.state == "unknown" else span(
-            f"{MARKS[one.severity]} ", one.severity
+    for outcome in found:
+        mark = Span("✓ ", "good") if outcome.key in now.fixed else span("? ", "unknown") if outcome.state == "unknown" else span(
+            f"{MARKS[outcome.severity]} ", outcome.severity
         )  # fmt: skip
-        told = f"{one.subject}: {words.message(one)}" if one.subject else words.message(one)
-        out.append(fitted(line(mark, Span(padded(one.rule, column), "strong"), Span("  "), span(told), key=one.key), width))
+        told = f"{outcome.subject}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
+        out.append(fitted(line(mark, Span(padded(outcome.rule, column), "strong"), Span("  "), span(told), key=outcome.key), width))
     return out
 
 
@@ -76,20 +76,20 @@ def _empty(now: Now, width: int) -> Lines:
     return paragraph(words.verdict(now.report), width, words.mood(now.report))
 
 
-def detail(now: Now, one: Outcome | None, width: int, measured: Trial | None = None) -> Lines:
+def detail(now: Now, outcome: Outcome | None, width: int, measured: Trial | None = None) -> Lines:
     """Evidence, why, fix, undo, gain (as measured here, where it was); since when; and what was done about it from here."""
-    if one is None:
+    if outcome is None:
         return []
     if measured is not None:
-        one = msgspec.structs.replace(one, gain=measured.gain())
+        outcome = msgspec.structs.replace(outcome, gain=measured.gain())
     out: Lines = []
-    if one.key in now.fixed:
-        told = f"Changed by transaction {now.fixed[one.key]}; it stays listed until the machine was looked at again."
+    if outcome.key in now.fixed:
+        told = f"Changed by transaction {now.fixed[outcome.key]}; it stays listed until the machine was looked at again."
         out += [*paragraph(told, width, "good"), BLANK]
-    if one.state == "unknown":
-        return out + _unknown(one, width)
-    out += ansi.lines(as_text.finding(one, color=True, width=max(40, width)))
-    since = now.since.get(one.key)
+    if outcome.state == "unknown":
+        return out + _unknown(outcome, width)
+    out += ansi.lines(as_text.finding(outcome, color=True, width=max(40, width)))
+    since = now.since.get(outcome.key)
     if since:
         out += [BLANK, line(span(f"holds for {duration(now.at - since)}, says the agent" if now.at > since else _day(since), "dim"))]
     return [whole for part in out for whole in folded(part, width)]

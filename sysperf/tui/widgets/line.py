@@ -40,12 +40,12 @@ def span(text: str, style: str = "") -> Span:
 
 def line(*spans: Span | str, key: Hashable = None) -> Line:
     """A line of spans; plain text is a span without a style."""
-    return Line(tuple(one if isinstance(one, Span) else span(one) for one in spans), key)
+    return Line(tuple(part if isinstance(part, Span) else span(part) for part in spans), key)
 
 
 def width_of(spans: Iterable[Span]) -> int:
     """The columns that spans take."""
-    return sum(cells(one.text) for one in spans)
+    return sum(cells(span.text) for span in spans)
 
 
 def fitted(one: Line, width: int) -> Line:

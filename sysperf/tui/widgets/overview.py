@@ -23,9 +23,9 @@ def draw(now: Now, width: int, height: int) -> Lines:
 
 def _elsewhere(now: Now, out: Lines, width: int) -> Lines:
     """Findings that no meter shows."""
-    shown = {one.key for one in out}
+    shown = {line.key for line in out}
     rest = [finding for finding in now.findings() if finding.key not in shown]
     if not rest:
         return []
     more = [line(span(f"  and {len(rest) - MOST} more: key 2", "dim"))] if len(rest) > MOST else []
-    return [BLANK, *(fitted(subjects.named(one), width) for one in rest[:MOST]), *more]
+    return [BLANK, *(fitted(subjects.named(finding), width) for finding in rest[:MOST]), *more]

@@ -129,7 +129,7 @@ class Pane(ScrollView, can_focus=True):
 
     def select(self, key: Hashable) -> None:
         """Select the line with this key; where there are no lines yet, as soon as there are."""
-        found = next((index for index, one in enumerate(self._lines) if one.key == key), None)
+        found = next((index for index, line in enumerate(self._lines) if line.key == key), None)
         if found is not None:
             self._go(found)
         elif not self._lines:
@@ -137,7 +137,7 @@ class Pane(ScrollView, can_focus=True):
 
     def _follow(self, key: Hashable) -> None:
         """The selection stays with its key; when that is gone, with the place."""
-        found = next((index for index, one in enumerate(self._lines) if one.key == key), None) if key is not None else None
+        found = next((index for index, line in enumerate(self._lines) if line.key == key), None) if key is not None else None
         if found is None:
             keyed = self._keyed()
             found = min(keyed, key=lambda index: (abs(index - self._cursor), index), default=-1)
@@ -213,12 +213,12 @@ class Pane(ScrollView, can_focus=True):
             strip = self._strips[one] = self._drawn(one, selected=False)
         return strip
 
-    def _drawn(self, one: Line, *, selected: bool) -> Strip:
+    def _drawn(self, line: Line, *, selected: bool) -> Strip:
         self.drawn += 1
         width, inks = self._width, self._selected if selected else self._inks
         under = inks[""]
-        segments = [Segment(part.text, inks.get(part.style, under)) for part in one.spans if part.text]
-        used = width_of(one.spans)
+        segments = [Segment(part.text, inks.get(part.style, under)) for part in line.spans if part.text]
+        used = width_of(line.spans)
         if used > width:
             return Strip(segments, used).crop(0, width)
         return Strip([*segments, Segment(" " * (width - used), under)] if used < width else segments, width)
@@ -246,7 +246,7 @@ class Pane(ScrollView, can_focus=True):
     # ------------------------------------------------------------------ moving
 
     def _keyed(self) -> list[int]:
-        return [index for index, one in enumerate(self._lines) if one.key is not None]
+        return [index for index, line in enumerate(self._lines) if line.key is not None]
 
     def _go(self, index: int) -> None:
         before, self._cursor = self._cursor, index

@@ -24,7 +24,7 @@ NONE = "sysperf has changed nothing here."
 
 def draw(made: Sequence[Made], width: int) -> Lines:
     """The newest first."""
-    return [_row(one, width) for one in made] if made else paragraph(NONE, width)
+    return [_row(change, width) for change in made] if made else paragraph(NONE, width)
 
 
 def _row(made: Made, width: int) -> Line:
@@ -58,7 +58,7 @@ def taken_back(transaction: Transaction, width: int) -> Lines:
     for step in transaction.steps:
         change = step.change
         out.append(line(Span("  "), span(f"{change.shown()}: {change.after} → {change.shown_before or change.before}")))
-    return [fitted(one, width) for one in out]
+    return [fitted(line, width) for line in out]
 
 
 def elsewhere(transactions: Sequence[Transaction], width: int) -> Lines:

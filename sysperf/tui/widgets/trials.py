@@ -27,7 +27,7 @@ PAIRS_FROM = 100
 
 def ordered(found: Sequence[Trial]) -> list[Trial]:
     """The rungs of the latest climb from the ground up, then the rest, the newest first."""
-    latest = {one.rung: one for one in found if one.experiment == "ladder"}  # later ones win
+    latest = {trial.rung: trial for trial in found if trial.experiment == "ladder"}  # later ones win
     rest = [one for kind in ("verify", "tune") for one in sorted(found, key=lambda one: -one.at) if one.experiment == kind]
     return [*(latest[rung] for rung in sorted(latest)), *rest]
 
@@ -40,11 +40,11 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
     out: Lines = [] if shown else paragraph(NOTHING, width)
     name = min(MAX_NAME_WIDTH, max(12, width // 4))
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
-    for kind, some in groupby(shown, key=lambda one: one.experiment):
+    for kind, some in groupby(shown, key=lambda trial: trial.experiment):
         group = [*some]
-        reach = max([LEAST, *(max(abs(one.low - 1), abs(one.high - 1)) for one in group)])
+        reach = max([LEAST, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
         out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
-        out += [_row(one, reach, name, room, width) for one in group]
+        out += [_row(trial, reach, name, room, width) for trial in group]
     return [*out, *_skipped(trials, width)]
 
 
@@ -111,4 +111,4 @@ def detail(trial: Trial | None, width: int) -> Lines:
 
 def of_rule(trials: Trials | None, rule: str) -> Trial | None:
     """The latest result of trying what a rule advises."""
-    return next((one for one in reversed(trials.found) if one.rule == rule), None) if trials is not None else None
+    return next((trial for trial in reversed(trials.found) if trial.rule == rule), None) if trials is not None else None
