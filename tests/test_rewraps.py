@@ -51,6 +51,15 @@ def test_a_rank_on_two_sockets_gets_its_part() -> None:
     assert all(rule for rule in found.rules)
 
 
+def test_a_command_with_hidden_words_can_be_pasted() -> None:
+    """What is known of it, and … for the arguments that only its user knows."""
+    host = captured("hwloc", "64amd64-4s2n4ca2co")
+    rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+    found = _rewrap(host, msgspec.structs.replace(PROCESS, command="python train.py <hidden> out.txt", env=rank))
+    assert found is not None
+    assert found.command == "sysperf wrap -- python train.py …"
+
+
 def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine) -> None:
     """Who asks may be outside of the group that stops it."""
     host = machine({"/sys/devices/system/cpu/online": "0-7\n", "/proc/self/status": "Cpus_allowed_list:\t0-7\n"})

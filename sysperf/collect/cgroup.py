@@ -20,10 +20,9 @@ from sysperf.collect.readers.mounts import mounts
 from sysperf.collect.readers.pressure import waited
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
-from sysperf.host.redact import HIDDEN
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
-from sysperf.model.text import neutral
+from sysperf.model.text import HIDDEN, neutral
 from sysperf.procfs.cgroup import cpus_of_quota, group_paths, limit, stopped_us
 from sysperf.procfs.mountinfo import Mount
 from sysperf.procfs.numbers import whole

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sysperf.host.secret_words import HIDDEN, is_random, looks_like_key, names_secret
+from sysperf.host.secret_words import is_random, looks_like_key, names_secret
 from sysperf.host.vocabulary import FLAG_WORDS, HASH_FLAGS, NAME_ENDINGS, NAME_WORDS, NAMED_THINGS, PROGRAMS, SHORT_NUMERIC, VALUE_WORDS
+from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
 MAX_BYTES = 32_768

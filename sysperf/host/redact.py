@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sysperf.host.extracts import extract_for
-from sysperf.host.secret_words import HIDDEN, names_secret, without_keys, without_logins
+from sysperf.host.secret_words import names_secret, without_keys, without_logins
+from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
 __all__ = ("HIDDEN", "arguments", "clean", "environment", "keeps", "mounts", "text")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 
+from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
-
-HIDDEN = "<hidden>"
 
 # What a secret is called
 _SECRET_ANYWHERE = lazy(r"(?i)secret|passw|passphrase|credential|cookie|bearer|(?:api|access|private)[-_.]?key|(?:auth|access)[-_.]?token")

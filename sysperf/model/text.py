@@ -6,6 +6,8 @@ import unicodedata
 
 from sysperf.startup import lazy
 
+HIDDEN = "<hidden>"
+"""What stands where a secret may have been. In a shell it would read one file and overwrite another."""
 _PLAIN = lazy(r"[ -~]*")
 _ACTIVE = lazy(r"[\x01-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
 _SIZE = lazy(r"\s*([0-9]{1,18})\s*([kKmMgGtTpP]?)i?[bB]?\s*")
@@ -29,6 +31,20 @@ def neutral(text: str, limit: int = 400) -> str:
 def escaped(text: str) -> str:
     """`text` with control and direction characters spelled out, except newline, tab and NUL, which separate fields."""
     return text if text.isascii() and text.isprintable() else _ACTIVE.sub(lambda match: _spelled(match[0]), text)
+
+
+def without_hidden(command: str) -> str:
+    """A command line for a shell: as it is, or up to the first word of which something is hidden, and ``…`` for all that follows."""
+    if HIDDEN not in command:
+        return command
+    import shlex  # noqa: PLC0415 - 2 ms; few commands have hidden words
+
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return "…"
+    known = words[: next((place for place, word in enumerate(words) if HIDDEN in word), len(words))]
+    return " ".join((shlex.join(known), "…")).lstrip()
 
 
 def _visible(char: str) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sysperf.host import redact
 from sysperf.host.command_lines import shown_words
-from sysperf.host.redact import HIDDEN
+from sysperf.model.text import HIDDEN
 from tests.conftest import make_machine
 
 FAKE = "".join  # fake keys are put together at run time, so that no scanner of this repository takes them for real ones

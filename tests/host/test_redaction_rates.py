@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 from sysperf.host import redact
-from sysperf.host.redact import HIDDEN
+from sysperf.model.text import HIDDEN
 
 MAX_HIDDEN_SHARE = 0.05
 JOIN = "".join  # fake keys are put together at run time, so that no scanner takes them for real ones

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sysperf.model.text import escaped, natural, neutral, parse_size, size
+from sysperf.model.text import escaped, natural, neutral, parse_size, size, without_hidden
 
 ANY = st.text(st.characters(codec=None), max_size=60)  # lone surrogates included
 ACTIVE = "\x1b\r\x07\x08\x7f\x85\x9b\u061c\u200e\u202e\u2028\u2029\u2066\ufeff\U000e0041"
@@ -121,3 +121,19 @@ def test_natural_order() -> None:
     """Numbers before letters, short before long."""
     names = ["node10", "node9", "node", "10", "9", "a10b2", "a10b10", "a9"]
     assert sorted(names, key=natural) == ["9", "10", "a9", "a10b2", "a10b10", "node", "node9", "node10"]
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("python train.py 'a b'", "python train.py 'a b'"),
+        ("python train.py <hidden> out.txt --lr 3", "python train.py …"),
+        ("python train.py 'in put' --prompt <hidden>", "python train.py 'in put' --prompt …"),
+        ("bash -c 'python <hidden> x' y", "bash -c …"),
+        ("<hidden>", "…"),
+        ("python 'cut off <hidden>", "…"),
+    ],
+)
+def test_no_command_to_paste_has_hidden_words(command: str, left: str) -> None:
+    """In a shell `<hidden> out` reads a file of that name and empties the other."""
+    assert without_hidden(command) == left
