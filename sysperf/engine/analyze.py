@@ -23,7 +23,7 @@ from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Prediction, Rank, Trace
-from sysperf.trace.fixes import BY_NAME, Replayer, together
+from sysperf.trace.fixes import BY_NAME, together
 from sysperf.trace.ranks import RankSummary, compare, summarize
 from sysperf.trace.readers import read
 from sysperf.trace.verdict import of_job
@@ -205,8 +205,7 @@ def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> P
     fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None
-    replayer = Replayer(accounting.timeline, accounting.window, accounting.times, accounting.launches)
-    low, high = replayer.gain([together(fixes)])
+    low, high = accounting.replayer().gain([together(fixes)])
     limit = min(100.0, sum(found.exposed_pct or found.work_pct or 0.0 for found in wanted.values()))
     names = ", ".join(sorted(fix.name for fix in fixes))
     return Prediction(

@@ -7,7 +7,7 @@ import msgspec
 from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
-from sysperf.trace.fixes import Replayer, predict, predict_cpu
+from sysperf.trace.fixes import Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import clip, length, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
@@ -32,6 +32,7 @@ class Accounting:
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
         devices = sorted(set(timeline.operations.device))
+        self._replayer: Replayer | None = None
         self.times = [DeviceTime(timeline, one, self.window, self.loader.spans, self.launches) for one in devices] if self.window else []
 
     def facts(self) -> Rank:
@@ -92,10 +93,16 @@ class Accounting:
             cpu=on_cpu,
             memory=self._memory(),
             collectives=work.collectives(times[0]) if times else rank.collectives,
-            replay=predict_cpu(on_cpu, did, hole)
+            replay=predict_cpu(on_cpu, did, hole, _WORKERS.get(self.loader.worker_class))
             if on_cpu
-            else predict(Replayer(timeline, window, times, self.launches), figured, did, worked),
+            else predict(self.replayer(), Costs(figured, did, worked, hole)),
         )
+
+    def replayer(self) -> Replayer:
+        """Replays of the window; the graph is built once."""
+        if self._replayer is None:
+            self._replayer = Replayer(self.timeline, self.window, self.times, self.launches)
+        return self._replayer
 
     def _with_verdict(self, rank: Rank) -> Rank:
         word, why = verdict.of_rank(rank)

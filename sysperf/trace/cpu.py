@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from statistics import median
 
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import launching_thread, sites
-from sysperf.trace.intervals import clip, intersect, length, subtract, union
+from sysperf.trace.intervals import Intervals, clip, intersect, length, overlap, subtract, union
+from sysperf.trace.iterations import find
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
+MIN_ITERATIONS = 4
 _MATMUL = re.compile(
     r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn"
 )
@@ -42,7 +45,16 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     long = [one for one in between if one[1] - one[0] >= LONG_GAP_NS]
     main = launching_thread(timeline, window)
     where = sites({main: long}, threads, whole) if main is not None and operators else ()
+    spans = find(timeline, window)[1]
+
+    def recurring(parts: Intervals) -> float:
+        """What a program does comes back in its iterations; what other programs do to it does not."""
+        if len(spans) < MIN_ITERATIONS:
+            return 100 * length(parts) / whole
+        return 100 * median(overlap(parts, span) / (span[1] - span[0]) for span in spans if span[1] > span[0])
+
     hole = Hole(
+        recurring_pct=recurring(long) if operators else 0.0,
         pct=100 * length(long) / whole if operators else 0.0,
         longest_ms=max((end - start for start, end in long), default=0) / 1e6 if operators else 0.0,
         cause=where[0].what if where else "",
@@ -54,6 +66,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
+        python_recurring_pct=recurring(between),
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),

@@ -77,6 +77,9 @@ class Hole(Record, kw_only=True):
     """The host's share of long gaps outside loader, synchronisation and copies."""
 
     pct: float = 0.0
+    recurring_pct: Annotated[
+        float | None, fact("on a CPU, the share that the median iteration has; of the whole window where there are too few iterations")
+    ] = None
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False
@@ -132,6 +135,7 @@ class HostWork(Record, kw_only=True):
     queue_depth: Annotated[float | None, fact("median number of operations that wait when one is launched")] = None
     queue_max: int | None = None
     refill_pct: Annotated[float | None, fact("starved idle from a blocking call's return until an operation is queued again")] = None
+    refill_short_pct: Annotated[float | None, fact("the same in gaps below 1 ms")] = None
     runnable_wait_pct: Annotated[float | None, fact("time that the launching thread could run and had no CPU")] = None
     gil_wait_pct: float | None = None
     overhead_pct: Annotated[float | None, fact("time that the profiler says it took itself")] = None
@@ -149,6 +153,9 @@ class Cpu(Record, kw_only=True):
     loader_operator_pct: Annotated[float, fact("the part of loader_pct that is in operators: it needs a CPU wherever it runs")] = 0.0
     communication_pct: float = 0.0
     python_pct: Annotated[float, fact("time in neither operators nor loader nor communication")] = 0.0
+    python_recurring_pct: Annotated[
+        float, fact("the same in the median iteration; where there are too few iterations, of the whole window")
+    ] = 0.0
     matmul_pct: float = 0.0
     fallback_pct: Annotated[float, fact("matmuls and convolutions outside oneDNN and BLAS")] = 0.0
     copy_pct: Annotated[float, fact("copies and conversions of tensors")] = 0.0
@@ -162,7 +169,7 @@ class Cpu(Record, kw_only=True):
 class Steps(Record, kw_only=True):
     """The iterations of the program, and what was used to find them."""
 
-    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX or kernels; empty: none found")] = ""
+    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX, kernels or operators; empty: none found")] = ""
     count: int = 0
     median_ms: float | None = None
     longest_ms: float | None = None

@@ -24,6 +24,15 @@ TENSOR_SPEED = (1.5, 4.0)
 FUSED = (0.7, 0.4)
 
 
+class Costs(NamedTuple):
+    """What is known of a window, as far as it says what a fix can give back."""
+
+    figures: Figures
+    host: HostWork
+    work: Work
+    hole: Hole
+
+
 class Fix(NamedTuple):
     """A cause that can be taken away: how, at which strength, and what that assumes."""
 
@@ -31,7 +40,7 @@ class Fix(NamedTuple):
     cautious: Edit
     full: Edit
     assumes: str
-    cost: Callable[[Figures, HostWork, Work], float]
+    cost: Callable[[Costs], float]
     """The exposed time that it could at most give back, in percent."""
     sure: float = 1.0
     """The part of the cautious gain that is counted on."""
@@ -42,72 +51,72 @@ FIXES = (
     Fix(
         "loader", Edit(loader="worker"), Edit(loader="gone"),
         "low: one worker prepares batches beside the step; high: enough workers that no step waits",
-        lambda figures, *_: figures.dataloader_exposed_pct or 0.0,
+        lambda at: at.figures.dataloader_exposed_pct or 0.0,
     ),
     Fix(
         "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
         "the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is longer",
-        lambda figures, host, _: (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0) + (host.refill_pct or 0.0),
+        lambda at: (at.figures.sync_exposed_pct or 0.0) + (at.figures.copy_api_exposed_pct or 0.0) + (at.host.refill_pct or 0.0),
     ),
     Fix(
         "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
         "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
-        lambda figures, host, _: (figures.pageable_wait_pct or 0.0) + (host.refill_pct or 0.0),
+        lambda at: (at.figures.pageable_wait_pct or 0.0) + (at.host.refill_pct or 0.0),
     ),
     Fix(
         "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
         "high: copies run on a stream of their own, and no kernel waits for them; low: half of that",
-        lambda figures, *_: figures.h2d_exposed_pct or 0.0, 0.5,
+        lambda at: at.figures.h2d_exposed_pct or 0.0, 0.5,
     ),
     Fix(
         "launch", Edit(short_host=0.5), Edit(short_host=0.1),
         "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
-        lambda figures, *_: figures.host_starved_pct or 0.0,
+        lambda at: at.figures.host_starved_pct or 0.0,
     ),
     Fix(
         "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
         "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
-        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.optimizer_pct or 0.0),
+        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.optimizer_pct or 0.0),
     ),
     Fix(
         "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
         "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
-        lambda figures, host, _: min(figures.host_starved_pct or 0.0, host.zero_grad_pct or 0.0),
+        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.zero_grad_pct or 0.0),
     ),
     Fix(
         "hole", Edit(long_host=0.5), Edit(long_host=0.0),
         "low: half of the long times without a launch are hidden; high: all, by another thread or process",
-        lambda figures, *_: figures.idle_long_gaps_pct or 0.0,
+        lambda at: at.hole.pct,
     ),
     Fix(
         "allocation", Edit(no_allocation=True), Edit(no_allocation=True),
         "the allocator serves every request from memory that it has",
-        lambda figures, *_: figures.alloc_api_exposed_pct or 0.0,
+        lambda at: at.figures.alloc_api_exposed_pct or 0.0,
     ),
     Fix(
         "communication", Edit(beside=nodes.NCCL), Edit(beside=nodes.NCCL),
         "high: collectives run beside computation that does not need them; low: half of that",
-        lambda figures, *_: figures.nccl_exposed_pct or 0.0, 0.5,
+        lambda at: at.figures.nccl_exposed_pct or 0.0, 0.5,
     ),
     Fix(
         "tensor-cores", Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[0]),)), Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[1]),)),
         f"matrix products become {TENSOR_SPEED[0]:g} to {TENSOR_SPEED[1]:g} times as fast on tensor cores",
-        lambda _f, _h, work: work.plain_matmul_pct or 0.0,
+        lambda at: at.work.plain_matmul_pct or 0.0,
     ),
     Fix(
         "layout", Edit(speed=((nodes.LAYOUT, 0.5),)), Edit(speed=((nodes.LAYOUT, 0.0),)),
         "low: half of the layout conversions go; high: all",
-        lambda _f, _h, work: work.layout_pct or 0.0,
+        lambda at: at.work.layout_pct or 0.0,
     ),
     Fix(
         "cast", Edit(speed=((nodes.CAST, 0.5),)), Edit(speed=((nodes.CAST, 0.0),)),
         "low: half of the copies and conversions of elements go; high: all",
-        lambda _f, _h, work: work.cast_pct or 0.0,
+        lambda at: at.work.cast_pct or 0.0,
     ),
     Fix(
         "fusion", Edit(speed=((nodes.POINTWISE, FUSED[0]),)), Edit(speed=((nodes.POINTWISE, FUSED[1]),)),
         f"fused, elementwise kernels take {FUSED[1]:.0%} to {FUSED[0]:.0%} of their time",
-        lambda _f, _h, work: work.elementwise_pct or 0.0,
+        lambda at: at.work.elementwise_pct or 0.0,
     ),
 )  # fmt: skip
 BY_NAME = {fix.name: fix for fix in FIXES}
@@ -116,10 +125,12 @@ BY_NAME = {fix.name: fix for fix in FIXES}
 class Replayer:
     """The graphs of a trace's processes, and replays of all of them."""
 
-    def __init__(self, timeline: Timeline, window: Window, times: list[DeviceTime], launches: Launches) -> None:
-        part = part_of(window, timeline)
-        self.graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)] if times else []
-        self.graphs = [one for one in self.graphs if one.items]
+    def __init__(self, timeline: Timeline, window: Window | None, times: list[DeviceTime], launches: Launches) -> None:
+        found = []
+        if window is not None and times:
+            part = part_of(window, timeline)
+            found = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
+        self.graphs = [graph for graph in found if graph.items]
         self._prepared = [Prepared(graph) for graph in self.graphs]
         self._has_unexplained = any(one.unexplained for graph in self.graphs for one in graph.operations)
         self._known: dict[tuple[Edit, bool], int] = {}
@@ -170,7 +181,7 @@ def _either(flags: Iterable[int]) -> int:
     return found
 
 
-def predict(replayer: Replayer, figures: Figures, host: HostWork, work: Work) -> Replay:
+def predict(replayer: Replayer, costs: Costs) -> Replay:
     """The gain of each fix whose cause costs something."""
     error = replayer.error_pct()
     if error is None:
@@ -179,7 +190,7 @@ def predict(replayer: Replayer, figures: Figures, host: HostWork, work: Work) ->
         return Replay(error_pct=error, why=f"the unchanged replay is {error:.0f} % off: something that the file does not show decides here")
     found = []
     for fix in FIXES:
-        cost = fix.cost(figures, host, work)
+        cost = fix.cost(costs)
         if cost >= MIN_COST_PCT:
             low, high = replayer.gain([(fix.cautious, fix.full)])
             found.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
@@ -195,26 +206,30 @@ CPU_WORDS = {
     "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
     "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
 }
+MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
 
 
-def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole) -> Replay:
+def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole, workers: str | None = None) -> Replay:
     """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
 
     The profiler stretches operators and not the waits between them, so a wait is a larger share of a step without it: the
     upper bounds are for such a step. A file does not say how many CPUs are free: operators of the loader may win nothing in a worker.
     """
     load, waits = cpu.loader_pct, cpu.loader_pct - cpu.loader_operator_pct
+    pause = hole.recurring_pct or 0.0
+    dispatch = max(0.0, cpu.python_recurring_pct - pause)
     parts = {
-        "loader": (min(waits, 100 - load), load),
-        "hole": (hole.pct / 2, hole.pct),
-        "launch": (max(0.0, cpu.python_pct - hole.pct) / 4, max(0.0, cpu.python_pct - hole.pct)),
+        "loader": (0.0 if workers == ">0" else min(waits, 100 - load), load),
+        "hole": (pause / 2, pause),
+        "launch": (dispatch / 4, dispatch),
         "cast": (cpu.copy_pct / 2, cpu.copy_pct),
         "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
         "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
     }
+    words = CPU_WORDS if workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
     stretched = host.inflation or 1.0
     found = [
-        Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=CPU_WORDS[name])
+        Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=words[name])
         for name, (low, high) in parts.items()
         if high >= MIN_COST_PCT
     ]

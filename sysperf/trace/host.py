@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -10,7 +11,7 @@ from statistics import median
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import LONG_GAP_NS, STARVED, DeviceTime
 from sysperf.trace.facts import Hole, HostWork, Site
-from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, union
+from sysperf.trace.intervals import Interval, clip, intersect, length, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.nesting import Around, Threads
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
@@ -32,6 +33,8 @@ _COMPILING = re.compile(
 )
 _COMPILED = re.compile(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
+_OWN_WORK = re.compile(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
+"""Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _OWN = re.compile(
     r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
     r"|PyTorch Profiler|\[(?:pytorch|param)\|)"
@@ -65,6 +68,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         graph_breaks=_count(timeline, window, _COMPILED) / window.iterations if window.iterations else None,
         data_parallel=_is_data_parallel(timeline, times),
         refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
+        refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
         runnable_wait_pct=100 * timeline.scheduling.get(main, 0) / whole if timeline.scheduling and main is not None else None,
         overhead_pct=100 * length(union(clip(timeline.overhead, window.span))) / whole if timeline.overhead else None,
         inflation=1 / (1 - min(0.8, cost / whole)) if cost else None,
@@ -139,13 +143,13 @@ def _is_data_parallel(timeline: Timeline, times: list[DeviceTime]) -> bool | Non
     return named and len(times) > 1 if timeline.ranges else None
 
 
-def _refill(time: DeviceTime) -> float:
-    """Starved idle from a blocking call's return to the next launch's arrival, in percent of the window."""
+def _refill(time: DeviceTime, below_ns: float = math.inf) -> float:
+    """Starved idle from a blocking call's return to the next launch's arrival, in percent of the window; in gaps below this length."""
     blocking = sorted([*time.calls.sync, *time.calls.copy], key=lambda call: call[1])
     ends = [end for _, end in blocking]
     lost = 0
     for gap in time.gaps:
-        if gap.kind == STARVED:
+        if gap.kind == STARVED and gap.end - gap.start < below_ns:
             position = bisect_right(ends, gap.end) - 1
             if position >= 0 and blocking[position][1] > gap.start:
                 lost += gap.end - blocking[position][1]
@@ -186,7 +190,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             pct=100 * total / whole if whole else 0.0,
             longest_ms=longest / 1e6,
             cause=found[0].what if found else "",
-            feeds_device=feeding > total / 2,
+            feeds_device=feeding > total / 2 and not (found and _OWN_WORK.match(found[0].what)),
         ),
         found,
     )
@@ -229,7 +233,7 @@ def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) ->
         for thread, indices in by_thread.items():
             indices.sort(key=rows.start.__getitem__)
             for index, around in zip(indices, threads.around(thread, [rows.start[index] for index in indices]), strict=True):
-                lost = _within(paid, rows.span(index))
+                lost = overlap(paid, rows.span(index))
                 if lost:
                     key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
                     cost[key] += lost
@@ -238,12 +242,3 @@ def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) ->
         Site(what=what[:160], where=where, exposed_pct=100 * lost / whole, count=count[what, where])
         for (what, where), lost in cost.most_common(MAX_SITES)
     )
-
-
-def _within(sorted_parts: Intervals, span: Interval) -> int:
-    position = max(0, bisect_right(sorted_parts, (span[0], span[0])) - 1)
-    total = 0
-    while position < len(sorted_parts) and sorted_parts[position][0] < span[1]:
-        total += max(0, min(sorted_parts[position][1], span[1]) - max(sorted_parts[position][0], span[0]))
-        position += 1
-    return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 Interval = tuple[int, int]
@@ -70,3 +71,13 @@ def subtract(left: Intervals, right: Intervals) -> Intervals:
         if start < end:
             kept.append((start, end))
     return kept
+
+
+def overlap(parts: Intervals, span: Interval) -> int:
+    """How much of `span` these disjoint, sorted intervals cover; quick where they are many."""
+    position = max(0, bisect_right(parts, (span[0], span[0])) - 1)
+    total = 0
+    while position < len(parts) and parts[position][0] < span[1]:
+        total += max(0, min(parts[position][1], span[1]) - max(parts[position][0], span[0]))
+        position += 1
+    return total

@@ -8,8 +8,9 @@ from collections import Counter
 from statistics import median
 
 from sysperf.trace.facts import Steps
+from sysperf.trace.host import launching_thread
 from sysperf.trace.intervals import Interval
-from sysperf.trace.timeline import ANNOTATION, KERNEL, PYTHON, Timeline
+from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, PYTHON, Spans, Timeline
 from sysperf.trace.window import Window, loader_calls, steps
 
 MIN_REPEATS = 4
@@ -21,7 +22,7 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#")
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
-    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels."""
+    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
     found = _between(sorted(_named(timeline, _OPTIMIZER)))
@@ -30,7 +31,8 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     found = _between(loader_calls(timeline).spans)
     if len(found) >= MIN_REPEATS:
         return "loader", found[1:]
-    for by, candidates in (("NVTX", _annotations(timeline)), ("kernels", _kernels(timeline))):
+    others = {"NVTX": _annotations(timeline), "kernels": _kernels(timeline), "operators": _operators(timeline, window)}
+    for by, candidates in others.items():
         if is_regular(candidates, window):
             return by, candidates
     return "", []
@@ -110,10 +112,28 @@ def _kernels(timeline: Timeline) -> list[Interval]:
     """The period of the kernel sequence: the rarest kernel that comes back after the same number of others, again and again."""
     rows = timeline.operations
     order = sorted((index for index, kind in enumerate(rows.kind) if kind == KERNEL), key=rows.start.__getitem__)
-    if len(order) < 8 * MIN_REPEATS:
+    if not order:
         return []
     device = Counter(rows.device[index] for index in order).most_common(1)[0][0]
-    order = [index for index in order if rows.device[index] == device]
+    return _period(rows, [index for index in order if rows.device[index] == device])
+
+
+def _operators(timeline: Timeline, window: Window) -> list[Interval]:
+    """The period of the outermost operators of the main thread, where no device did anything."""
+    rows, outermost, end = timeline.ranges, list[int](), 0
+    main = None if timeline.operations else launching_thread(timeline, window)
+    mine = [index for index, thread in enumerate(rows.thread) if thread == main and rows.kind[index] == OPERATOR]
+    for index in sorted(mine, key=rows.start.__getitem__):
+        if rows.start[index] >= end:
+            outermost.append(index)
+            end = rows.end[index]
+    return _period(rows, outermost)
+
+
+def _period(rows: Spans, order: list[int]) -> list[Interval]:
+    """From one to the next of the rarest name that comes back after the same number of others, again and again."""
+    if len(order) < 8 * MIN_REPEATS:
+        return []
     places: dict[int, list[int]] = {}
     for position, index in enumerate(order):
         places.setdefault(rows.name[index], []).append(position)

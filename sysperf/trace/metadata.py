@@ -11,6 +11,7 @@ import msgspec
 from sysperf.trace.timeline import Device, Timeline
 
 _RANK = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
+_OTHER_VENDOR = re.compile(r"AMD|Radeon|Instinct|gfx\d|Intel|ARTEMIS|MTIA|Gaudi|Ascend|MUSA", re.IGNORECASE)
 _DROPPED = re.compile(
     r"(\d{1,9}) (?:records|events|activities) (?:were |have been )?dropped|[Dd]ropped (\d{1,9}) (?:records|events|activit)"
 )
@@ -56,8 +57,8 @@ def _describe(timeline: Timeline, found: _Metadata) -> None:
 def _device(one: dict[str, Any]) -> Device:
     major, minor = _whole(one.get("computeMajor"), None), _whole(one.get("computeMinor"), 0)
     name = one["name"][:80] if isinstance(one.get("name"), str) else None
-    # A capability is NVIDIA's: AMD's numbers say gfx9 or gfx11, which have other units.
-    nvidia = name is None or not name.startswith(("AMD", "Radeon"))
+    # A capability is NVIDIA's: AMD's numbers say gfx9 or gfx11, which have other units, and others have none.
+    nvidia = name is None or not _OTHER_VENDOR.search(name)
     return Device(
         name,
         _whole(one.get("totalGlobalMem"), None),

@@ -72,7 +72,8 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     waited = [sum(took[index] - min(took) for took in matched) for index in range(len(each))]
     late, times = last.most_common(1)[0]
     share = 100 * times / len(matched)
-    others = [100 * waited[index] / each[index].window_ns for index in range(len(each)) if index != late and each[index].window_ns]
+    spans = [_compared_ns(one, len(matched)) for one in each]
+    others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
     number = each[late].rank
     return Skew(
         ranks=len(each),
@@ -85,6 +86,11 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
         slow_kernels=slow,
         slow_rank=slow_rank,
     )
+
+
+def _compared_ns(one: RankSummary, matched: int) -> float:
+    """The part of a rank's window that the others have, too: of large files, each is examined until a time of its own."""
+    return one.window_ns * matched / len(one.collectives) if one.collectives else 0.0
 
 
 def _matched(each: list[RankSummary]) -> list[list[int]]:

@@ -83,13 +83,16 @@ def _of_cpu(rank: Rank) -> Verdict:
     causes = {
         "input-bound": (cpu.loader_pct, "the main thread waits for the loader"),
         "comm-bound": (cpu.communication_pct, "the program waits for other ranks"),
-        "host-bound": (cpu.python_pct, "the main thread runs Python, or waits, between operators"),
+        "host-bound": (cpu.python_recurring_pct, "the main thread runs Python, or waits, between operators"),
     }
     verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
         return verdict, f"{words} {share:.0f} % of the time"
-    if cpu.operator_pct >= MIN_BUSY_PCT:
-        return "compute-bound", f"operators run {cpu.operator_pct:.0f} % of the time"
+    running = 100 - cpu.loader_pct - cpu.communication_pct - cpu.python_recurring_pct
+    if running >= MIN_BUSY_PCT:
+        return "compute-bound", f"operators run {running:.0f} % of the time" + (
+            " of a median step" if running > cpu.operator_pct + 1 else ""
+        )
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
 
 

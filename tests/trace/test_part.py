@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.engine.analyze import analyze
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.part import MAX_ROWS
 from sysperf.trace.timeline import Timeline
+
+from .labelled import rules
+from .synthetic import Machine, steps, written
 
 SOURCE = Path(__file__).parent.parent / "traces/kineto_resnet50_nw4.json.gz"
 STEPS = 6  # in the source
@@ -68,3 +72,37 @@ def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str, mon
     for figure in ("gpu_busy_pct_mean", "dataloader_exposed_pct", "host_exposed_pct", "sync_exposed_pct", "tensor_core_share"):
         assert getattr(whole.figures, figure) == pytest.approx(getattr(one_turn.figures, figure), abs=1), figure
     assert "the first part of a large file" in text._about(whole)
+
+
+def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank has twice as many rows, so its file is cut earlier; the straggler and what it costs are those of the whole files."""
+
+    def files(folder: Path) -> list[str]:
+        found = []
+        for rank in range(2):
+
+            def step(machine: Machine, late: bool = rank == 1) -> None:
+                for _ in range(20):
+                    machine.kernel(200 if late else 100)
+                    if late:
+                        machine.range("aten::extra", machine.now - 1, "cpu_op")
+                        machine.range("aten::extra", machine.now - 1, "cpu_op")
+                machine.synchronize()
+                machine.kernel(300 if late else 2_300, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+                machine.synchronize()
+
+            machine = steps(Machine(), 40, step)
+            found.append(written(folder, machine.trace(distributedInfo={"rank": rank, "world_size": 2}), f"rank{rank}.json"))
+        return found
+
+    paths = files(tmp_path)
+    whole = analyze(paths, rules()).analysis.trace
+    monkeypatch.setattr("sysperf.trace.part.WHOLE_BYTES", 1)
+    monkeypatch.setattr("sysperf.trace.part.MAX_ROWS", 1_500)
+    cut = analyze(paths, rules()).analysis.trace
+
+    assert all(rank.kept_until_us for rank in cut.ranks)
+    assert cut.ranks[0].kept_until_us != cut.ranks[1].kept_until_us
+    assert 0 < cut.skew.matched < whole.skew.matched
+    assert (cut.skew.straggler, cut.skew.straggler_share) == (whole.skew.straggler, whole.skew.straggler_share) == (1, 100.0)
+    assert cut.skew.lost_pct == pytest.approx(whole.skew.lost_pct, abs=2)

@@ -1,0 +1,249 @@
+"""Programs of many kinds, made up so that the answer is known: what must be said of each, and what must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysperf.engine.analyze import Result, analyze
+from sysperf.trace.facts import Rank
+
+from .labelled import rules
+from .synthetic import MS, Machine, steps, written
+
+GEMM = "ampere_bf16_s16816gemm"
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def analyzed(folder: Path, trace: Any) -> Result:
+    return analyze([written(folder, trace)], rules())
+
+
+def rank(result: Result) -> Rank:
+    return result.analysis.trace.ranks[0]
+
+
+def found(result: Result) -> set[str]:
+    return {finding.id.removeprefix("trace.") for finding in result.analysis.findings if finding.severity in ("warning", "critical")}
+
+
+def compute(machine: Machine, kernels: int, us: float = 300, name: str = GEMM) -> None:
+    for _ in range(kernels):
+        machine.think(4)
+        machine.kernel(us, name)
+
+
+def test_repeating_kernels_without_marks_are_iterations(tmp_path: Path) -> None:
+    machine = Machine()
+    for _ in range(12):
+        for number in range(40):
+            machine.kernel(400, f"gemm_{number}_16816")
+        machine.kernel(100, "multi_tensor_apply_kernel")
+    result = analyzed(tmp_path, machine.trace())
+
+    assert (rank(result).verdict, rank(result).steps.by, rank(result).steps.count) == ("healthy", "kernels", 11)
+
+
+def test_one_launch_of_a_graph_is_all_that_its_kernels_need(tmp_path: Path) -> None:
+    def step(machine: Machine) -> None:
+        machine.call("cudaGraphLaunch", 30)
+        number, at = machine.events[-1]["args"]["correlation"], machine.now
+        for node in range(200):
+            args = {"device": 0, "stream": 7, "correlation": number, "graph node id": node + 1}
+            machine.event("kernel", GEMM, at, 50, tid=7, pid=0, **args)
+            at += 50.5
+        machine.free[7] = at
+        machine.synchronize("cudaStreamSynchronize")
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
+
+    assert rank(result).verdict == "healthy"
+    assert rank(result).work.graph_share == 100
+    assert not found(result)
+
+
+def test_streams_that_work_side_by_side_are_no_sum(tmp_path: Path) -> None:
+    def step(machine: Machine) -> None:
+        for _ in range(60):
+            machine.kernel(300, GEMM, stream=7)
+            machine.kernel(280, "vectorized_elementwise_kernel", stream=20)
+        machine.synchronize()
+
+    busy = rank(analyzed(tmp_path, steps(Machine(), 6, step).trace())).figures.gpu_busy_pct_mean
+
+    assert busy is not None
+    assert 95 <= busy <= 100
+
+
+@pytest.mark.parametrize("exposed", [False, True])
+@pytest.mark.parametrize("amd", [False, True])
+def test_collectives_count_where_nothing_runs_beside_them(tmp_path: Path, exposed: bool, amd: bool) -> None:
+    def step(machine: Machine) -> None:
+        compute(machine, 40)
+        if exposed:
+            machine.free[30] = machine.free[7]
+        machine.kernel(6_000, NCCL, stream=30)
+        if exposed:
+            machine.free[7] = machine.free[30]
+        compute(machine, 25)
+        machine.synchronize()
+
+    trace = steps(Machine(), 6, step).trace()
+    if amd:
+        for event in trace["traceEvents"]:
+            event["name"] = event["name"].replace("cudaLaunchKernel", "hipExtModuleLaunchKernel").replace("cuda", "hip")
+        trace["deviceProperties"][0].update(name="AMD Instinct MI300X", computeMajor=9, computeMinor=4)
+    result = analyzed(tmp_path, trace)
+
+    assert ("comm-exposed" in found(result)) == exposed
+    assert (rank(result).verdict == "comm-bound") == exposed
+    assert rank(result).capability == (None if amd else 8.0)
+
+
+def test_waits_that_drain_the_queue_are_found_though_they_cost_little_themselves(tmp_path: Path) -> None:
+    """Three kernels, a wait, 0.4 ms of Python: the device idles after each wait; without it, it would not."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(12):
+            compute(machine, 3)
+            machine.synchronize("cudaStreamSynchronize")
+            machine.think(400)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
+    (finding,) = [one for one in result.analysis.findings if one.id == "trace.sync-refill"]
+
+    assert finding.exposed_pct == pytest.approx(30, abs=2)
+    assert finding.predicted_gain is not None
+    assert finding.predicted_gain.high == pytest.approx(30, abs=2)
+
+
+def test_an_optimizer_on_the_cpu_is_no_preparing_of_data(tmp_path: Path) -> None:
+    """Parameters are copied back when it is done, as batches are."""
+
+    def step(machine: Machine) -> None:
+        compute(machine, 30)
+        machine.copy(4_000, "Memcpy DtoH (Device -> Pinned)")
+        machine.synchronize("cudaStreamSynchronize")
+        start = machine.now
+        machine.think(15 * MS)
+        machine.range("Optimizer.step#DeepSpeedCPUAdam.step", start)
+        machine.copy(4_000)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
+    (hole,) = [one for one in result.analysis.findings if one.id == "trace.host-hole"]
+
+    assert rank(result).verdict == "host-bound"
+    assert rank(result).hole.cause == "Optimizer.step#DeepSpeedCPUAdam.step"
+    assert hole.predicted_gain is not None
+    assert hole.exposed_pct is not None
+    assert hole.predicted_gain.high <= hole.exposed_pct
+
+
+@pytest.mark.parametrize(
+    "kernel", ["nvjet_qqtst_128x256_128x6_1x2_h_bz_coopA_NTN", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "ampere_sgemm_128x64_nn"]
+)
+def test_tensor_cores_are_known_by_the_names_of_kernels(tmp_path: Path, kernel: str) -> None:
+    def step(machine: Machine) -> None:
+        compute(machine, 60, 600, kernel)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(capability=(9, 0)), 6, step).trace())
+
+    assert ("tensor-cores-unused" in found(result)) == ("sgemm" in kernel)
+
+
+def test_a_device_of_another_vendor_has_no_capability_of_nvidia(tmp_path: Path) -> None:
+    def step(machine: Machine) -> None:
+        for _ in range(200):
+            machine.think(40)
+            machine.kernel(20, "gemm_kernel")
+
+    trace = steps(Machine(), 6, step).trace()
+    for event in trace["traceEvents"]:
+        if event["cat"] == "cuda_runtime":
+            event.update(cat="xpu_runtime", name="urEnqueueKernelLaunch")
+    trace["deviceProperties"][0]["name"] = "Intel(R) Data Center GPU Max 1550"
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).verdict == "host-bound"
+    assert "launch-bound" in found(result)
+    assert "tensor-cores-unused" not in found(result)
+
+
+def test_names_of_categories_of_old_files_are_known(tmp_path: Path) -> None:
+    """Versions before 1.12 wrote them with capitals."""
+
+    def step(machine: Machine) -> None:
+        machine.load(20 * MS)
+        compute(machine, 60, 300, "volta_sgemm_128x64_nn")
+        machine.synchronize()
+
+    trace = steps(Machine(), 6, step).trace()
+    old = {"kernel": "Kernel", "cuda_runtime": "Runtime", "user_annotation": "Operator"}
+    for event in trace["traceEvents"]:
+        event["cat"] = old[event["cat"]]
+
+    assert rank(analyzed(tmp_path, trace)).verdict == "input-bound"
+
+
+def cpu_program(pauses: list[float], operators: int = 40) -> dict[str, Any]:
+    """Training on the CPU: steps of operators of 0.5 ms each, and a pause of so many ms in each step."""
+    machine = Machine()
+
+    def operate(machine: Machine, names: int) -> None:
+        for number in range(names):
+            start = machine.now
+            machine.think(500)
+            machine.range(f"aten::op{number}", start, "cpu_op")
+            machine.think(3)
+
+    for number, pause in enumerate(pauses):
+        start = machine.now
+        operate(machine, operators)
+        machine.think(pause * MS)
+        machine.range(f"ProfilerStep#{number}", start)
+    return {"traceEvents": machine.events}
+
+
+def test_a_pause_that_comes_back_is_the_programs(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, cpu_program([9.0] * 8))
+
+    assert rank(result).verdict == "host-bound"
+    assert "cpu-hole" in found(result)
+
+
+def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: Path) -> None:
+    """Another program took the CPU in two of eight steps: nothing that the user could move to another thread."""
+    result = analyzed(tmp_path, cpu_program([0, 0, 30.0, 0, 0, 30.0, 0, 0]))
+
+    assert rank(result).verdict == "compute-bound"
+    assert not found(result)
+    assert rank(result).hole.pct > 5
+
+
+def test_repeating_operators_without_marks_are_iterations(tmp_path: Path) -> None:
+    trace = cpu_program([0.2] * 12)
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if not event["name"].startswith("ProfilerStep")]
+    result = analyzed(tmp_path, trace)
+
+    assert (rank(result).steps.by, rank(result).steps.count, rank(result).verdict) == ("operators", 11, "compute-bound")
+
+
+def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
+    """And what more workers gain has no lower bound: there may be no CPU for them."""
+    trace = cpu_program([0] * 6)
+    for event in [event for event in trace["traceEvents"] if event["name"] == "aten::op0"]:
+        event.update(
+            name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+            cat="user_annotation",
+            dur=6 * MS,
+            ts=event["ts"] - 5.4 * MS,
+        )
+    result = analyzed(tmp_path, trace)
+    (finding,) = [one for one in result.analysis.findings if "T1" in one.detects]
+
+    assert finding.id == "trace.input-bound-cpu-with-workers"
+    assert finding.predicted_gain is not None
+    assert finding.predicted_gain.low == 0
