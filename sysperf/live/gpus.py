@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from sysperf.collect.gpu.answers import NOT_SUPPORTED
@@ -17,22 +18,23 @@ from sysperf.host.nvml import Arguments, Nvml, Questions
 from sysperf.live.metric import BYTES, BYTES_PER_S, CELSIUS, COUNT, MHZ, SHARE, WATTS, Metric
 from sysperf.live.system import Rates
 
+_metric = partial(Metric, "gpu", per_item=True)
 METRICS = (
-    Metric("gpu", "utilization", SHARE, "share of the time in which any kernel ran: no measure of how well", per_item=True),
-    Metric("gpu", "memory_utilization", SHARE, "share of the time in which its memory was read or written", per_item=True),
-    Metric("gpu", "memory_used_bytes", BYTES, "GPU memory in use", per_item=True),
-    Metric("gpu", "power_watts", WATTS, "power drawn", per_item=True),
-    Metric("gpu", "sm_clock_mhz", MHZ, "clock of the streaming multiprocessors", per_item=True),
-    Metric("gpu", "celsius", CELSIUS, "temperature", per_item=True, prometheus="gpu_temperature_celsius"),
-    Metric("gpu", "clock_events", COUNT, "why the clocks are not at their highest, as NVML's bits", per_item=True),
-    Metric("gpu", "power_capped", COUNT, "1 while the power limit holds the clocks down", per_item=True),
-    Metric("gpu", "slowed", COUNT, "1 while heat, a power brake or hardware holds the clocks down", per_item=True),
-    Metric("gpu", "pcie_received_bytes_per_s", BYTES_PER_S, "bytes each second over PCIe to the GPU", per_item=True),
-    Metric("gpu", "pcie_sent_bytes_per_s", BYTES_PER_S, "bytes each second over PCIe from the GPU", per_item=True),
-    Metric("gpu", "sm_active", SHARE, "share of the streaming multiprocessors' time with work (Hopper and newer)", per_item=True),
-    Metric("gpu", "sm_occupancy", SHARE, "warps in flight as a share of the most possible (Hopper and newer)", per_item=True),
-    Metric("gpu", "tensor_active", SHARE, "share of the time in which tensor cores worked (Hopper and newer)", per_item=True),
-    Metric("gpu", "dram_active", SHARE, "share of the memory bandwidth in use (Hopper and newer)", per_item=True),
+    _metric("utilization", SHARE, "share of the time in which any kernel ran: no measure of how well"),
+    _metric("memory_utilization", SHARE, "share of the time in which its memory was read or written"),
+    _metric("memory_used_bytes", BYTES, "GPU memory in use"),
+    _metric("power_watts", WATTS, "power drawn"),
+    _metric("sm_clock_mhz", MHZ, "clock of the streaming multiprocessors"),
+    _metric("celsius", CELSIUS, "temperature", prometheus="gpu_temperature_celsius"),
+    _metric("clock_events", COUNT, "why the clocks are not at their highest, as NVML's bits"),
+    _metric("power_capped", COUNT, "1 while the power limit holds the clocks down"),
+    _metric("slowed", COUNT, "1 while heat, a power brake or hardware holds the clocks down"),
+    _metric("pcie_received_bytes_per_s", BYTES_PER_S, "bytes each second over PCIe to the GPU"),
+    _metric("pcie_sent_bytes_per_s", BYTES_PER_S, "bytes each second over PCIe from the GPU"),
+    _metric("sm_active", SHARE, "share of the streaming multiprocessors' time with work (Hopper and newer)"),
+    _metric("sm_occupancy", SHARE, "warps in flight as a share of the most possible (Hopper and newer)"),
+    _metric("tensor_active", SHARE, "share of the time in which tensor cores worked (Hopper and newer)"),
+    _metric("dram_active", SHARE, "share of the memory bandwidth in use (Hopper and newer)"),
 )
 
 MAX_GPUS = 16

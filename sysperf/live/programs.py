@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sysperf.collect.process.process_tree import WORKER
 from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, PER_S, SHARE, Metric
@@ -18,30 +19,27 @@ from sysperf.live.system import PAGE_BYTES, Rates
 from sysperf.procfs import schedstat
 from sysperf.procfs.stat import parse as parse_stat
 
+_metric = partial(Metric, "process", per_item=True)
 METRICS = (
-    Metric("process", "cpu", COUNT, "CPUs that the process used: 1.5 is one and a half", per_item=True, prometheus="process_cpus"),
-    Metric("process", "main_run", SHARE, "share of the time in which its main thread ran", per_item=True),
-    Metric("process", "main_wait", SHARE, "share of the time in which its main thread was ready and had no CPU", per_item=True),
-    Metric(
-        "process",
+    _metric("cpu", COUNT, "CPUs that the process used: 1.5 is one and a half", prometheus="process_cpus"),
+    _metric("main_run", SHARE, "share of the time in which its main thread ran"),
+    _metric("main_wait", SHARE, "share of the time in which its main thread was ready and had no CPU"),
+    _metric(
         "data_wait",
         SHARE,
         "largest share of the time in which its main thread can have waited for its DataLoader workers",
-        per_item=True,
     ),
-    Metric("process", "wait", SHARE, "share of its threads' ready time in which they had no CPU", per_item=True),
-    Metric("process", "threads", COUNT, "threads", per_item=True),
-    Metric("process", "rss_bytes", BYTES, "resident memory", per_item=True),
-    Metric("process", "minor_faults_per_s", PER_S, "page faults without I/O each second", per_item=True),
-    Metric("process", "major_faults_per_s", PER_S, "page faults with I/O each second", per_item=True),
-    Metric("process", "read_bytes_per_s", BYTES_PER_S, "bytes each second that it had read from storage", per_item=True),
-    Metric(
-        "process", "blocked", SHARE, "share of the samples in which its main thread waited for a disk or a driver (state D)", per_item=True
-    ),
-    Metric("process", "workers", COUNT, "DataLoader workers", per_item=True),
-    Metric("process", "workers_cpu", COUNT, "CPUs that its DataLoader workers used", per_item=True, prometheus="process_worker_cpus"),
-    Metric("process", "gpu_memory_bytes", BYTES, "GPU memory that it holds", per_item=True),
-    Metric("process", "gpu_utilization", SHARE, "share of the time in which a kernel of it ran, summed over GPUs", per_item=True),
+    _metric("wait", SHARE, "share of its threads' ready time in which they had no CPU"),
+    _metric("threads", COUNT, "threads"),
+    _metric("rss_bytes", BYTES, "resident memory"),
+    _metric("minor_faults_per_s", PER_S, "page faults without I/O each second"),
+    _metric("major_faults_per_s", PER_S, "page faults with I/O each second"),
+    _metric("read_bytes_per_s", BYTES_PER_S, "bytes each second that it had read from storage"),
+    _metric("blocked", SHARE, "share of the samples in which its main thread waited for a disk or a driver (state D)"),
+    _metric("workers", COUNT, "DataLoader workers"),
+    _metric("workers_cpu", COUNT, "CPUs that its DataLoader workers used", prometheus="process_worker_cpus"),
+    _metric("gpu_memory_bytes", BYTES, "GPU memory that it holds"),
+    _metric("gpu_utilization", SHARE, "share of the time in which a kernel of it ran, summed over GPUs"),
 )
 
 SLOW_S = 15.0
