@@ -23,12 +23,14 @@ from sysperf.evaluate.functions import Unknown, unknown_of
 from sysperf.evaluate.getters import getter
 from sysperf.evaluate.operators import as_list, check_comparable, check_size, comparison, exhausted
 from sysperf.evaluate.pattern import check_pattern
-from sysperf.evaluate.schema import Schema, element, is_record, kind, suggest
-from sysperf.evaluate.scope import Node, Scope
+from sysperf.evaluate.schema import Schema, TypeForm, element, is_record, kind, suggest
+from sysperf.evaluate.scope import Node, Scope, Value
 from sysperf.evaluate.syntax import check_name, free_names, parse, unchain
 from sysperf.model.errors import RuleError
 
 MAX_DEPTH = 40
+Typed = tuple[Node, TypeForm]
+"""A closure, and the type of its value."""
 
 
 class Expression:
@@ -36,18 +38,18 @@ class Expression:
 
     __slots__ = ("names", "run", "text", "type")
 
-    def __init__(self, text: str, run: Node, annotation: Any, names: frozenset[str]) -> None:
+    def __init__(self, text: str, run: Node, annotation: TypeForm, names: frozenset[str]) -> None:
         self.text = text
         self.names = names
         """The areas, lists and items that it looks at, without those that a comprehension binds."""
         self.run = run
         self.type = annotation
 
-    def __call__(self, scope: Scope) -> Any:
+    def __call__(self, scope: Scope) -> Value:
         return self.run(scope)
 
 
-def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | None = None) -> Expression:
+def compile_expression(text: str, schema: Schema, params: Mapping[str, Value] | None = None) -> Expression:
     """Check and compile an expression. Raises RuleError that says which name or construct is wrong.
 
     `params` are the values of ``p.NAME``; they are constants.
@@ -60,37 +62,37 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Any] | No
 class _Compiler:
     """One method a kind of syntax node; each returns the closure and the type of its value."""
 
-    def __init__(self, schema: Schema, params: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Schema, params: Mapping[str, Value]) -> None:
         self._schema = schema
         self._params = params
         self._loops = 0
 
-    def visit(self, node: ast.expr, depth: int) -> tuple[Node, Any]:
+    def visit(self, node: ast.expr, depth: int) -> Typed:
         if depth > MAX_DEPTH:
             raise RuleError("the expression is nested too deeply")
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise RuleError(f"`{ast.unparse(node)[:60]}`: {type(node).__name__} is not part of the condition language")
-        compiled: tuple[Node, Any] = method(node, depth + 1)
+        compiled: Typed = method(node, depth + 1)
         return compiled
 
-    def _constant(self, node: ast.Constant, _depth: int) -> tuple[Node, Any]:
+    def _constant(self, node: ast.Constant, _depth: int) -> Typed:
         value = node.value
         if not isinstance(value, bool | int | float | str):
             raise RuleError(f"`{value!r}` is no number, text or truth value")
         check_size(value)
         return lambda _: value, type(value)
 
-    def _name(self, node: ast.Name, depth: int) -> tuple[Node, Any]:
+    def _name(self, node: ast.Name, depth: int) -> Typed:
         return self._chain(node, depth)
 
-    def _attribute(self, node: ast.Attribute, depth: int) -> tuple[Node, Any]:
+    def _attribute(self, node: ast.Attribute, depth: int) -> Typed:
         return self._chain(node, depth)
 
-    def _subscript(self, node: ast.Subscript, depth: int) -> tuple[Node, Any]:
+    def _subscript(self, node: ast.Subscript, depth: int) -> Typed:
         return self._chain(node, depth)
 
-    def _chain(self, node: ast.expr, _depth: int) -> tuple[Node, Any]:
+    def _chain(self, node: ast.expr, _depth: int) -> Typed:
         root, steps = unchain(node)
         if root == "p":
             return self._parameter(steps)
@@ -106,7 +108,7 @@ class _Compiler:
             root, tuple(steps), path, reads, is_text_mapping(self._schema, root, steps), bool(steps) and not is_record(annotation)
         ), annotation
 
-    def _parameter(self, steps: list[str | int]) -> tuple[Node, Any]:
+    def _parameter(self, steps: list[str | int]) -> Typed:
         name = str(steps[0]) if len(steps) == 1 else ""
         if name not in self._params:
             raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(name, self._params, 'p')}")
@@ -116,18 +118,18 @@ class _Compiler:
             value = tuple(value)
         return lambda _: value, type(value)
 
-    def _list(self, node: ast.List, depth: int) -> tuple[Node, Any]:
+    def _list(self, node: ast.List, depth: int) -> Typed:
         parts = [self.visit(item, depth)[0] for item in node.elts]
         return lambda scope: tuple([part(scope) for part in parts]), Any
 
-    def _tuple(self, node: ast.Tuple, depth: int) -> tuple[Node, Any]:
+    def _tuple(self, node: ast.Tuple, depth: int) -> Typed:
         return self._list(ast.List(node.elts), depth)
 
-    def _boolop(self, node: ast.BoolOp, depth: int) -> tuple[Node, Any]:
+    def _boolop(self, node: ast.BoolOp, depth: int) -> Typed:
         parts = [self._truth(value, depth) for value in node.values]
         decisive = isinstance(node.op, ast.Or)
 
-        def run(scope: Scope) -> Any:
+        def run(scope: Scope) -> Value:
             doubt: Unknown | None = None
             for part in parts:
                 value = part(scope)
@@ -145,7 +147,7 @@ class _Compiler:
             raise RuleError(f"`{ast.unparse(node)[:60]}` is {kind(annotation)}, not true or false: compare it with something")
         return run
 
-    def _unaryop(self, node: ast.UnaryOp, depth: int) -> tuple[Node, Any]:
+    def _unaryop(self, node: ast.UnaryOp, depth: int) -> Typed:
         if isinstance(node.op, ast.Not):
             inner = self._truth(node.operand, depth)
             return lambda scope: value if isinstance(value := inner(scope), Unknown) else not value, bool
@@ -154,11 +156,11 @@ class _Compiler:
             return lambda scope: value if isinstance(value := number(scope), Unknown) else -value, float
         raise RuleError(f"`{ast.unparse(node)[:60]}`: this operator is not part of the condition language")
 
-    def _ifexp(self, node: ast.IfExp, depth: int) -> tuple[Node, Any]:
+    def _ifexp(self, node: ast.IfExp, depth: int) -> Typed:
         test = self._truth(node.test, depth)
         (then, annotation), (other, _) = self.visit(node.body, depth), self.visit(node.orelse, depth)
 
-        def run(scope: Scope) -> Any:
+        def run(scope: Scope) -> Value:
             value = test(scope)
             return value if isinstance(value, Unknown) else then(scope) if value else other(scope)
 
@@ -170,20 +172,20 @@ class _Compiler:
             raise RuleError(f"`{ast.unparse(node)[:60]}` is {kind(annotation)}, not a number")
         return run
 
-    def _binop(self, node: ast.BinOp, depth: int) -> tuple[Node, Any]:
+    def _binop(self, node: ast.BinOp, depth: int) -> Typed:
         operator = functions.ARITHMETIC.get(type(node.op))
         if operator is None:
             raise RuleError(f"`{ast.unparse(node)[:60]}`: this operator is not part of the condition language")
         left, right = self._number(node.left, depth), self._number(node.right, depth)
 
-        def run(scope: Scope) -> Any:
+        def run(scope: Scope) -> Value:
             one, two = left(scope), right(scope)
             doubt = unknown_of(one, two)
             return doubt if doubt is not None else operator(one, two)
 
         return run, float
 
-    def _compare(self, node: ast.Compare, depth: int) -> tuple[Node, Any]:
+    def _compare(self, node: ast.Compare, depth: int) -> Typed:
         operands = [self.visit(operand, depth) for operand in (node.left, *node.comparators)]
         tests = [functions.COMPARISONS.get(type(op)) for op in node.ops]
         for index, (op, test) in enumerate(zip(node.ops, tests, strict=True)):
@@ -194,7 +196,7 @@ class _Compiler:
         if len(tests) == 1:
             return comparison(runs[0], runs[1], tests[0]), bool
 
-        def run(scope: Scope) -> Any:
+        def run(scope: Scope) -> Value:
             doubt: Unknown | None = None
             left = runs[0](scope)
             for index, test in enumerate(tests, 1):
@@ -211,7 +213,7 @@ class _Compiler:
 
         return run, bool
 
-    def _generatorexp(self, node: ast.GeneratorExp | ast.ListComp, depth: int) -> tuple[Node, Any]:
+    def _generatorexp(self, node: ast.GeneratorExp | ast.ListComp, depth: int) -> Typed:
         self._loops += 1
         if len(node.generators) != 1 or self._loops > 2:
             raise RuleError("a comprehension has one `for`, and at most one other comprehension in it")
@@ -226,17 +228,17 @@ class _Compiler:
         value, value_type = self.visit(node.elt, depth)
         self._schema, self._loops = outer, self._loops - 1
 
-        def run(scope: Scope) -> Any:
+        def run(scope: Scope) -> Value:
             items = source(scope)
             return items if isinstance(items, Unknown) else functions.each(scope, items, name, keep, value)
 
         return run, tuple[value_type, ...]  # type: ignore[valid-type]
 
-    def _listcomp(self, node: ast.ListComp, depth: int) -> tuple[Node, Any]:
+    def _listcomp(self, node: ast.ListComp, depth: int) -> Typed:
         run, annotation = self._generatorexp(node, depth)
         return lambda scope: as_list(run(scope)), annotation
 
-    def _call(self, node: ast.Call, depth: int) -> tuple[Node, Any]:
+    def _call(self, node: ast.Call, depth: int) -> Typed:
         if not isinstance(node.func, ast.Name) or node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
             raise RuleError(f"`{ast.unparse(node)[:60]}`: only the listed functions can be called, with plain arguments")
         name = node.func.id

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
+from sysperf.evaluate.scope import Scope, Value
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.version import Version
 
@@ -19,6 +20,8 @@ ITEMS_PER_STEP = 16
 """So many elements of a list cost as much as one turn of a loop."""
 MAX_TEXT = 1_024
 """Only this much of a text is searched by `matches`; with two repetitions at most, that bounds its time."""
+
+Comparison = Callable[[Scope, Value, Value], Value]
 
 
 class Unknown:
@@ -37,7 +40,7 @@ class Unknown:
         raise TypeError("an unknown is neither true nor false")
 
 
-def unknown_of(*values: Any) -> Unknown | None:
+def unknown_of(*values: Value) -> Unknown | None:
     """The doubts among the values, joined; None when all are known."""
     doubt: Unknown | None = None
     for value in values:
@@ -51,8 +54,8 @@ def because(what: str, reason: str) -> Unknown:
     return Unknown({what: reason})
 
 
-def _arithmetic(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def run(left: Any, right: Any) -> Any:
+def _arithmetic(symbol: str, function: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    def run(left: Value, right: Value) -> Value:
         if not isinstance(left, int | float) or not isinstance(right, int | float):
             return because(f"{symbol} on {left!r:.40} and {right!r:.40}", "only numbers can be calculated with")
         try:
@@ -66,7 +69,7 @@ def _arithmetic(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[A
     return run
 
 
-ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+ARITHMETIC: dict[type[ast.operator], Callable[[Value, Value], Value]] = {
     ast.Add: _arithmetic("+", operator.add),
     ast.Sub: _arithmetic("-", operator.sub),
     ast.Mult: _arithmetic("*", operator.mul),
@@ -76,8 +79,8 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    def run(_scope: Any, left: Any, right: Any) -> Any:
+def _ordered(symbol: str, function: Callable[[Value, Value], Value]) -> Comparison:
+    def run(_scope: Scope, left: Value, right: Value) -> Value:
         try:
             return bool(function(left, right))
         except TypeError:
@@ -86,7 +89,7 @@ def _ordered(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any,
     return run
 
 
-def _equal(scope: Any, left: Any, right: Any) -> Any:
+def _equal(scope: Scope, left: Value, right: Value) -> Value:
     """Lists are compared element by element: one known difference decides, else an unknown element leaves it open."""
     if left.__class__ is not tuple or right.__class__ is not tuple:
         return left == right
@@ -104,12 +107,12 @@ def _equal(scope: Any, left: Any, right: Any) -> Any:
     return doubt if all(first == second for first, second in pairs) else False
 
 
-def _unequal(scope: Any, left: Any, right: Any) -> Any:
+def _unequal(scope: Scope, left: Value, right: Value) -> Value:
     answer = _equal(scope, left, right)
     return answer if isinstance(answer, Unknown) else not answer
 
 
-def _contains(scope: Any, left: Any, right: Any) -> Any:
+def _contains(scope: Scope, left: Value, right: Value) -> Value:
     scope.spend(_length(right) // ITEMS_PER_STEP)
     if isinstance(right, tuple):
         doubt = unknown_of(*right)
@@ -121,12 +124,12 @@ def _contains(scope: Any, left: Any, right: Any) -> Any:
         return because(f"{left!r:.40} in {right!r:.40}", "nothing can be in that")
 
 
-def _not_contains(scope: Any, left: Any, right: Any) -> Any:
+def _not_contains(scope: Scope, left: Value, right: Value) -> Value:
     answer = _contains(scope, left, right)
     return answer if isinstance(answer, Unknown) else not answer
 
 
-COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any, Any], Any]] = {
+COMPARISONS: dict[type[ast.cmpop], Comparison] = {
     ast.Eq: _equal,
     ast.NotEq: _unequal,
     ast.Lt: _ordered("<", operator.lt),
@@ -138,7 +141,7 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any, Any], Any]] = {
 }
 
 
-def each(scope: Any, source: Any, name: str, keep: list[Any], value: Any) -> Iterator[Any]:
+def each(scope: Scope, source: Value, name: str, keep: list[Value], value: Value) -> Iterator[Value]:
     """The values of a comprehension, one by one; an element whose filter is unknown is unknown.
 
     `any` and `all` stop at the element that decides, so that the evidence is about that one.
@@ -157,7 +160,7 @@ def each(scope: Any, source: Any, name: str, keep: list[Any], value: Any) -> Ite
         scope.names[name] = outer
 
 
-def _kept(scope: Any, keep: list[Any]) -> Any:
+def _kept(scope: Scope, keep: list[Value]) -> Value:
     doubt: Unknown | None = None
     for test in keep:
         answer = test(scope)
@@ -168,19 +171,19 @@ def _kept(scope: Any, keep: list[Any]) -> Any:
     return doubt if doubt is not None else True
 
 
-def _items(value: Any) -> tuple[Any, ...]:
+def _items(value: Value) -> tuple[Value, ...]:
     return tuple(value) if isinstance(value, tuple | CpuSet | dict) else (value,)
 
 
-def _length(value: Any) -> int:
+def _length(value: Value) -> int:
     """How many elements a function goes through; a text counts as nothing, its length is bounded where it is read."""
     return len(value) if isinstance(value, tuple | dict) else 0
 
 
-def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
+def _strict(function: Callable[..., Value]) -> Callable[..., Value]:
     """A function that is unknown as soon as an argument, or an element of one, is; that fails as an unknown too."""
 
-    def run(scope: Any, *args: Any) -> Any:
+    def run(scope: Scope, *args: Value) -> Value:
         scope.spend(sum(map(_length, args)) // ITEMS_PER_STEP)
         doubt = unknown_of(*args, *(item for arg in args if arg.__class__ is tuple for item in arg))
         if doubt is not None:
@@ -193,7 +196,7 @@ def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _decided(values: Any, decisive: bool) -> Any:
+def _decided(values: Value, decisive: bool) -> Value:
     """Whether one of the values is `decisive`; unknown when none is seen to be and one is unknown."""
     if isinstance(values, Unknown):
         return values
@@ -208,23 +211,23 @@ def _decided(values: Any, decisive: bool) -> Any:
     return doubt if doubt is not None else not decisive
 
 
-def _any(_scope: Any, values: Any) -> Any:
+def _any(_scope: Scope, values: Value) -> Value:
     return _decided(values, True)
 
 
-def _all(_scope: Any, values: Any) -> Any:
+def _all(_scope: Scope, values: Value) -> Value:
     return _decided(values, False)
 
 
-def _known(_scope: Any, value: Any) -> bool:
+def _known(_scope: Scope, value: Value) -> bool:
     return not isinstance(value, Unknown)
 
 
-def _default(_scope: Any, value: Any, otherwise: Any) -> Any:
+def _default(_scope: Scope, value: Value, otherwise: Value) -> Value:
     return otherwise if isinstance(value, Unknown) else value
 
 
-def _table(scope: Any, name: Any, key: Any, *otherwise: Any) -> Any:
+def _table(scope: Scope, name: Value, key: Value, *otherwise: Value) -> Value:
     doubt = unknown_of(name, key)
     if doubt is not None:
         return doubt
@@ -244,27 +247,27 @@ def _matches(text: str, pattern: str) -> bool:
     return _pattern(pattern).search(text[:MAX_TEXT]) is not None
 
 
-def _smallest(*values: Any) -> Any:
+def _smallest(*values: Value) -> Value:
     return min(_items(values[0]) if len(values) == 1 else values)
 
 
-def _largest(*values: Any) -> Any:
+def _largest(*values: Value) -> Value:
     return max(_items(values[0]) if len(values) == 1 else values)
 
 
-def _whole(value: Any) -> int:
+def _whole(value: Value) -> int:
     return int(value.strip() if isinstance(value, str) else value)
 
 
-def _version(value: Any) -> Version:
+def _version(value: Value) -> Version:
     return value if isinstance(value, Version) else Version(value)
 
 
-def _unique(values: Any) -> tuple[Any, ...]:
+def _unique(values: Value) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(_items(values)))
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int, Any]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
     # name: (function of scope and arguments, fewest arguments, most arguments, result type; None: that of the first)
     "known": (_known, 1, 1, bool),
     "default": (_default, 2, 2, None),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.scope import Node, Scope, Touched
+from sysperf.evaluate.scope import Node, Scope, Touched, Value
 
 
 @functools.cache  # the same facts are named by many rules, and a long-lived agent keeps them all
@@ -15,7 +14,7 @@ def getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str,
     if evident and not absent_is_empty and len(steps) == 1 and isinstance(steps[0], str):
         return _field_getter(root, steps[0], path, reads)
 
-    def run(scope: Scope) -> Any:
+    def run(scope: Scope) -> Value:
         value = scope.names.get(root)
         for step in steps:
             if value is None:
@@ -39,7 +38,7 @@ def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> N
     """The same for a field of an area or item, which most facts are, without a loop."""
     unknown = Unknown({path: ""}, {path: reads})
 
-    def run(scope: Scope) -> Any:
+    def run(scope: Scope) -> Value:
         found = scope.names.get(root)
         value = found.get(field) if isinstance(found, dict) else getattr(found, field, None)
         if value is None:

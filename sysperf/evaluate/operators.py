@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from sysperf.evaluate.functions import Unknown, unknown_of
-from sysperf.evaluate.schema import kind
-from sysperf.evaluate.scope import Node, Scope
+from sysperf.evaluate.schema import TypeForm, kind
+from sysperf.evaluate.scope import Node, Scope, Value
 from sysperf.model.errors import RuleError
 
 
-def comparison(left: Node, right: Node, test: Any) -> Node:
+def comparison(left: Node, right: Node, test: Value) -> Node:
     """One comparison, as most are."""
 
-    def run(scope: Scope) -> Any:
+    def run(scope: Scope) -> Value:
         one, two = left(scope), right(scope)
         if one.__class__ is Unknown or two.__class__ is Unknown:
             return unknown_of(one, two)
@@ -23,13 +22,13 @@ def comparison(left: Node, right: Node, test: Any) -> Node:
     return run
 
 
-def check_size(value: Any) -> None:
+def check_size(value: Value) -> None:
     """Refuse a number that no fact can have: Python would take long to write it, or refuse to."""
     if isinstance(value, int) and abs(value) >> 64:
         raise RuleError("a whole number has more than 64 bits")
 
 
-def as_list(values: Any) -> Any:
+def as_list(values: Value) -> Value:
     """The values as a tuple; unknown stays unknown."""
     return values if isinstance(values, Unknown) else tuple(values)
 
@@ -42,7 +41,7 @@ def exhausted(run: Node) -> Node:
 _ORDERED = {"number", "version", "text", "any"}
 
 
-def check_comparable(node: ast.Compare, op: ast.cmpop, left: Any, right: Any) -> None:
+def check_comparable(node: ast.Compare, op: ast.cmpop, left: TypeForm, right: TypeForm) -> None:
     """Refuse to compare values of different types, or to order what has no order. Raises RuleError."""
     one, two = kind(left), kind(right)
     if isinstance(op, ast.In | ast.NotIn):

@@ -13,6 +13,8 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
 from sysperf.model.version import Version
 
+TypeForm = Any  # any: the type of a fact is a class, a union, tuple[int, ...]; typing has no type for these before TypeForm (PEP 747)
+
 
 class Field(msgspec.Struct, frozen=True):
     """One field of a record: its type without `None`, what it says, and what it is read from."""

@@ -9,11 +9,13 @@ from sysperf.model.errors import RuleError
 
 MAX_STEPS = 100_000
 
+Value = Any  # any: what facts and expressions are: numbers, texts, records, lists of these, or Unknown
+
 
 class Touched(NamedTuple):
     """A fact that was looked at: its value, and what it is read from."""
 
-    value: Any
+    value: Value
     reads: tuple[str, ...]
 
 
@@ -22,7 +24,7 @@ class Scope:
 
     __slots__ = ("names", "steps", "tables", "touched")
 
-    def __init__(self, names: dict[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, names: dict[str, Value], tables: Mapping[str, Mapping[str, Value]] | None = None) -> None:
         self.names = names
         self.tables = tables or {}
         self.touched: dict[str, Touched] | None = {}
@@ -44,4 +46,4 @@ class Scope:
             raise RuleError(f"the condition takes more than {MAX_STEPS} steps")
 
 
-Node = Callable[[Scope], Any]
+Node = Callable[[Scope], Value]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from sysperf.evaluate.expression import Expression, compile_expression
 from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.schema import Schema
-from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.scope import Scope, Value
 from sysperf.model.errors import RuleError
 from sysperf.model.text import neutral, size
 from sysperf.startup import lazy
@@ -20,19 +19,19 @@ _BLANK = lazy(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 _FILTER = lazy(r"\|\s*([a-z]+)\s*$")
 
 
-def _number(value: Any) -> str:
+def _number(value: Value) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or value == int(value) else f"{value:.3g}"
 
 
-def _plain_number(value: Any) -> str:
+def _plain_number(value: Value) -> str:
     return str(int(value)) if value == int(value) else f"{value:.6g}"
 
 
-def _listed(value: Any) -> str:
+def _listed(value: Value) -> str:
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
 
 
-FILTERS: dict[str, Callable[[Any], str]] = {
+FILTERS: dict[str, Callable[[Value], str]] = {
     "bytes": size,
     "pct": lambda share: f"{share * 100:.0f} %",
     "list": _listed,
@@ -77,7 +76,7 @@ class Template:
         return text if quote or "s)" not in text else _NUMBERED.sub(_inflected, text)
 
 
-def compile_template(text: str, schema: Schema, params: Mapping[str, Any] | None = None) -> Template:
+def compile_template(text: str, schema: Schema, params: Mapping[str, Value] | None = None) -> Template:
     """Check and compile a message. Raises RuleError on a blank that is no expression."""
     parts: list[str | tuple[Expression, str]] = []
     position = 0
@@ -94,7 +93,7 @@ def compile_template(text: str, schema: Schema, params: Mapping[str, Any] | None
     return Template([part for part in parts if part != ""])
 
 
-def _blank(inside: str, schema: Schema, params: Mapping[str, Any] | None) -> tuple[Expression, str]:
+def _blank(inside: str, schema: Schema, params: Mapping[str, Value] | None) -> tuple[Expression, str]:
     found = _FILTER.search(inside)
     name = found[1] if found else ""
     if found and name not in FILTERS:
@@ -102,14 +101,14 @@ def _blank(inside: str, schema: Schema, params: Mapping[str, Any] | None) -> tup
     return compile_expression(inside[: found.start()] if found else inside, schema, params), name
 
 
-def _shown(value: Any, filter_name: str, quote: bool) -> str:
+def _shown(value: Value, filter_name: str, quote: bool) -> str:
     text = _text(value, filter_name)
     if quote and filter_name == "words" and isinstance(value, list | tuple):
         return " ".join(shlex.quote(neutral(str(item), MAX_FILLED)) for item in value)
     return shlex.quote(text) if quote else text
 
 
-def _text(value: Any, filter_name: str) -> str:
+def _text(value: Value, filter_name: str) -> str:
     if isinstance(value, Unknown):
         return "?"
     try:
@@ -119,7 +118,7 @@ def _text(value: Any, filter_name: str) -> str:
     return neutral(text, MAX_FILLED)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Value) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
