@@ -83,7 +83,8 @@ class _Diagnoser:
             facts = self._sample(facts)
             verdict = self._judge(facts)
             self._tell("samples", verdict)
-            if self._options.trace and is_open(verdict) and self._left_s() > 0:
+            unsure = is_open(verdict) or diagnose_causes.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
+            if self._options.trace and unsure and self._left_s() > 0:
                 verdict = self._judge(self._trace(facts))
         return verdict
 

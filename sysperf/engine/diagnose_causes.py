@@ -51,6 +51,17 @@ def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
     return Judged(word, sentence, tuple(kept), (*dropped, *explained), then)
 
 
+def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) -> bool:
+    """Whether a cause may be the consequence of one that only a trace shows."""
+    if not causes or any(program.traced is not None for program in facts.programs):
+        return False
+    return any(
+        causes[0].id in rule.covers and {signal.source for signal in rule.signals[:1]} == {"trace"}
+        for rule in ruleset.rules
+        if rule.scope == "diagnosis"
+    )
+
+
 def _found(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
     """One cause a rule and program."""
     snapshot = Snapshot(taken_at=now(), areas={"diagnosis": Area(facts)})

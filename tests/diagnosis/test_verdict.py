@@ -165,6 +165,16 @@ def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
     assert not diagnose.is_open(msgspec.structs.replace(closed, causes=(), verdict="idle"))
 
 
+def test_communication_may_have_a_cause_that_only_a_trace_shows() -> None:
+    """Passes whose exchange is not needed look like a slow network from outside."""
+    facts = Diagnosis(programs=(program(rank=0, world_size=2, stacks=Stacks(samples=300, collective=0.5, forward=0.2)),))
+    found = diagnose_causes.judged(facts, rules())
+    traced = msgspec.structs.replace(facts.programs[0], traced=Traced(backwards_per_step=8.0, reductions_per_step=1.0, communication=0.5))
+
+    assert diagnose_causes.trace_may_tell(found.causes, facts, rules())
+    assert list(states(judged(traced))) == ["diagnosis.accumulation-without-no-sync"]
+
+
 def test_of_many_ranks_two_are_looked_into() -> None:
     """The one that uses most CPU time, and the one that uses least."""
     ranks = [program(pid=pid, rank=pid, world_size=256, used_cpus=1.0 + pid / 1000) for pid in range(1, 257)]
