@@ -145,7 +145,7 @@ def _step(page: Page, step: Step, standing: Standing) -> None:
     verdict = {
         "holds": ("good", "holds"),
         "replaced": ("dim", f"{neutral(standing.now, 80)} has set it since"),
-        "changed": ("warning", f"it is {neutral(standing.now, 80)} now: somebody else has set it"),
+        "changed": ("warning", f"it is {neutral(standing.now, 80)} now: something else has set it"),
         "gone": ("dim", f"gone: {neutral(standing.now, 80)}"),
         "unknown": ("unknown", f"unknown: {neutral(standing.now, 80)}"),
         "over": ("dim", f"{step.state}{f': {neutral(step.reason, _LONGEST)}' if step.reason else ''}"),

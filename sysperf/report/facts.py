@@ -29,7 +29,7 @@ def render(snapshot: Snapshot, *, color: bool = False, width: int = 100, verbose
 
 def _facts(page: Page, name: str, area: Area) -> None:
     if area.facts is None:
-        page.paragraph(f"unknown: {neutral(area.problem or 'nobody says why')}", "unknown", indent="  ")
+        page.paragraph(f"unknown: {neutral(area.problem or 'no reason was recorded')}", "unknown", indent="  ")
         return
     rows = [*_flat(neutral(name), plain(area.facts))]
     column = min(max((cells(fact) for fact, _ in rows), default=0), MAX_NAME_WIDTH)

@@ -61,7 +61,7 @@ def test_an_outcome() -> None:
     [
         ("holds", "10", "holds"),
         ("replaced", "transaction 4", "transaction 4 has set it since"),
-        ("changed", "33", "it is 33 now: somebody else has set it"),
+        ("changed", "33", "it is 33 now: something else has set it"),
         ("gone", "the process has ended", "gone: the process has ended"),
         ("unknown", "Permission denied", "unknown: Permission denied"),
     ],

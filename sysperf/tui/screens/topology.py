@@ -22,7 +22,7 @@ class Topology(View):
     HELP_TEXT = (
         "Sockets, NUMA nodes with their memory and devices, L3 domains, cores and their threads. The colour and height of "
         "a CPU are its load. "
-        "m marks the next program: its CPUs stand out, and its memory is told at each node."
+        "m marks the next program: its CPUs stand out, and each node shows how much of its memory it has there."
     )
     concerns = (Facts, Load)
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -15,7 +15,7 @@ NOTHING = (
     "clear which is faster, and its result stands here. "
     "Until then, gains stand as unmeasured beside their findings, and no figure of others is shown as one of this machine."
 )
-ELSEWHERE = "What was measured on that machine is not told here."
+ELSEWHERE = "Measurements of that machine are kept there, and cannot be shown here."
 NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"}
 STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
 LEAST = 0.02
