@@ -201,7 +201,7 @@ def _places(fix: str, one: Rank | None) -> tuple[str, ...]:
 
 def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> Prediction | None:
     """All fixes at once, replayed rather than added up."""
-    wanted = {found.predicted_gain.fix: found for found in findings if found.predicted_gain is not None}
+    wanted = {finding.predicted_gain.fix: finding for finding in findings if finding.predicted_gain is not None}
     fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None

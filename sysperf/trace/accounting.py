@@ -33,7 +33,9 @@ class Accounting:
         self.loader = loader_calls(timeline)
         devices = sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
-        self.times = [DeviceTime(timeline, one, self.window, self.loader.spans, self.launches) for one in devices] if self.window else []
+        self.times = (
+            [DeviceTime(timeline, device, self.window, self.loader.spans, self.launches) for device in devices] if self.window else []
+        )
 
     def facts(self) -> Rank:
         """Everything that is known, and what follows from it."""
@@ -166,7 +168,7 @@ class Accounting:
         return (
             named[0]
             if named
-            else next((one.name for one in self.timeline.devices.values() if one.name and self.timeline.accelerator), None)
+            else next((device.name for device in self.timeline.devices.values() if device.name and self.timeline.accelerator), None)
         )
 
     def _capability(self) -> float | None:
@@ -177,8 +179,8 @@ class Accounting:
         total = [found.memory_bytes for time in self.times if (found := self.timeline.devices.get(time.device)) and found.memory_bytes]
         changes = self.timeline.memory
         return Memory(
-            peak_bytes=max((one.allocated for one in changes), default=None),
-            reserved_bytes=max((one.reserved for one in changes if one.reserved >= 0), default=None),
+            peak_bytes=max((change.allocated for change in changes), default=None),
+            reserved_bytes=max((change.reserved for change in changes if change.reserved >= 0), default=None),
             total_bytes=min(total, default=None),
         )
 

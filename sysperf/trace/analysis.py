@@ -111,7 +111,7 @@ def summary(rank: Rank) -> dict[str, Any]:
         "window_rule": rank.window_rule,
         "window_ms": rank.window_ms,
         "window_start_us": rank.window_start_us,
-        "gpu_busy_pct": {str(one.id): one.busy_pct for one in rank.devices} or None,
+        "gpu_busy_pct": {str(device.id): device.busy_pct for device in rank.devices} or None,
         **plain(rank.figures),
         "trust": plain(rank.trust),
     }

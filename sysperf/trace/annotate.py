@@ -82,12 +82,12 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
     for number, one in enumerate(analysis.findings, len(accounting.times) + 1):
         events.append(_meta("thread_name", number, one.id))
         gain = one.predicted_gain.text() if one.predicted_gain else None
-        told = {
+        args = {
             "message": neutral(one.message), "exposed_pct": one.exposed_pct, "work_pct": one.work_pct,
             "predicted_gain": gain, "where": list(one.where),
         }  # fmt: skip
         if window is not None:
-            events.append(_box(one.id, number, window.span, told))
+            events.append(_box(one.id, number, window.span, args))
     return events
 
 
@@ -95,9 +95,9 @@ def _meta(name: str, thread: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": name, "pid": PROCESS, "tid": thread, "ts": 0, "args": {"name": text}}
 
 
-def _box(name: str, thread: int, part: tuple[int, int], told: dict[str, Any]) -> dict[str, Any]:
+def _box(name: str, thread: int, part: tuple[int, int], args: dict[str, Any]) -> dict[str, Any]:
     start, end = part
     return {
         "ph": "X", "cat": "sysperf", "name": name, "pid": PROCESS, "tid": thread,
-        "ts": start / 1e3, "dur": (end - start) / 1e3, "args": told,
+        "ts": start / 1e3, "dur": (end - start) / 1e3, "args": args,
     }  # fmt: skip

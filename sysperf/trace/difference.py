@@ -12,7 +12,7 @@ from sysperf.trace.exposed import members
 from sysperf.trace.iterations import find
 
 RESAMPLES = 2_000
-MOST_KERNELS = 20
+MAX_KERNELS = 20
 MIN_CHANGE = 0.05
 """Kernels whose time changes by less, relative to the larger of both, are the same."""
 _PARTS = {
@@ -57,8 +57,8 @@ class Comparison(Record, kw_only=True):
 def compare(before: Accounting, after: Accounting) -> Comparison:
     """Match the steps of two traces, and tell what came, went and changed."""
     steps = [_steps(one) for one in (before, after)]
-    interval = _interval(*steps) if all(len(one) >= 2 for one in steps) else None
-    middle = [median(one) if one else None for one in steps]
+    interval = _interval(*steps) if all(len(step) >= 2 for step in steps) else None
+    middle = [median(step) if step else None for step in steps]
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
     return Comparison(
         before=before.timeline.file,
@@ -71,7 +71,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
         verdict=_verdict(interval),
         why="" if interval else "fewer than two steps were found in one of the files",
         times=_times(before, after, middle) if alike else (),
-        kernels=_kernels(before, after, [len(one) for one in steps]) if alike else (),
+        kernels=_kernels(before, after, [len(step) for step in steps]) if alike else (),
     )
 
 
@@ -125,7 +125,7 @@ def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[C
         if (kind := _kind(old, new)) != "same":
             rows.append(Change(what=name, before_ms=old, after_ms=new, kind=kind))
     rows.sort(key=lambda row: (-abs((row.after_ms or 0) - (row.before_ms or 0)), row.what))
-    return tuple(rows[:MOST_KERNELS])
+    return tuple(rows[:MAX_KERNELS])
 
 
 def _totals(accounting: Accounting, steps: int) -> dict[str, float]:

@@ -132,12 +132,12 @@ class Replayer:
             found = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
         self.graphs = [graph for graph in found if graph.items]
         self._prepared = [Prepared(graph) for graph in self.graphs]
-        self._has_unexplained = any(one.unexplained for graph in self.graphs for one in graph.operations)
+        self._has_unexplained = any(operation.unexplained for graph in self.graphs for operation in graph.operations)
         self._known: dict[tuple[Edit, bool], int] = {}
 
     def error_pct(self) -> float | None:
         """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
-        measured = max((one.measured for one in self.graphs), default=0)
+        measured = max((graph.measured for graph in self.graphs), default=0)
         return 100 * abs(self.time(UNCHANGED, keep=False) - measured) / measured if measured else None
 
     def time(self, edit: Edit, *, keep: bool) -> int:
@@ -161,14 +161,14 @@ def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
 
     def merged(edits: list[Edit]) -> Edit:
         return Edit(
-            loader=next((one.loader for one in edits if one.loader != "keep"), "keep"),
-            no_waits=frozenset(kind for one in edits for kind in one.no_waits),
-            short_host=min(one.short_host for one in edits),
-            region=0 if any(one.short_host < 1 and not one.region for one in edits) else max(one.region for one in edits),
-            long_host=min(one.long_host for one in edits),
-            no_allocation=any(one.no_allocation for one in edits),
-            beside=_either(one.beside for one in edits),
-            speed=tuple(pair for one in edits for pair in one.speed),
+            loader=next((edit.loader for edit in edits if edit.loader != "keep"), "keep"),
+            no_waits=frozenset(kind for edit in edits for kind in edit.no_waits),
+            short_host=min(edit.short_host for edit in edits),
+            region=0 if any(edit.short_host < 1 and not edit.region for edit in edits) else max(edit.region for edit in edits),
+            long_host=min(edit.long_host for edit in edits),
+            no_allocation=any(edit.no_allocation for edit in edits),
+            beside=_either(edit.beside for edit in edits),
+            speed=tuple(pair for edit in edits for pair in edit.speed),
         )
 
     return merged([fix.cautious for fix in fixes]), merged([fix.full for fix in fixes])
@@ -176,8 +176,8 @@ def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
 
 def _either(flags: Iterable[int]) -> int:
     found = 0
-    for one in flags:
-        found |= one
+    for flag in flags:
+        found |= flag
     return found
 
 

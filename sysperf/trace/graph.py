@@ -84,7 +84,7 @@ class Graph(NamedTuple):
     @property
     def measured(self) -> int:
         """What the window took, until both host and device were done."""
-        return max([self.end, *(one.start + one.duration for one in self.operations[-64:])]) - self.start
+        return max([self.end, *(operation.start + operation.duration for operation in self.operations[-64:])]) - self.start
 
 
 def part_of(window: Window, timeline: Timeline) -> Window:

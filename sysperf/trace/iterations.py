@@ -53,7 +53,7 @@ def describe(timeline: Timeline, window: Window) -> Steps:
     if not lengths:
         return Steps()
     middle = median(lengths)
-    deviation = median(abs(one - middle) for one in lengths)
+    deviation = median(abs(length - middle) for length in lengths)
     longest = lengths[-1]
     known = len(lengths) >= MIN_STEPS and by in ("ProfilerStep", "optimizer", "loader")
     outlier = longest > middle + DEVIATIONS * deviation and longest >= TIMES_MEDIAN * middle
@@ -146,4 +146,4 @@ def _period(rows: Spans, order: list[int]) -> list[Interval]:
 def _is_periodic(positions: list[int]) -> bool:
     distances = [after - before for before, after in itertools.pairwise(positions)]
     middle = median(distances)
-    return middle >= 8 and sum(abs(one - middle) <= max(1, 0.05 * middle) for one in distances) >= 0.8 * len(distances)
+    return middle >= 8 and sum(abs(distance - middle) <= max(1, 0.05 * middle) for distance in distances) >= 0.8 * len(distances)

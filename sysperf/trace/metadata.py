@@ -38,18 +38,18 @@ def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
         timeline.rank = int(found[1])
 
 
-def _describe(timeline: Timeline, found: _Metadata) -> None:
-    for one in _listed(found.devices):
+def _describe(timeline: Timeline, metadata: _Metadata) -> None:
+    for one in _listed(metadata.devices):
         if isinstance(one, dict) and isinstance(one.get("id"), int):
             timeline.devices[one["id"]] = _device(one)
-    info = found.distributed if isinstance(found.distributed, dict) else {}
+    info = metadata.distributed if isinstance(metadata.distributed, dict) else {}
     timeline.rank = _whole(info.get("rank"), timeline.rank)
     timeline.world_size = _whole(info.get("world_size"), timeline.world_size)
     timeline.backend = info["backend"][:40] if isinstance(info.get("backend"), str) else timeline.backend
-    timeline.with_stacks |= bool(found.stacks)
-    timeline.with_shapes |= bool(found.shapes)
-    timeline.with_memory |= bool(found.memory)
-    for text in (*_texts(found.warnings), *_texts(found.errors)):
+    timeline.with_stacks |= bool(metadata.stacks)
+    timeline.with_shapes |= bool(metadata.shapes)
+    timeline.with_memory |= bool(metadata.memory)
+    for text in (*_texts(metadata.warnings), *_texts(metadata.errors)):
         if match := _DROPPED.search(text):
             timeline.damage.dropped += int(match[1] or match[2])
 

@@ -198,7 +198,7 @@ class Reader:
             rows.name.extend(named.of(names))
             rows.thread.extend(threads.of(thread))
             rows.correlation.extend(array("q", correlations))
-            rows.stack.extend(array("i", [one if one > 0 else -1 for one in stacks]))
+            rows.stack.extend(array("i", [stack if stack > 0 else -1 for stack in stacks]))
 
     def _ranges(self) -> None:
         rows, kinds = self._timeline.ranges, dict[int, int]()

@@ -19,7 +19,7 @@ _WORKER = ("/torch/utils/data/_utils/fetch.py", "/torch/utils/data/_utils/collat
 
 def split(samples: Samples) -> Split:
     """The shares of the main thread's time."""
-    main = [one for one in samples.samples if is_main(one, samples.pid)]
+    main = [sample for sample in samples.samples if is_main(sample, samples.pid)]
     total = sum(one.count for one in main)
     counts: dict[str, int] = dict.fromkeys(PHASES, 0)
     lines: dict[str, Counter[Frame]] = {name: Counter() for name in PHASES}
@@ -33,9 +33,9 @@ def split(samples: Samples) -> Split:
     )
 
 
-def is_main(one: Sample, pid: int) -> bool:
+def is_main(sample: Sample, pid: int) -> bool:
     """Whether this is the main thread: by its number, or by its name where the program is in a container with numbers of its own."""
-    return one.tid == pid or one.thread == "MainThread"
+    return sample.tid == pid or sample.thread == "MainThread"
 
 
 def phase(frames: Sequence[Frame]) -> str:

@@ -48,8 +48,8 @@ class Text:
         """About how long the text is. A compressed file tells at its end; where it does not, what such text takes is a tenth."""
         if not self.is_packed:
             return self.size
-        told = os.pread(self._file.fileno(), 4, max(0, self.size - 4))
-        return max(int.from_bytes(told, "little"), 4 * self.size)
+        length = os.pread(self._file.fileno(), 4, max(0, self.size - 4))
+        return max(int.from_bytes(length, "little"), 4 * self.size)
 
     def pieces(self, skip: Skip) -> Generator[bytes]:
         """All of it, less parts that are not wanted; each of these starts and ends between two events."""

@@ -88,9 +88,9 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     )
 
 
-def _compared_ns(one: RankSummary, matched: int) -> float:
+def _compared_ns(summary: RankSummary, matched: int) -> float:
     """The part of a rank's window that the others have, too: of large files, each is examined until a time of its own."""
-    return one.window_ns * matched / len(one.collectives) if one.collectives else 0.0
+    return summary.window_ns * matched / len(summary.collectives) if summary.collectives else 0.0
 
 
 def _matched(each: list[RankSummary]) -> list[list[int]]:
@@ -131,7 +131,7 @@ def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
     }
     excess = {}
     for name, part in parts.items():
-        values = [part(one.figures) for one in ranks]
+        values = [part(rank.figures) for rank in ranks]
         others = [value for index, value in enumerate(values) if index != late]
         excess[name] = values[late] - (median(others) if others else 0.0)
     return max(excess, key=excess.__getitem__)

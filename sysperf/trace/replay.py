@@ -71,7 +71,7 @@ class Prepared:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.streams = 1 + max((one.stream for one in graph.operations), default=0)
+        self.streams = 1 + max((operation.stream for operation in graph.operations), default=0)
         self._steps: dict[Edit, list[Step]] = {}
         self._plans: dict[tuple[int, object, bool], list[Plan]] = {}
 
@@ -86,18 +86,18 @@ class Prepared:
         """The devices' operations."""
         of_device = edit.beside, edit.speed, keep_unexplained
         if of_device not in self._plans:
-            self._plans[of_device] = [self._plan(one, edit, keep_unexplained) for one in self.graph.operations]
+            self._plans[of_device] = [self._plan(operation, edit, keep_unexplained) for operation in self.graph.operations]
         return self._plans[of_device]
 
-    def _plan(self, one: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
-        took = one.duration
+    def _plan(self, operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
+        took = operation.duration
         for flag, factor in edit.speed:
-            if one.flags & flag:
+            if operation.flags & flag:
                 took = int(took * factor)
-        if one.flags & edit.beside:
-            return Plan(self.streams + bool(one.flags & edit.beside & nodes.NCCL), 0, -1, 0, took)
-        after = one.after if one.after >= 0 and not self.graph.operations[one.after].flags & edit.beside else -1
-        return Plan(one.stream, one.latency, after, one.lag + (one.unexplained if keep_unexplained else 0), took)
+        if operation.flags & edit.beside:
+            return Plan(self.streams + bool(operation.flags & edit.beside & nodes.NCCL), 0, -1, 0, took)
+        after = operation.after if operation.after >= 0 and not self.graph.operations[operation.after].flags & edit.beside else -1
+        return Plan(operation.stream, operation.latency, after, operation.lag + (operation.unexplained if keep_unexplained else 0), took)
 
 
 def _step(item: nodes.Item, edit: Edit) -> Step:

@@ -42,5 +42,5 @@ def result(path: Path) -> Result:
 
 def detected(found: Result) -> set[str]:
     """The detections of all findings; those of Nsight Systems count as their like, too."""
-    named = {one for finding in found.analysis.findings for one in finding.detects}
+    named = {detection for finding in found.analysis.findings for detection in finding.detects}
     return named | {COUNTS_AS[one] for one in named if one in COUNTS_AS}

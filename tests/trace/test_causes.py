@@ -24,7 +24,7 @@ def gain(result: Result, fix: str) -> tuple[float, float]:
     """The predicted interval of a fix."""
     replay = result.analysis.trace.ranks[0].replay
     assert replay.usable, replay.why
-    return next(((one.low, one.high) for one in replay.predictions if one.fix == fix), (0.0, 0.0))
+    return next(((prediction.low, prediction.high) for prediction in replay.predictions if prediction.fix == fix), (0.0, 0.0))
 
 
 def busy_step(machine: Machine) -> float:
@@ -111,7 +111,7 @@ def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
     )
 
     assert result.analysis.trace.verdict == "input-bound"
-    assert [one.id for one in result.analysis.findings if "T1" in one.detects] == [
+    assert [finding.id for finding in result.analysis.findings if "T1" in finding.detects] == [
         "trace.input-bound-with-workers" if workers else "trace.input-bound"
     ]
     assert gain(result, "loader")[1] == pytest.approx(33, abs=2)
@@ -152,7 +152,7 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
         machine.synchronize()
 
     result = analyzed(tmp_path, steps(Machine(), 6, step))
-    (hole,) = [one for one in result.analysis.findings if one.id == "trace.host-hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.id == "trace.host-hole"]
 
     assert result.analysis.trace.verdict == "input-bound"
     assert hole.where == ("train.py:31 (read_pictures)",)
@@ -292,7 +292,7 @@ def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) ->
 def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, operators: float, low: float) -> None:
     """By the step that it runs beside, and by its operators, for which there may be no CPU; all of it is the most."""
     cpu = Cpu(loader_pct=load, loader_operator_pct=operators, operator_pct=100 - load)
-    (found,) = [one for one in predict_cpu(cpu, HostWork(), Hole()).predictions if one.fix == "loader"]
+    (found,) = [prediction for prediction in predict_cpu(cpu, HostWork(), Hole()).predictions if prediction.fix == "loader"]
 
     assert (found.low, found.high) == (low, load)
 
@@ -311,4 +311,4 @@ def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
     replay = result.analysis.trace.ranks[0].replay
 
     assert replay.usable is (replay.error_pct is not None and replay.error_pct <= 5)
-    assert replay.usable or not any(one.predicted_gain for one in result.analysis.findings)
+    assert replay.usable or not any(finding.predicted_gain for finding in result.analysis.findings)

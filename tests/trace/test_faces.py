@@ -52,7 +52,7 @@ def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_busy_time_is_no_exposed_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing waits while slow kernels run: what they take is told as such, and in the figures' terms."""
-    found = {one["id"]: one for one in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
+    found = {finding["id"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
     slow, waits = found["trace.tensor-cores-unused"], found["trace.input-bound"]
 
     assert slow["exposed_pct"] is None
@@ -144,4 +144,4 @@ def test_every_detection_that_a_file_can_show_has_a_rule() -> None:
 
     assert len(rules) >= 35
     assert all(rule.scope == "trace" and rule.detects for rule in rules)
-    assert wanted <= {one for rule in rules for one in rule.detects}
+    assert wanted <= {detect for rule in rules for detect in rule.detects}

@@ -99,14 +99,14 @@ def test_predictions_keep_their_bounds(path: Path) -> None:
 
     assert not rank.has_device or replay.usable == (replay.error_pct is not None and replay.error_pct <= MAX_ERROR_PCT)
     assert replay.usable or (replay.why and not replay.predictions)
-    assert all(0 <= one.low <= one.high <= 100 for one in replay.predictions)
+    assert all(0 <= prediction.low <= prediction.high <= 100 for prediction in replay.predictions)
 
 
 def test_the_fixed_loader_is_what_the_replay_said() -> None:
     """The same program before and after: 176.5 ms without workers, 126.3 ms with four, and 30 to 34 % were predicted."""
     found = {path.name: path for path in TRACES}
     before, after = (result(found[f"kineto_resnet50_nw{number}.json.gz"]).analysis for number in (0, 4))
-    (gain,) = [one for one in before.trace.ranks[0].replay.predictions if one.fix == "loader"]
+    (gain,) = [prediction for prediction in before.trace.ranks[0].replay.predictions if prediction.fix == "loader"]
     steps = [one.trace.ranks[0].step_ms_median or 0.0 for one in (before, after)]
     measured = 100 * (1 - steps[1] / steps[0])
 

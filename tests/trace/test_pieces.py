@@ -34,7 +34,7 @@ def text() -> bytes:
 
 def columns(timeline: Timeline) -> tuple[object, ...]:
     rows = timeline.operations, timeline.calls, timeline.ranges
-    return *(sorted(zip(one.start, one.end, one.name, strict=True)) for one in rows), timeline.damage.truncated, timeline.cut
+    return *(sorted(zip(row.start, row.end, row.name, strict=True)) for row in rows), timeline.damage.truncated, timeline.cut
 
 
 def index_of(path: Path, offset: int) -> list[tuple[int, int, int]]:

@@ -132,7 +132,7 @@ def test_an_optimizer_on_the_cpu_is_no_preparing_of_data(tmp_path: Path) -> None
         machine.copy(4_000)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (hole,) = [one for one in result.analysis.findings if one.id == "trace.host-hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.id == "trace.host-hole"]
 
     assert rank(result).verdict == "host-bound"
     assert rank(result).hole.cause == "Optimizer.step#DeepSpeedCPUAdam.step"

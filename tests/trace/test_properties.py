@@ -106,7 +106,7 @@ def test_parts_add_up_and_gains_are_bounded(work: list[tuple[str, int]]) -> None
             found.host_exposed_pct,
         )
         assert sum(part or 0 for part in parts) == pytest.approx(100)
-    assert all(0 <= one.low <= one.high <= 100 for one in rank.replay.predictions)
+    assert all(0 <= prediction.low <= prediction.high <= 100 for prediction in rank.replay.predictions)
 
 
 @few

@@ -62,7 +62,7 @@ def traced(folder: Path, cause: str) -> tuple[Rank, Cpu]:
 
 def high(rank: Rank, fix: str) -> float:
     """The most that a fix is said to gain."""
-    return next((one.high for one in rank.replay.predictions if one.fix == fix), 0.0)
+    return next((prediction.high for prediction in rank.replay.predictions if prediction.fix == fix), 0.0)
 
 
 def test_a_slow_loader_a_pause_and_neither_are_told_apart(tmp_path: Path) -> None:
