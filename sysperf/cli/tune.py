@@ -1,8 +1,9 @@
-"""Search for the best way to start a program: threads, allocator, binding, waiting, and what else this machine offers.
+"""Search for the fastest way to start a program on this machine.
 
-A balanced design of runs, then proposals of a model of main effects in turn with Optuna's TPE (`sysperf[prove]`), then a race of
-the best against the program as it is. The winner is compared with plain in fresh pairs, as by `sysperf verify`; only what is
-faster there is written, as a profile for `sysperf wrap --profile`. That nothing helps is a normal answer.
+Searched are threads, allocator, binding, waiting, and what else this machine offers, by a balanced design of runs,
+proposals of a model of main effects in turn with Optuna's TPE (`sysperf[prove]`), and a race of the best against the program
+as it is. The winner is compared with plain in fresh pairs, as by `sysperf verify`; only what is faster there is written, as a profile
+for `sysperf wrap --profile`. That nothing helps is a normal answer.
 
 A run is one launch of the program: have it take seconds. Ctrl-C keeps what is there; --resume goes on, also after kill -9.
 

@@ -1,0 +1,177 @@
+"""How honest `sysperf verify` is on this machine, beside hyperfine and pyperf.
+
+  python benchmarks/verify.py same [--studies 100] [--neighbour]   a program against itself: how often is it called different?
+  python benchmarks/verify.py planted                              1, 2, 5 and 20 % more work: found, and after how many pairs
+  python benchmarks/verify.py probe                                what counting steps costs (SYSPERF_TORCH_PYTHON)
+
+The program is a loop of the shell, 10 ms long: short runs are the hard case. hyperfine (Debian) and pyperf (PyPI) are asked about the
+same two commands where they are installed: 40 runs of each, one command after the other, as both do it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from sysperf.engine.verify import Plan, verify
+from sysperf.model.comparison import Comparison, Metric, Variant
+from sysperf.verify import probe
+
+ROUNDS = 6_000
+GAINS = (0.01, 0.02, 0.05, 0.20)
+PEER_RUNS = 40
+PYPERF_OPTIONS = ("-p", "10", "-n", "4", "-w", "1", "-q")
+TRAIN = """
+import time, torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+def step():
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(data), labels).backward()
+    optimizer.step()
+for _ in range(500): step()
+start = time.perf_counter()
+for _ in range(6000): step()
+print("rate:", 6000 / (time.perf_counter() - start))
+"""
+
+
+def shell(rounds: int) -> tuple[str, ...]:
+    return ("sh", "-c", f"i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done")
+
+
+def study(slow: int, fast: int, seed: int) -> Comparison:
+    a, b = Variant("a", shell(slow)), Variant("b", shell(fast))
+    return verify(Plan(a=a, b=b, seed=seed, keep_disturbed=True))
+
+
+def same(studies: int, seconds: float) -> None:
+    """Verdicts of a program against itself."""
+    found, pairs, begun = collections.Counter[str](), list[int](), time.monotonic()
+    covered = 0
+    for seed in range(studies):
+        if time.monotonic() - begun > seconds:
+            break
+        result = study(ROUNDS, ROUNDS, seed)
+        found[result.verdict] += 1
+        pairs.append(result.pairs)
+        covered += (result.low or 0) <= 1 <= (result.high or 2)
+    total = sum(found.values())
+    different = (found["faster"] + found["slower"]) / total
+    print(
+        f"{total} studies: {dict(found)}; called different {different:.1%}; intervals that hold 1: {covered / total:.1%}; "
+        f"{statistics.fmean(pairs):.0f} pairs on average"
+    )
+
+
+def planted(seconds: float) -> None:
+    """Gains of known size; what the peers say of the same two commands."""
+    print(f"{'planted':>8} {'verify':>44} {'pairs':>6} {'runs s':>7}   {'hyperfine (Welch)':28} pyperf")
+    begun = time.monotonic()
+    for gain in GAINS:
+        slow, fast = round(ROUNDS * (1 + gain)), ROUNDS
+        start = time.monotonic()
+        result = study(slow, fast, round(gain * 1e4))
+        took = time.monotonic() - start
+        low, ratio, high = (100 * ((value or 1) - 1) for value in (result.low, result.ratio, result.high))
+        shown = f"{result.verdict} {ratio:+.2f} % [{low:+.2f}, {high:+.2f}]"
+        peers = (hyperfine(slow, fast), pyperf(slow, fast)) if time.monotonic() - begun < seconds else ("no time", "no time")
+        print(f"{gain:8.0%} {shown:>44} {result.pairs:6d} {took:7.1f}   {peers[0]:28} {peers[1]}", flush=True)
+
+
+def hyperfine(slow: int, fast: int) -> str:
+    """Its ratio, and Welch's test of the times that it exports, which its own script makes."""
+    program = shutil.which("hyperfine")
+    if not program:
+        return "not installed"
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        commands = [" ".join((*shell(rounds)[:2], f"'{shell(rounds)[2]}'")) for rounds in (slow, fast)]
+        subprocess.run(
+            (program, "-N", "--warmup", "3", "--runs", str(PEER_RUNS), "--export-json", file.name, *commands),
+            check=True, capture_output=True,
+        )  # fmt: skip
+        results = json.load(file)["results"]
+    a, b = (result["times"] for result in results)
+    error = math.sqrt(statistics.variance(a) / len(a) + statistics.variance(b) / len(b))
+    t = (statistics.fmean(a) - statistics.fmean(b)) / error
+    return f"{(statistics.fmean(a) / statistics.fmean(b) - 1) * 100:+.2f} %, t = {t:+.1f}"
+
+
+def pyperf(slow: int, fast: int) -> str:
+    """What its `compare_to` says."""
+    try:
+        import pyperf as installed  # noqa: PLC0415 - may be absent
+    except ImportError:
+        return "not installed"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, rounds in (("slow", slow), ("fast", fast)):
+            command = (*PYPERF_OPTIONS, "-o", f"{folder}/{name}.json", *shell(rounds))
+            subprocess.run(
+                (sys.executable, "-m", installed.__name__, "command", *command),
+                check=True, capture_output=True,
+            )  # fmt: skip
+        said = subprocess.run(
+            (sys.executable, "-m", installed.__name__, "compare_to", f"{folder}/slow.json", f"{folder}/fast.json"),
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+    return " ".join(said.split())[:70]
+
+
+def probe_cost() -> None:
+    """A program whose steps take 0.2 ms, plain and with the probe: its own rate."""
+    python = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory() as folder:
+        command = (python, "-c", TRAIN)
+        counted = Variant("with the probe", command, probe.environment(folder, os.environ))
+        metric = Metric("steps per second", "steps/s", higher_is_better=True, pattern="rate: ([0-9.]+)")
+        found = verify(Plan(a=Variant("plain", command), b=counted, metric=metric, seed=1, keep_disturbed=True, budget_s=200, margin=0.005))
+    low, ratio, high = (100 * ((value or 1) - 1) for value in (found.low, found.ratio, found.high))
+    plain = f"plain {found.median_a:.0f} steps/s"
+    print(f"steps/s with the probe: {ratio:+.2f} % [{low:+.2f}, {high:+.2f}], {found.pairs} pairs, {found.verdict}; {plain}")
+
+
+def neighbour() -> Iterator[None]:
+    """Another program that takes a CPU in bursts of random length, until the end."""
+    script = (
+        "import random, time\nwhile True:\n    end = time.monotonic() + random.expovariate(4)\n"
+        "    while time.monotonic() < end: pass\n    time.sleep(random.expovariate(4))"
+    )
+    with subprocess.Popen((sys.executable, "-c", script)) as other:
+        yield
+        other.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("same", "planted", "probe"))
+    parser.add_argument("--studies", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--neighbour", action="store_true")
+    args = parser.parse_args()
+    random.seed(0)
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}{', a noisy neighbour' if args.neighbour else ''}", flush=True)
+    beside = neighbour() if args.neighbour else iter(())
+    next(beside, None)
+    try:
+        {"same": lambda: same(args.studies, args.seconds), "planted": lambda: planted(args.seconds), "probe": probe_cost}[args.what]()
+    finally:
+        next(beside, None)
+
+
+if __name__ == "__main__":
+    main()
