@@ -4,6 +4,7 @@
 |-------------------|-----------------------|------------------------------------------------------------------------|
 | `lazy`            | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third      |
 | `import_msgspec`  | all commands          | 8 ms where typing_extensions is installed, as beside torch; 4 ms of platform and schemas |
+| `import_argparse` | all but --version     | 1 ms of gettext and its patterns                                       |
 | `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
 | `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
@@ -65,6 +66,25 @@ def import_msgspec() -> None:
             _Instead("msgspec._json_schema", _Schemas("msgspec._json_schema")),
         ):
             import msgspec  # noqa: F401, PLC0415 - imported here so that it finds these
+
+
+def import_argparse() -> None:
+    """Import argparse without gettext: neither Python nor sysperf brings translations."""
+    if "argparse" not in sys.modules:
+        with _Instead("gettext", _Untranslated()):
+            import argparse  # noqa: F401, PLC0415 - imported here so that it finds this
+
+
+class _Untranslated:
+    """All that argparse asks of the module gettext."""
+
+    @staticmethod
+    def gettext(message: str) -> str:
+        return message
+
+    @staticmethod
+    def ngettext(singular: str, plural: str, number: int) -> str:
+        return singular if number == 1 else plural
 
 
 def without_ssl() -> AbstractContextManager[None]:

@@ -87,3 +87,23 @@ def test_a_start_imports_nothing_by_itself() -> None:
     )
 
     assert done.stdout == "['__future__', 'gc', 'sysperf', 'sysperf.startup']\n"
+
+
+def test_help_and_mistakes_read_the_same_without_gettext() -> None:
+    """argparse finds all that it asks for; gettext itself is not imported, and can be afterwards."""
+    script = """
+from sysperf import startup
+import sys
+startup.import_argparse()
+import argparse
+assert "gettext" not in sys.modules
+parser = argparse.ArgumentParser(prog="p", exit_on_error=False)
+parser.add_argument("--number", type=int)
+assert "show this help message" in parser.format_help()
+import gettext
+assert gettext.gettext("a") == "a"
+parser.parse_args(["--number", "x", "y"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert "argument --number: invalid int value: 'x'" in done.stderr, done.stderr

@@ -113,6 +113,7 @@ def _run(arguments: list[str]) -> int:
         from sysperf.cli import wrap  # noqa: PLC0415 - as all commands
 
         return wrap.main(arguments[1:])
+    startup.import_argparse()
     from sysperf.cli import _options  # noqa: PLC0415 - argparse costs 6 ms, which --version need not pay
 
     parser, run = _options.parser(command)

@@ -11,9 +11,8 @@ from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
-from sysperf.collect.gpu.device import is_mobile, one_gpu
 from sysperf.collect.gpu.links import generation, lanes, slot
-from sysperf.collect.gpu.records import PCI, Device, Pcie
+from sysperf.collect.gpu.records import PCI, Device, Pcie, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import LARGEST
 from sysperf.model.record import Record, fact
@@ -77,6 +76,8 @@ def collect(host: Host) -> Gpu:
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         return Gpu(devices, nvml=False, functions=functions, xids=_xids(host, bool(devices)))
+    from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
+
     hours = _uptime_hours(host)
     devices = tuple(one_gpu(host, index, hours) for index in range(min(count, MAX_GPUS)))
     return Gpu(

@@ -14,9 +14,8 @@ from sysperf.collect.gpu.answers import Answers, bus_id_in, key, percent, truth
 from sysperf.collect.gpu.links import nvlink, pcie_link
 from sysperf.collect.gpu.locality import local_cpus, numa_node
 from sysperf.collect.gpu.memory_errors import memory_errors
-from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, PCI, VIRTUALIZATION, Clocks, Device, Power, Process, Thermal
+from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, PCI, VIRTUALIZATION, Clocks, Device, Power, Process, Thermal, is_mobile
 from sysperf.host import Host
-from sysperf.startup import lazy
 
 MAX_PROCESSES = 4_096
 ARCHITECTURES = {
@@ -29,7 +28,6 @@ BRANDS = {
 ADDRESSING = {0: "none", 1: "hmm", 2: "ats"}
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
-_MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX[0-9]{3}\b")
 _SLOWEST = 15  # performance states; 32 says that it is unknown
 
 
@@ -83,11 +81,6 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
         processes=_processes(gpu),
         lost=True if gpu.lost else None if uuid is None else False,
     )
-
-
-def is_mobile(name: str | None) -> bool | None:
-    """Whether a model is one for laptops, whose links are narrow by design."""
-    return None if name is None else bool(_MOBILE.search(name))
 
 
 def _memory(gpu: Answers) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated
 from sysperf.collect.driver import NVML
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
+from sysperf.startup import lazy
 
 PCI = "/sys/bus/pci/devices"
 INFORMATION = "/proc/driver/nvidia/gpus/*/information"
@@ -27,6 +28,7 @@ CLOCK_EVENTS = {
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+_MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX[0-9]{3}\b")
 
 
 class Process(Record):
@@ -217,3 +219,8 @@ class Device(Record):
             "processes that hold its memory", "nvml:DeviceGetComputeRunningProcesses_v3", "nvml:DeviceGetGraphicsRunningProcesses_v3", NVML
         ),
     ] = None
+
+
+def is_mobile(name: str | None) -> bool | None:
+    """Whether a model is one for laptops, whose links are narrow by design."""
+    return None if name is None else bool(_MOBILE.search(name))
