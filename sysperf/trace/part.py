@@ -14,7 +14,7 @@ from sysperf.trace.timeline import PYTHON, Spans, Timeline
 MAX_ROWS = 100_000
 WHOLE_BYTES, WHOLE_ROWS = 100_000_000, 400_000
 """Files with no more text than this are examined whole, unless they have many more rows than such a text usually has."""
-MAX_UNMARKED_ROWS = 2_000_000
+MAX_UNMARKED_ROWS = 500_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
 MIN_STEPS = 5
 """The first is warm-up, and the last may have operations that were not kept."""
