@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from sysperf.host.secret_words import is_random, looks_like_key, names_secret
-from sysperf.host.vocabulary import FLAG_WORDS, HASH_FLAGS, NAME_ENDINGS, NAME_WORDS, NAMED_THINGS, PROGRAMS, SHORT_NUMERIC, VALUE_WORDS
+from sysperf.host.vocabulary import FLAG_WORDS, HASH_FLAGS, NAME_WORDS, PROGRAMS, SHORT_NUMERIC, VALUE_WORDS
 from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
@@ -33,7 +33,9 @@ _LIST = lazy(r"[\[({]?[0-9][0-9.,;:x\- e\[\](){}]{0,200}")
 _HEX = lazy(r"[0-9a-f]{7,64}")
 _NAME = lazy(r"[A-Za-z][A-Za-z0-9_.+-]{0,80}")
 _SEPARATOR = lazy(r"[-_.+]")
-_COUNTED = lazy(r"(?:lr|[a-zA-Z])?[0-9]{1,5}[a-zA-Z]?")  # v2, r64, 70b, lr3e-5
+_COUNTED = lazy(
+    r"git[0-9a-f]{7,40}|[0-9]{1,3}(?:a|b|rc|dev)[0-9]{1,5}|(?:lr|[a-zA-Z])?[0-9]{1,5}(?:[a-zA-Z]|gf|mf|in1k|x[0-9]{1,4}[a-z]?)?"
+)  # v2, r64, 70b, 16gf, 32x4d, lr3e-5
 _LEADING_ZEROS = lazy(r"0[0-9]{3,}")  # of a PIN or a password, not of a count
 _MODEL = lazy(r"[A-Za-z][A-Za-z0-9_.-]{1,60}/[A-Za-z][A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){0,6}(?::[A-Za-z0-9_.-]{1,20})?")
 _PATH = lazy(r"(?:\.{0,2}|~)/?(?:[\w.+,@%-]{1,120}/){0,40}[\w.+,@%{}*-]{0,120}")
@@ -188,27 +190,16 @@ def _is_name(flag: str, word: str) -> bool:
         return _words(flag)[-1:] != [] and _words(flag)[-1] in HASH_FLAGS
     if _LIST.fullmatch(word) or _ENDPOINT.fullmatch(word):
         return True
-    public = _takes_public_name(flag)
     return all(
-        _is_model(part) or (_NAME.fullmatch(part) and not _is_odd(part) and (public or _is_made_of_known_words(part)))
-        for part in word.split(",")
+        _is_model(part) or (_NAME.fullmatch(part) and not _is_odd(part) and _is_made_of_known_words(part)) for part in word.split(",")
     )
-
-
-def _takes_public_name(flag: str) -> bool:
-    """Whether the option asks for something whose names are public, as a model's: ``--served-model-name``, not ``--run-name``."""
-    words = _words(flag)
-    while words and (words[-1] in NAME_ENDINGS or words[-1].isdigit()) and words[-1] not in NAMED_THINGS:
-        words.pop()
-    return bool(words) and words[-1] in NAMED_THINGS
 
 
 def _is_made_of_known_words(name: str) -> bool:
-    """Whether a name that somebody chose is no more than words of this vocabulary and counts: ``llama3_70b_lora_r64``."""
-    return all(
-        _is_known_word(piece) or _COUNTED.fullmatch(piece) or all(map(_is_known_word, _WORD.findall(piece)))
-        for piece in _SEPARATOR.split(name)
-    )
+    """Whether a name is no more than words of this vocabulary and counts: ``llama3_70b_lora_r64``, ``vit_b_16``, not ``hunter2``."""
+    words = [word for piece in _SEPARATOR.split(name) if not _COUNTED.fullmatch(piece) for word in _WORD.findall(piece)]
+    letters = [word for word in words if len(word) == 1 and word.isalpha()]
+    return all(_is_known_word(word) for word in words if word not in letters) and (not letters or any(len(word) > 2 for word in words))
 
 
 def _is_known_word(word: str) -> bool:

@@ -65,27 +65,34 @@ FLAG_WORDS = frozenset(
 )
 """The words that names of harmless options are made of."""
 
-NAMED_THINGS = frozenset(
-    """
-    activation adapter adapters algo algorithm arch architecture attention augment backend class classifier cls compiler dataset
-    datasets decoder dtype dtypes encoder engine executor format framework gpu hca image impl implementation interface kernel kernels
-    loader loss method metric metrics mode model models module modules norm normalization optim optimizer parser partition pipeline
-    platform policy quant quantization recipe sampler sched schedule scheduler strategy task tasks teacher tokenizer transform type
-    types vae version versions vision
-    """.split()  # noqa: SIM905 - a list of 800 quoted words would be read by nobody
-)
-"""What has names that are public: behind an option for one of them, a name of any words is shown."""
-
-NAME_ENDINGS = frozenset(("name", "names", "or", "path", "cls", "to", "wrap"))
 """Words that may follow such a thing in an option: ``--model_name_or_path``."""
 
 NAME_WORDS = frozenset(
     """
-    albert baseline bart bert bloom chat codellama convnext deepseek densenet distilbert efficientnet electra falcon flux gemma glm
-    gpt granite imagenet instruct jpeg jpg png webp
-    internlm internvl large llama llava lora mamba mini mistral mixtral mobilenet mpt nano nemotron
-    olmo phi pythia qlora qwen resnet resnext roberta sdxl segformer siglip small smollm stable starcoder swin tiny uncased unet
-    wav whisper wwm yolo
+    adabelief adadelta adafactor adagrad adam adamax adamw adan ade aishell albert alexnet alpaca amd anli answering arc arxiv audio
+    audioset auto awq bart baseline batchnorm bce beit bert bge bigcode blip bloom bookcorpus boolq bpe byt byte cait caltech causal ce
+    celeba celu charbonnier chat cifar cityscapes classification clip cnn coat codebert codellama cola commonvoice conditional conformer
+    conll contrastive convit convmixer convnet convnext convnextv cosmopedia couplet crossvit cspdarknet cspnet ctc cub dadaptation
+    dailymail darknet davis deberta debertav deeplab deeplabv deepseek deit densenet densepose detr dev dice dino dinov distil
+    distilbert distilgpt distilroberta dla dolma dpo dpt edgenext efficientdet efficientformer efficientnet efficientnetv elbo electra
+    elmo elu encodec ernie esm eva extractor falcon fast faster fcn feature featurenet fineweb flan flickr flux fnet focal folder for
+    fractal galore gan gaudi gb geforce geglu gelu gemma generation ghostnet git glm glu glue googlenet gpt gptj gptq gqa granite
+    groupnorm grpo gsm gtx hans hardswish head hellaswag hifigan hinge hrnet huber hubert humaneval hybrid image imagenet imagenette
+    imagewoof imdb inception inceptionv infonce inpainting instancenorm instinct instruct intel internlm internvl jamba jpeg jpg jukebox
+    kinetics kitti kl kld kto lamb lambada large lars laws layernorm layoutlm leakyrelu led levit librispeech librivox ljspeech llama
+    llava lm longformer lora lovasz lpips lsun lvis madgrad mae mamba marian mask masked maskrcnn math maxvit mb mbart mbpp megatron mi
+    mini mish mistral mixtral mlp mmlu mnasnet mnist mnli mobilebert mobilenet mobilenetv mobilevit moco mosaic mpt mrpc mse msmarco
+    muon musicgen mvit nadam nano nasnet nemotron ner nfnet nll nllb nougat novograd nvidia nvl nyu objaverse olmo olmoe openbookqa
+    openimages openwebtext opus orpo owlvit oxford panoptic pcie pegasus perceiver phi pile piqa pix png poolformer ppo prelu pretrained
+    processor pubmed pythia qlora qnli qqp quadro question qwen radam radeon rc rcnn realnews redpajama reformer regnet regnetx regnety
+    reinforce relu relu6 rembert repvgg resmlp resnest resnet resnext retinanet retnet rloo rmsnorm rmsprop roberta rte rtx rwkv samsum
+    scaling schedulefree sciq sdxl segformer segment segnet selu seq sequence sft sgd shampoo sharegpt shufflenet siglip sigmoid silu
+    slimpajama small smollm softmax softplus speecht squad squeezenet ssim sst stable stanford starcoder starcoderdata stl stsb subset
+    summarization sun superglue svhn swiglu swin swinv swish sxm syncbatchnorm syntaxnet tacotron tagalog tanh tapas tesla text
+    timesformer tiny tinyllama tinystories titan token torch transfo translation triplet trivia triviaqa tversky ultrachat uncased unet
+    unispeech upernet vae vgg vilt visformer vision vit vitb vitl vits vl voc vocoder voxceleb wav waveglow wavenet webp webtext whisper
+    wic wide wiki wikipedia wikitext winogrande with wmt wnli wwm xception xcit xglm xlm xlnet xnli xsum yelp yi yolo yolos yolov yolox
+    youtube zeroshot
     """.split()  # noqa: SIM905 - a list of 800 quoted words would be read by nobody
 )
 """Words that names of runs and models are made of, besides those of options and values."""

@@ -43,6 +43,8 @@ FREE_NAMES = (
     "--name", "--run-name", "--run_name", "--experiment", "--project", "--tag", "--tags", "--label", "--job", "--user", "--note", "--prefix", "--suffix",
     "--title", "--prompt", "--template", "--system-prompt", "--group", "--id", "--host", "--data", "--config", "--output", "--store", "--wandb-name",
     "--remote", "--text", "--settings", "--model-prompt", "--log-name",
+    # and behind which names of models and the like are expected
+    "--model", "--model-name", "--dataset", "--tokenizer", "--arch", "--optimizer", "--task", "--loss", "--served-model-name", "--scheduler",
 )  # fmt: skip
 
 TOOLS = (
@@ -131,6 +133,17 @@ OPTIONS = tuple(
     --activation gelu|--norm layernorm|--rope-theta 500000|--context-length 8192|--seq_len 4096|--micro-batch-size 1|--global-batch-size 1024
     trainer.max_epochs=10|model.hidden_size=1024|+data.num_workers=8|optimizer.lr=3e-4|data.root=/data/c4|model=gpt2_small|--train-iters 500000
     --split 949,50,1|--tokenizer-type GPT2BPETokenizer|--vocab-file /data/gpt2-vocab.json|--merge-file /data/gpt2-merges.txt|--transformer-impl transformer_engine
+    --model gpt2|--model resnet50|--model bert-base-uncased|--dataset cifar10|--dataset cifar100|--dataset imagenet1k|--optimizer adamw
+    --arch vit_b_16|--arch resnext50_32x4d|--model llama3-70b|--model efficientnet_v2_s|--model phi3|--tokenizer t5-small
+    --model mixtral-8x7b|--dataset squad_v2|--arch swin_t|--arch wide_resnet50_2|--arch mobilenet_v3_large|--model roberta-large
+    --dataset openwebtext|--dataset wikitext|--dataset coco|--dataset mnist|--optim sgd|--optim adafactor|--optimizer lion|--optimizer lamb
+    --model deit_small_patch16_224|--model vit_base_patch16_224|--model convnext_tiny|--arch densenet121|--arch vgg16|--arch alexnet
+    --arch inception_v3|--arch googlenet|--arch squeezenet1_1|--arch shufflenet_v2_x1_0|--arch regnet_y_16gf|--arch maxvit_t|--model yolov8n
+    --model clip|--model dinov2_vitl14|--dataset ade20k|--dataset c4|--dataset alpaca|--dataset gsm8k|--task mrpc|--task sst2|--dataset glue
+    --loss cross_entropy|--loss mse|--scheduler cosine|--lr-scheduler linear|--model qwen2.5-7b|--model gemma-2-9b|--norm rmsnorm
+    --activation swiglu|--activation silu|--dataset lambada|--dataset librispeech|--backend nccl|--sampler distributed|--method dpo
+    --loss kl|--model distilgpt2|--model opt-125m|--arch unet|--arch deeplabv3_resnet50|--arch fcn_resnet101|--dataset voc
+    --dataset kinetics400|--model whisper-large-v3
     --speculative-config {"method":"ngram","num_speculative_tokens":5}|--limit-mm-per-prompt {"image":4}|--override-neuron-config {"max_batch_size":4}"""
     .replace("\n", "|")
     .split("|")
