@@ -68,7 +68,7 @@ class Text:
         import subprocess  # noqa: PLC0415 - for large files only
 
         half = self.size // 2
-        command = [sys.executable, "-I", "-S", scan.__file__, self._file.name, str(half)]
+        command = [sys.executable or "python3", "-I", "-S", scan.__file__, self._file.name, str(half)]
         try:
             scanner = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         except OSError:
