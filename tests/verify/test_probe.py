@@ -165,3 +165,44 @@ def test_too_few_steps_have_no_rate() -> None:
     """Fewer than five steps after the warm-up: unknown, and not infinite."""
     assert probe.steps_per_s(probe.Steps((0.0, 0.5, 1.0)), 0) is None
     assert probe.steps_per_s(probe.Steps((0.0, 1.0, 1.5, 2.0, 2.5, 3.0)), 1) == pytest.approx(2.0)
+
+
+def test_a_run_ends_from_another_thread_too(program: Path) -> None:
+    """An optimizer that steps in a thread: SystemExit would end that thread alone, and the program would wait on."""
+    program.write_text(
+        "import threading, time\nfrom torch.optim.optimizer import SGD\n"
+        "def train():\n    one = SGD()\n    while True: one.step()\n"
+        "threading.Thread(target=train).start()\nprint('started', flush=True)\ntime.sleep(50)\n"
+    )
+    done, steps = run(program, max_steps=12)
+
+    assert done.returncode == 0
+    assert len(steps.times) == 12
+
+
+def test_what_no_variable_of_torch_sets_is_set_at_its_import(tmp_path: Path) -> None:
+    """Inter-op threads; workers and prefetch of a loader that has workers. One without stays without."""
+    package = tmp_path / "torch" / "utils" / "data"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "threads = 8\ndef set_num_interop_threads(number):\n    global threads\n    threads = number\n"
+    )
+    (package / "dataloader.py").write_text(
+        "class DataLoader:\n    def __init__(self, dataset, batch_size=1, num_workers=0, *, prefetch_factor=None):\n"
+        "        self.seen = (num_workers, prefetch_factor)\n"
+    )
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import torch\nfrom torch.utils.data.dataloader import DataLoader\n"
+        "print(torch.threads, DataLoader([], 1, 3).seen, DataLoader([], num_workers=2).seen, DataLoader([]).seen)\n"
+    )
+    wanted = probe.settings({}, interop_threads=2, loader_workers=5, loader_prefetch=4)
+    done = subprocess.run(
+        (sys.executable, str(program)), env={**os.environ, **wanted}, capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout == "2 (5, 4) (5, 4) (0, None)\n"
+    assert probe.settings({"PYTHONPATH": "/a"}) == {}
+    assert probe.settings({"PYTHONPATH": "/a"}, loader_workers=1)["PYTHONPATH"] == f"{probe.INJECTED}:/a"
