@@ -36,8 +36,12 @@ LIMIT_S = 28.0
 """After this time no further look is begun."""
 TRACE_S = 13.0
 """What a trace may take, the wait until the program asks for work included."""
+MIN_TRACE_S = 7.0
+"""A program asks every 5 s: in less time there is no trace."""
 MAX_SAMPLED = 3
 MIN_OPEN_GAIN = 10.0
+OTHERS_DOING = frozenset(("diagnosis.neighbour", "diagnosis.programs-compete"))
+"""What others do to a job says nothing about the job itself."""
 
 Tell = Callable[[str, Verdict | None], None]
 """Gets what is done now, and after each look the verdict so far."""
@@ -84,7 +88,7 @@ class _Diagnoser:
             verdict = self._judge(facts)
             self._tell("samples", verdict)
             unsure = is_open(verdict) or diagnose_causes.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
-            if self._options.trace and unsure and self._left_s() > 0:
+            if self._options.trace and unsure and self._left_s() >= MIN_TRACE_S:
                 verdict = self._judge(self._trace(facts))
         return verdict
 
@@ -176,7 +180,7 @@ class _Diagnoser:
             return facts
         self._tell("a trace of a second", None)
         traced = diagnose_inside.trace(
-            chosen[0].pid, self._terms.ruleset, min(TRACE_S, self._left_s() + 5), self._options.traces_with, self._notes
+            chosen[0].pid, self._terms.ruleset, min(TRACE_S, self._left_s()), self._options.traces_with, self._notes
         )
         seen = [msgspec.structs.replace(one, traced=traced) if one.pid == chosen[0].pid else one for one in facts.programs]
         return msgspec.structs.replace(facts, programs=tuple(seen))
@@ -199,8 +203,12 @@ class _Diagnoser:
 
 
 def is_open(verdict: Verdict) -> bool:
-    """Whether a trace may still tell something: no confirmed cause explains a good part of the step."""
-    confirmed = [cause for cause in verdict.causes if cause.state == "confirmed" and (cause.gain_high or 0.0) >= MIN_OPEN_GAIN]
+    """Whether a trace may still tell something: no confirmed cause in the job itself explains a good part of the step."""
+    confirmed = [
+        cause
+        for cause in verdict.causes
+        if cause.state == "confirmed" and (cause.gain_high or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
+    ]
     return not confirmed and verdict.verdict != "idle"
 
 

@@ -56,7 +56,7 @@ def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) 
     if not causes or any(program.traced is not None for program in facts.programs):
         return False
     return any(
-        causes[0].id in rule.covers and {signal.source for signal in rule.signals[:1]} == {"trace"}
+        {cause.id for cause in causes} & set(rule.covers) and {signal.source for signal in rule.signals[:1]} == {"trace"}
         for rule in ruleset.rules
         if rule.scope == "diagnosis"
     )
