@@ -11,6 +11,7 @@ from sysperf.model.text import neutral, size
 from sysperf.report.as_text import MARKS
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
+from sysperf.report.words import count
 from sysperf.startup import lazy
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import workers
@@ -141,7 +142,9 @@ def _empty(now: Now, width: int) -> Lines:
     hides = " that /proc shows: it hides those of other users (hidepid)" if facts.hidden else ""
     out = paragraph(f"No PyTorch program is running{f' among {facts.scanned} processes' if facts.scanned else ''}{hides}.", width)
     if facts.unreadable:
-        out += paragraph(f"{facts.unreadable} large programs of other users could not be examined: run it as root.", width, "unknown")
+        out += paragraph(
+            f"{count(facts.unreadable, 'large program')} of other users could not be examined: run it as root.", width, "unknown"
+        )
     return out
 
 
