@@ -105,8 +105,8 @@ def add_keyword(file: File, call: ast.Call, keyword: str, rule: str) -> Edit | N
     tail = file.source.text[end : close - 1]
     rest = tail.lstrip(")").lstrip()  # parentheses around the last argument itself
     if behind := _BEHIND_COMMENT.fullmatch(tail):
-        place = end + behind.end(1)
-        return Edit(place, place, f"{_separator(file, call, last)}{keyword},", rule)
+        place, before = end + behind.end(1), _separator(file, call, last)
+        return Edit(place, place, f"{before}{keyword},", rule) if before != " " else None  # on the same line, it would be in the comment
     if rest.strip() not in ("", ","):
         return None
     place = end + len(tail) - len(tail.lstrip(") \t"))

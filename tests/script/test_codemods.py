@@ -234,6 +234,12 @@ NAMES = st.sampled_from(["loader", "data", "x", "args.workers", "2", "4 + 1"])
 SPACE = st.sampled_from(["", " ", "\n    ", "  # why\n    "])
 
 
+def test_a_comment_behind_the_only_line_of_arguments_is_not_written_into() -> None:
+    """There is no line of its own to put the new argument on."""
+    text = "from torch.utils.data import DataLoader\nloader = DataLoader(data,  # why\n    )\nfor x in loader:\n    x.cuda().mean().backward()\n"
+    assert fixed(text) == text
+
+
 @fuzz
 @given(
     st.lists(st.tuples(SPACE, NAMES, SPACE), min_size=1, max_size=4),
