@@ -1,8 +1,8 @@
 """Where a program's threads spend CPU time, in machine code, by the `perf` of the kernel; its program is neither stopped nor changed.
 
 A frame is a symbol and the library that it is in. Where the program runs with Python's perf trampolines (`python -X perf`,
-PYTHONPERFSUPPORT=1), whole stacks are taken, and their Python functions appear with their files. Only what runs is seen, unless
-the kernel lets this user trace its scheduler: then a thread that waits is counted where it went to sleep, too.
+PYTHONPERFSUPPORT=1), whole stacks are taken, and their Python functions appear with their files. Only what runs is seen, not
+where a thread waits.
 """
 
 from __future__ import annotations

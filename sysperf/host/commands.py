@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,33 +67,47 @@ def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = Non
 
     Raises OSError when it fails, takes longer than `seconds` or prints more than `MAX_OUTPUT_BYTES`.
     """
-    gid, home = _account(os.geteuid() if uid is None else uid)
-    become = {} if uid in (None, os.geteuid()) else {"user": uid, "group": gid, "extra_groups": []}
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={"PATH": ":".join(FOLDERS), "LC_ALL": "C.UTF-8", "HOME": home},
-        cwd="/",
-        start_new_session=True,
-        **become,  # type: ignore[call-overload]  # its overloads take no dict
-    )
-    with process:
+    with _started(argv, uid) as process:
         try:
             deadline = time.monotonic() + seconds
             printed, complaint = _printed(process, what, deadline)
             process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise OSError(f"{what} took too long") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         told = complaint.decode("utf-8", "replace").strip()
         reason = told.rpartition("\n")[2]
         raise Failed(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}", told)
     return printed
+
+
+@contextlib.contextmanager
+def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen[bytes], None, None]:
+    """A process and all of its session, killed at the end. Ctrl-C is held back until it is known which process there is to kill."""
+    gid, home = _account(os.geteuid() if uid is None else uid)
+    become = {} if uid in (None, os.geteuid()) else {"user": uid, "group": gid, "extra_groups": []}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": ":".join(FOLDERS), "LC_ALL": "C.UTF-8", "HOME": home},
+            cwd="/",
+            start_new_session=True,
+            **become,  # type: ignore[call-overload]  # its overloads take no dict
+        )
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
+    with process:
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a Ctrl-C that came meanwhile is raised here
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tuple[bytes, bytes]:

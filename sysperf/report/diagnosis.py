@@ -12,6 +12,7 @@ from sysperf.model.text import neutral
 from sysperf.report import as_json
 from sysperf.report.as_markdown import code, escape
 from sysperf.report.terminal import Ink, Page, clip
+from sysperf.report.words import count
 
 STYLES = {"slowed": "warning", "healthy": "good", "idle": "good", "cannot-tell": "unknown"}
 STATES = {"confirmed": "error", "likely": "warning"}
@@ -42,7 +43,7 @@ def text(found: Verdict, *, color: bool = False, width: int = 100, verbose: bool
         sheet.line()
         sheet.verbatim("next", neutral(found.next, MAX_TEXT), "command")
     sheet.line()
-    sheet.paragraph(f"{len(found.facts.programs)} programs, {found.took_s:.0f} s. Nothing of the job was changed.", "dim")
+    sheet.paragraph(f"{count(len(found.facts.programs), 'program')}, {found.took_s:.0f} s. Nothing of the job was changed.", "dim")
     return str(sheet)
 
 
