@@ -54,6 +54,7 @@ def sample_once(host: Host, pid: int, seconds: int) -> Samples:
             program,
             "record",
             "-q",
+            "-N",  # else it copies every library of the program into ~/.debug, and leaves them there
             "-F",
             str(RATE_HZ),
             *how,

@@ -10,8 +10,8 @@ from sysperf.model.profile import Frame, Sample
 MAX_LINES = 500_000
 MAX_FRAMES = 200
 MAX_TEXT = 1_000
-_HEAD = re.compile(r"\s*(.{0,40}?)\s+([0-9]{1,10})\s*(?:([0-9a-f]{1,16}\s.*))?")
-_FRAME = re.compile(r"\s*[0-9a-f]{1,16}\s+(.*?)\s*\(([^()]*|\[[^\]]*\])\)\s*")
+_HEAD = re.compile(r"(\S.{0,39}?)\s+([0-9]{1,10})(?:\s+([0-9a-f]{1,16}\s.*))?")
+_ADDRESS = re.compile(r"[0-9a-f]{1,16}")
 _PYTHON = re.compile(r"py::(.{0,1000}):(/?[^:]{1,1000})")
 
 Key = tuple[int, str, tuple[Frame, ...]]
@@ -40,8 +40,8 @@ def _count(counts: Counter[Key], head: tuple[int, str] | None, frames: list[Fram
 
 def _head(line: str) -> tuple[tuple[int, str] | None, list[Frame]]:
     """``python 4242`` before a stack, or ``python 4242 7f12 symbol (library)`` without stacks."""
-    match = _HEAD.fullmatch(line.rstrip("\r"))
-    if match is None or not match[2]:
+    match = _HEAD.fullmatch(line.strip())
+    if match is None:
         return None, []
     frame = _frame(match[3]) if match[3] else None
     return (int(match[2]), match[1]), [frame] if frame is not None else []
@@ -49,10 +49,12 @@ def _head(line: str) -> tuple[tuple[int, str] | None, list[Frame]]:
 
 def _frame(line: str) -> Frame | None:
     """``7f12 symbol (library)``; Python's trampolines have symbols like ``py::function:/path/file.py``."""
-    match = _FRAME.fullmatch(line)
-    if match is None:
+    address, _, named = line.strip().partition(" ")
+    symbol, found, library = named.replace(" (deleted))", ")").rpartition("(")
+    if not _ADDRESS.fullmatch(address) or not found or not library.endswith(")"):
         return None
-    python = _PYTHON.fullmatch(match[1])
+    symbol = symbol.strip()
+    python = _PYTHON.fullmatch(symbol)
     if python is not None:
         return Frame(python[1][:MAX_TEXT], python[2][:MAX_TEXT])
-    return Frame(match[1][:MAX_TEXT], match[2][:MAX_TEXT])
+    return Frame(symbol[:MAX_TEXT], library[:-1][:MAX_TEXT])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import sysperf_perf
@@ -55,6 +58,22 @@ def test_whatever_perf_prints_is_read(printed: bytes) -> None:
         assert one.frames
 
 
+@pytest.mark.parametrize("line", [" " * 4_000, "7f12 " + " " * 3_990, "7f12 x" + "(" * 3_990, "py::" + ":/" * 1_990, " " * 1_000_000 + "x"])
+def test_a_symbol_that_costs_time_to_read_is_read_at_once(line: str) -> None:
+    """A program writes the names of its functions itself, in /tmp/perf-PID.map."""
+    start = time.process_time()
+    reading.samples(f"python 4242\n  {line}x\npython 4242 7f12 {line}x\n{line}x\n".encode() + PRINTED)
+
+    assert time.process_time() - start < 1  # cubic in the blanks, it took minutes
+
+
+def test_a_library_that_was_replaced_is_named() -> None:
+    """perf says so behind its name."""
+    (found,) = reading.samples(b"python 4242 7f12 at::native::add(float) (/usr/lib/libtorch_cpu.so (deleted))\n")
+
+    assert found.frames[0].function.startswith("at::native::add(float)")
+
+
 def test_a_refusal_says_what_helps() -> None:
     """The kernel's switch by its name."""
     error = explained(Host(), os.getpid(), "Error:\nAccess to performance monitoring and observability operations is limited.")
@@ -70,9 +89,15 @@ def test_without_perf_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         sysperf_perf.sample(Host(), os.getpid(), 1)
 
 
+def _cached_libraries() -> set[Path]:
+    """What perf keeps for later, below the home of this user."""
+    return set((Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".debug").rglob("*"))
+
+
 @pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf (Debian: linux-perf)")
 def test_a_real_program_is_seen_in_its_interpreter() -> None:
-    """Where it spends its time, by library; it goes on."""
+    """Where it spends its time, by library; it goes on, and no copies of its libraries stay behind."""
+    before = _cached_libraries()
     with started(sys.executable, BUSY) as program:
         try:
             found = sysperf_perf.sample(Host(), program.pid, 1)
@@ -83,6 +108,7 @@ def test_a_real_program_is_seen_in_its_interpreter() -> None:
         stacks = sysperf_perf.dump(Host(), program.pid)
         assert program.poll() is None
 
+    assert _cached_libraries() == before
     assert sum(one.count for one in found.samples if "python" in one.frames[0].file) > 10
     assert [thread.tid for thread in stacks.threads] == [program.pid]
 
