@@ -34,7 +34,8 @@ def fix(args: argparse.Namespace, result: Lint) -> int:
     done = lint_fix.write_all(fixes)
     for path, why in done.refused:
         sys.stderr.write(f"sysperf: {neutral(path)} was left alone: {neutral(why)}\n")
-    sys.stdout.write(f"Changed {count(len(done.written), 'file')}. `sysperf lint --undo {done.number}` takes it back.\n")
+    if done.number:
+        sys.stdout.write(f"Changed {count(len(done.written), 'file')}. `sysperf lint --undo {done.number}` takes it back.\n")
     return Exit.PARTIAL if done.refused else Exit.CLEAN
 
 

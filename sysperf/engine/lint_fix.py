@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf import paths
+from sysperf.host import files
 from sysperf.model.text import neutral
 from sysperf.script.backups import Backups, write
 from sysperf.script.codemods import changes
@@ -31,7 +31,7 @@ class FileFix(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What was done: the number that takes it back, the files that were written, and those that were not, with the reason."""
+    """The number that takes it back (0: nothing was tried), the files that were written, and those that were not, with the reason."""
 
     number: int
     written: tuple[str, ...]
@@ -76,11 +76,17 @@ def _diff(fix: FileFix) -> Iterable[str]:
 
 def write_all(fixes: Sequence[FileFix]) -> Written:
     """Keep what the files held, then write them one by one. Raises UsageError where that cannot be kept."""
-    targets = {os.path.realpath(fix.source.path): fix for fix in fixes}
-    batch = backups().store({path: (fix.source.raw, fix.after) for path, fix in targets.items()})
-    problems = {fix.source.path: _write(path, fix) for path, fix in targets.items()}
+    targets: dict[str, FileFix] = {}
+    problems: dict[str, str] = {}
+    for fix in fixes:
+        try:
+            targets[files.link_target(fix.source.path)] = fix
+        except OSError as error:  # noqa: PERF203 - a file that cannot be written leaves the others
+            problems[fix.source.path] = error.strerror or str(error)
+    number = backups().store({path: (fix.source.raw, fix.after) for path, fix in targets.items()}).number if targets else 0
+    problems |= {fix.source.path: _write(path, fix) for path, fix in targets.items()}
     written = tuple(path for path, problem in problems.items() if not problem)
-    return Written(batch.number, written, tuple((path, problem) for path, problem in problems.items() if problem))
+    return Written(number, written, tuple((path, problem) for path, problem in problems.items() if problem))
 
 
 def _write(path: str, fix: FileFix) -> str:

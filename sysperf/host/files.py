@@ -15,7 +15,7 @@ def replace(path: str, content: bytes) -> None:
 
     A file of ours keeps its mode; a link stays a link, and its target is replaced. Raises OSError and leaves nothing behind.
     """
-    target = _link_target(path)
+    target = link_target(path)
     before = os.lstat(target) if os.path.lexists(target) else None
     if before is not None and not stat.S_ISREG(before.st_mode):
         # O_CREAT has the kernel refuse another user's pipe in /tmp
@@ -96,7 +96,7 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def _link_target(path: str) -> str:
+def link_target(path: str) -> str:
     """What a link leads to: it stays a link. Another user's is not followed, or `sudo` would write where he likes."""
     folder, name = os.path.split(os.path.abspath(path))
     place = f"{os.path.realpath(folder)}/{name}"

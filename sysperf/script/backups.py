@@ -81,7 +81,9 @@ class Backups:
     def load(self, number: int) -> Batch:
         """A record. Raises UsageError."""
         try:
-            with open(self._path(number), "rb") as file:
+            with open(os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():  # with `sudo` and another user's HOME: it names any file
+                    raise PermissionError(errno.EACCES, "another user wrote it")
                 found: Batch = from_json(file.read(), Batch)
                 return found
         except FileNotFoundError:
@@ -112,23 +114,49 @@ class Backups:
 
 
 def write(path: str, before: bytes, after: bytes) -> None:
-    """Replace a file that still holds `before`. Owner and mode stay. Raises OSError with the reason, and leaves the file alone then."""
-    status = os.lstat(path)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise OSError(errno.EMLINK, "it has several names (hard links)" if status.st_nlink > 1 else "no plain file")
-    if _content(path) != before:
-        raise OSError(errno.EBUSY, "it was changed meanwhile")
-    temporary, _ = files.write_temporary(os.path.dirname(path), lambda file: file.write(after), mode=0o600, sync=True)
+    """Replace a file that still holds `before`. Owner and mode stay. Raises OSError with the reason, and leaves the file alone then.
+
+    The folder may be another user's, who exchanges names while root writes: all is done by descriptors, nothing by a path.
+    """
+    folder, name = os.path.split(path)
+    where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-            os.chown(temporary, status.st_uid, status.st_gid)
-        os.chmod(temporary, stat.S_IMODE(status.st_mode))
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    files.sync_folder(os.path.dirname(path))
+        status = _expected(where, name, before)
+        temporary = f".sysperf-{os.urandom(8).hex()}"
+        try:
+            _create(where, temporary, after, status)
+            os.replace(temporary, name, src_dir_fd=where, dst_dir_fd=where)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=where)
+            raise
+        os.fsync(where)
+    finally:
+        os.close(where)
+
+
+def _expected(where: int, name: str, before: bytes) -> os.stat_result:
+    """What the kernel says of a plain file in this folder that has one name and holds `before`. Raises OSError with the reason."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode):
+        raise OSError(errno.EINVAL, "no plain file")
+    with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=where), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(errno.EMLINK, "it has several names (hard links)" if status.st_nlink > 1 else "no plain file")
+        if file.read(len(before) + 1) != before:
+            raise OSError(errno.EBUSY, "it was changed meanwhile")
+        return status
+
+
+def _create(where: int, name: str, content: bytes, like: os.stat_result) -> None:
+    """A new file with the owner and the mode of another one, on the disk when this returns. Raises OSError."""
+    with open(os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=where), "wb") as file:
+        file.write(content)
+        file.flush()
+        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(file.fileno(), like.st_uid, like.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+        os.fsync(file.fileno())
 
 
 def _restore(backup: Backup) -> Restored:
