@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from sysperf.cli import _options
 from sysperf.model.errors import Exit, SysperfError, UsageError
+from sysperf.model.text import neutral
 
 if TYPE_CHECKING:
     from sysperf.diagnosis.verdict import Verdict
@@ -159,7 +160,8 @@ class _Progress:
 
     def __call__(self, what: str, verdict: Verdict | None) -> None:
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[Ksysperf: {verdict.sentence[:100] if verdict is not None else f'looking at {what} …'}")
+            shown = f"looking at {what} …" if verdict is None else neutral(verdict.sentence, 100)
+            sys.stderr.write(f"\r\x1b[Ksysperf: {shown}")
             sys.stderr.flush()
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject
 from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.text import for_shell
 
 LEAST_PART = 0.6
 """What replaces a cause costs something too: at least this part of its cost is predicted to be saved."""
@@ -141,15 +142,15 @@ def _lines(kinds: Sequence[str], program: Program) -> tuple[Line, ...]:
 
 
 def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
-    """The command that compares the program with and without the first fix."""
-    program = command or "python train.py"
+    """The command that compares the program with and without the first fix; ``--b …`` where that is a change of its source."""
+    program = for_shell(command) or "python …"
     if what == "wrap":
         return f"sysperf verify -- {program}"
     first = fixes[0] if fixes else None
     if first is not None and first.kind in ("env", "preload") and first.command.endswith(" python …"):
         changed = f"{first.command.removesuffix(' python …')} {program}"
         return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(changed)}"
-    return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b {shlex.quote(f'{program}  # changed')}"
+    return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b …"
 
 
 # ---------------------------------------------------------------------- weighing
@@ -244,7 +245,7 @@ def _cannot(program: Program) -> tuple[Word, str, str]:
         return (
             "cannot-tell",
             "Cannot tell: neither the kernel's accounting nor samples show a cause, and it cannot be traced.",
-            f"sysperf diagnose -- {program.command or 'python train.py'}",
+            f"sysperf diagnose -- {for_shell(program.command) or 'python …'}",
         )
     return (
         "cannot-tell",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 
 from sysperf.startup import lazy
@@ -45,6 +46,27 @@ def without_hidden(command: str) -> str:
         return "…"
     known = words[: next((place for place, word in enumerate(words) if HIDDEN in word), len(words))]
     return " ".join((shlex.join(known), "…")).lstrip()
+
+
+def for_shell(command: str) -> str:
+    """A program's command line as it can be pasted: up to the first word that is hidden, cut off or not quoted, and ``…`` for what follows.
+
+    A program may have written any text over its command line, ``; rm -rf /`` too.
+    """
+    import shlex  # noqa: PLC0415 - as above
+
+    shown = without_hidden(command)
+    whole = shown.removesuffix("…")
+    for quote in ("", "'"):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(whole + quote)
+            break
+    else:
+        return "…"
+    complete, cut = whole == shown and not quote, not whole.endswith(" ")
+    plain = next((place for place, word in enumerate(words) if not whole.startswith(shlex.join(words[: place + 1]))), len(words))
+    known = words[: min(plain, len(words) - (cut and not complete))]
+    return shlex.join(known) if complete and len(known) == len(words) else f"{shlex.join(known)} …".lstrip()
 
 
 def _visible(char: str) -> str:

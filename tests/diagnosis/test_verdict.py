@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import verdict
 from sysperf.diagnosis.facts import Diagnosis, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
@@ -83,6 +86,36 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
         diagnose_causes.proof((fix,), "python train.py")
         == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "pasted"),
+    [
+        ("python train.py --name 'two words'", "python train.py --name 'two words'"),
+        ("python; rm -rf /", "…"),
+        ("python $(reboot)", "python …"),
+        ("python train.py '--key=<hidden>' --lr 1", "python train.py …"),
+        ("python train.py 'a long na…", "python train.py …"),
+        ("python train.py a_long_na…", "python train.py …"),
+        ("python train.py it's", "python train.py …"),
+        ("", "python …"),
+    ],
+)
+def test_a_command_of_a_program_can_be_pasted(command: str, pasted: str) -> None:
+    """A program may write any title over its command line; what is hidden or cut off is left to the user."""
+    proof = diagnose_causes.proof((), command)
+    cannot = judged(program(command=command, stacks=Stacks(samples=300, other=1.0)))
+
+    assert shlex.split(proof)[-3:] == [pasted, "--b", "…"]  # verify splits it into arguments: a comment would become two of them
+    assert cannot.next == f"sysperf diagnose -- {pasted}"
+
+
+def test_the_line_of_progress_does_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict so far has the name of a file of the program in it."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _Progress()("samples", Verdict(sysperf="1", pid=7, verdict="slowed", sentence=f"Likely: it sleeps, at /tmp/{EVIL}.py:3."))
+
+    assert "\x1b[31m" not in capsys.readouterr().err
 
 
 def test_a_hypothesis_of_lint_and_a_live_signal_confirm_each_other() -> None:
