@@ -30,6 +30,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sysperf.cli import _options
+from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
 
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 WARM_S = 8.0
 """A program has PyTorch loaded for so long before it is looked at: first steps are not like the later ones."""
 MAX_START_S = 300.0
+GRACE_S = 5.0
+"""From SIGTERM to SIGKILL."""
+MAX_ROUNDS = 10_000
+"""Killing a process makes its children ours, which are killed next."""
+PR_SET_CHILD_SUBREAPER = 36
 MAX_SECONDS = 600.0
 FORMATS = ("text", "json", "markdown", "html")
 
@@ -64,16 +70,22 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("no program was named", "sysperf diagnose PID, or sysperf diagnose -- COMMAND")
     if not 1.0 <= args.seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds {args.seconds:g}: not between 1 and {MAX_SECONDS:g}")
-    if len(args.target) == 1 and args.target[0].isdigit():
-        return _report(args, _diagnosed(args, int(args.target[0][:9])))
+    if not 0.0 <= args.warm_up <= MAX_SECONDS:
+        raise UsageError(f"--warm-up {args.warm_up:g}: not between 0 and {MAX_SECONDS:g}")
+    if len(args.target) == 1 and args.target[0].isascii() and args.target[0].isdigit():
+        return _report(args, _diagnosed(args, int(args.target[0][:20])))
     return _started(args)
 
 
 def _started(args: argparse.Namespace) -> int:
     """Start the program under `wrap --traceable` without other changes, look at it when it is warm, then end it or let it end."""
-    command = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
-    program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True)
+    command = (*sysperf_command(), "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+    _adopt_orphans()
+    program = None
     try:
+        program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True)
         _wait_until_warm(program, args.warm_up)
         code = _report(args, _diagnosed(args, program.pid))
         if args.keep_running:
@@ -81,6 +93,18 @@ def _started(args: argparse.Namespace) -> int:
         return code
     finally:
         _end(program)
+
+
+def _interrupted(number: int, _: object) -> None:
+    """Exit through the cleanup: the program is in a session of its own, which no terminal ends."""
+    raise SystemExit(128 + number)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of all that loses its parent below this process: ranks may be in sessions of their own."""
+    import ctypes  # noqa: PLC0415 - for this form only
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
@@ -116,13 +140,31 @@ def _below(counters: object, pid: int, root: int) -> bool:
     return False
 
 
-def _end(program: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if program.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, number)
+def _end(program: subprocess.Popen[bytes] | None) -> None:
+    """End the program and kill what is left of it, also where Ctrl-C came before it was known. One that failed may have left others."""
+    if program is not None and program.poll() == 0:
+        return
+    try:
+        if program is not None and program.poll() is None:
+            os.killpg(program.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(5)
+                program.wait(GRACE_S)
+    finally:
+        _kill_descendants()
+
+
+def _kill_descendants() -> None:
+    from sysperf.diagnosis import counters  # noqa: PLC0415 - for this form only
+
+    for _ in range(MAX_ROUNDS):
+        below = counters.children(os.getpid())
+        if not below:
+            return
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
 
 
 def _diagnosed(args: argparse.Namespace, pid: int) -> Verdict:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
-import sys
 import tempfile
 from functools import partial
 
@@ -19,11 +19,14 @@ from sysperf.diagnosis.stacks import Rules
 from sysperf.engine import analyze, lint
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
+from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame
 from sysperf.trace import phases
 
 MAX_SOURCE_BYTES = 4 << 20
+MAX_SOURCES = 64
+"""Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
 TRACE_S = 1.0
 RULES = Rules(phases.phase, phases.user_frame)
@@ -62,9 +65,9 @@ class Inside:
         if frame.line is None or not frame.file or frame.file.startswith("<"):
             return ""
         key = (pid, frame.file)
-        if key not in self._sources:
+        if key not in self._sources and len(self._sources) < MAX_SOURCES:
             self._sources[key] = _source(self._host, pid, frame.file).splitlines()
-        source = self._sources[key]
+        source = self._sources.get(key, [])
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
 
     def hits(self, pid: int, ruleset: Ruleset) -> tuple[str, ...]:
@@ -104,8 +107,9 @@ def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str
         if problem:
             notes.append(f"trace of process {pid}: {problem}")
             return None
+        _take_back(folder, path)
         return _facts(path, ruleset)
-    except SysperfError as error:
+    except (SysperfError, OSError) as error:
         notes.append(f"trace of process {pid}: {error}")
         return None
     finally:
@@ -122,15 +126,21 @@ def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
         return "the program has ended"
     chosen = ("--with", name) if name else ()
     what = ("--seconds", f"{TRACE_S:g}", "--shapes", "--limit", f"{max(5.0, limit_s):g}", "--output", path, *chosen)
-    command = (sys.executable, "-P", "-m", "sysperf", "trace", str(pid), *what) if sys.version_info >= (3, 11) else (
-        sys.executable, "-m", "sysperf", "trace", str(pid), *what,
-    )  # fmt: skip
+    command = (*sysperf_command(), "trace", str(pid), *what)
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit_s + 15, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return "it took too long"
     said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]
     return (said[-1].removeprefix("sysperf: ")[:300] if said else f"exit {done.returncode}") if done.returncode else ""
+
+
+def _take_back(folder: str, path: str) -> None:
+    """Make the trace's folder ours again, so that what is read is the file that was written: no link, no pipe. Raises SysperfError."""
+    os.chown(folder, os.geteuid(), os.getegid())
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise SysperfError(f"{path} was replaced by something that is no trace")
 
 
 def _facts(path: str, ruleset: Ruleset) -> Traced:

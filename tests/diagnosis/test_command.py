@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,54 @@ def test_a_suspended_program_is_no_trouble(tmp_path: Path) -> None:
 
     assert done.returncode in (0, 3)
     assert json.loads(done.stdout)["verdict"] in ("idle", "cannot-tell")
+
+
+def test_modules_in_the_current_folder_are_none_of_ours(tmp_path: Path) -> None:
+    """A user may have a file of that name beside the program."""
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('shadowed')")
+    sysperf = Path(sys.executable).with_name("sysperf")
+    argv = (sysperf, "diagnose", "--", sys.executable, "-c", "raise SystemExit(7)")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+
+    assert "ended with exit code 7" in done.stderr
+
+
+RANKS = """
+import os, signal, subprocess, sys, time
+rank = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; print('ready', flush=True); time.sleep(600)"
+below = subprocess.Popen([sys.executable, "-c", rank], start_new_session=True, stdout=subprocess.PIPE)
+below.stdout.readline()
+open(sys.argv[1], "w").write(f"{below.pid}\\n")
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_leaves_nothing_of_the_started_program(tmp_path: Path, number: signal.Signals) -> None:
+    """Ranks in sessions of their own, as torchrun starts them, that ignore SIGTERM, end too."""
+    pids = tmp_path / "pids"
+    argv = (sys.executable, "-m", "sysperf", "diagnose", "--", sys.executable, "-c", RANKS, str(pids))
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as program:
+        wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        rank = int(pids.read_text())
+        program.send_signal(number)
+        program.wait(30)
+    try:
+        assert not Path(f"/proc/{rank}").exists()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGKILL)
+
+
+def test_a_number_that_is_none_is_told() -> None:
+    """A digit of another script, and a number that no process has."""
+    assert command("diagnose", "99999999999999999999999").returncode == 2
+    assert "Traceback" not in command("diagnose", "\u00b2").stderr
+    assert "--warm-up" in command("diagnose", "--warm-up", "inf", "--", "true").stderr
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
