@@ -259,7 +259,7 @@ def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
 def _reply(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
     if route.content_type == EVENT_STREAM:
         return {"type": "string", "description": "server-sent events; the data of those with an id is an Event as JSON"}
-    found = [schema[reply] for reply in route.replies]
-    if len(found) > 1:
-        return {"anyOf": found}
-    return found[0] if found else {"type": "object" if route.content_type == JSON else "string"}
+    schemas = [schema[reply] for reply in route.replies]
+    if len(schemas) > 1:
+        return {"anyOf": schemas}
+    return schemas[0] if schemas else {"type": "object" if route.content_type == JSON else "string"}

@@ -60,18 +60,18 @@ class ApplyPolicy:
     def step(self, active: Sequence[TrackedFinding], now_s: float) -> list[tuple[str, Outcome]]:
         """Renew what was made, and make what is new. Runs in the worker; returns the new transactions."""
         self._renew(now_s)
-        made = []
-        for held in active:
-            key = held.outcome.key
-            if held.outcome.rule not in self._rules or key in self._made or now_s < self._refused_s.get(key, 0.0):
+        new = []
+        for finding in active:
+            key = finding.outcome.key
+            if finding.outcome.rule not in self._rules or key in self._made or now_s < self._refused_s.get(key, 0.0):
                 continue
-            transaction = self._apply(held.outcome)
+            transaction = self._apply(finding.outcome)
             if transaction:
                 self._made[key] = transaction
-                made.append((transaction, held.outcome))
+                new.append((transaction, finding.outcome))
             else:
                 self._refused_s[key] = now_s + RETRY_S
-        return made
+        return new
 
     def stop(self) -> None:
         """Take everything back: nobody would look after it."""

@@ -37,10 +37,10 @@ class Client:
 
     def ask(self, path: str, as_type: type[T], **query: str | float) -> T:
         """The answer to GET as a record. Raises SysperfError when it is of another shape."""
-        found = read(self.get(path, **query), as_type)
-        if found is None:
+        answer = read(self.get(path, **query), as_type)
+        if answer is None:
             raise self._unknown_shape(path)
-        return found
+        return answer
 
     def get(self, path: str, **query: str | float) -> Any:
         """The answer to GET as plain data."""

@@ -138,10 +138,10 @@ class HelperServer:
 
     def serve(self) -> None:
         """Answer, end leases when they are over, leave when there is nothing left to do, or when told to: after what is at work."""
-        asked, told = self._listener.fileno(), self._listen_to_signals()
+        asked, signals = self._listener.fileno(), self._listen_to_signals()
         self._recover()
         while not (self._stopped or self._idle()):
-            ready, _, _ = select.select([asked, told], [], [], _LOOK_S)
+            ready, _, _ = select.select([asked, signals], [], [], _LOOK_S)
             if asked in ready:
                 self._accept()
             self._recover()
@@ -151,11 +151,11 @@ class HelperServer:
 
     def _listen_to_signals(self) -> int:
         """A descriptor that can be read when one came, so that none is slept through."""
-        told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        reader, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(tell)
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._stop)
-        return told
+        return reader
 
     def _stop(self, *_: object) -> None:
         self._stopped = True

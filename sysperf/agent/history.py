@@ -199,8 +199,8 @@ class Archive:
 
     def _ids(self, names: Iterable[str], group: str) -> dict[str, int]:
         mine = [name for name in names if name.startswith(PROCESS) == (group == "process")]
-        found = {name: self._id(name) for name in mine}
-        return {name: number for name, number in found.items() if number}
+        numbers = {name: self._id(name) for name in mine}
+        return {name: number for name, number in numbers.items() if number}
 
     def _id(self, name: str) -> int:
         """The number of a series; 0 when there are too many."""
@@ -253,12 +253,12 @@ class Archive:
 
     def _places(self, number: int) -> dict[int, int]:
         """In which column of each layout a series is."""
-        found: dict[int, int] = {}
+        columns: dict[int, int] = {}
         for layout, packed in self.database.execute("SELECT id, ids FROM layout WHERE instr(ids, ?)", (struct.pack("<I", number),)):
             ids = _numbers(packed)
             if number in ids:
-                found[layout] = ids.index(number)
-        return found
+                columns[layout] = ids.index(number)
+        return columns
 
     def _raw(self, group: str, places: Mapping[int, int], since: float, until: float, covered: set[float], width: float) -> Iterator[Piece]:
         query = f"SELECT at, layout, times, data FROM raw_{group} WHERE at BETWEEN ? AND ?"  # noqa: S608 - of GROUPS
@@ -281,11 +281,11 @@ class Archive:
         for group in GROUPS:
             for at, layout, data in self.database.execute(f"SELECT at, layout, data FROM minute_{group} ORDER BY id"):  # noqa: S608
                 figures = zip(layouts[layout], _FIGURES.iter_unpack(data), strict=True)
-                yield Minute(at, {names[one]: Piece(at, count, *parts) for one, (*parts, count) in figures if one in names})
+                yield Minute(at, {names[number]: Piece(at, count, *parts) for number, (*parts, count) in figures if number in names})
             for at, layout, times, data in self.database.execute(f"SELECT at, layout, times, data FROM raw_{group} ORDER BY id"):  # noqa: S608
                 columns = [_unpacked(data[start : start + len(times)]) for start in range(0, len(data), len(times))]
                 named = zip(layouts[layout], columns, strict=True)
-                yield Chunk(at, _unpacked(times), {names[one]: column for one, column in named if one in names})
+                yield Chunk(at, _unpacked(times), {names[number]: column for number, column in named if number in names})
 
     def prune(self, max_bytes: int) -> None:
         """Let the oldest rows go, then the layouts and names that no row uses."""

@@ -65,9 +65,9 @@ Labels = Mapping[tuple[str, str], dict[str, str]]
 
 def _labels(facts: MachineFacts, programs: Iterable[Program]) -> Labels:
     """What tells one GPU or process from another: (area, number) to labels."""
-    found = {("gpu", str(device.index)): _gpu_labels(device) for device in _devices(facts)}
-    found.update({("process", str(program.process.pid)): _process_labels(program.process) for program in programs})
-    return found
+    labels = {("gpu", str(device.index)): _gpu_labels(device) for device in _devices(facts)}
+    labels.update({("process", str(program.process.pid)): _process_labels(program.process) for program in programs})
+    return labels
 
 
 def _gpu_labels(device: Device) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _devices(facts: MachineFacts) -> tuple[Device, ...]:
 
 def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
     """A family a meter; those that nobody documented share one."""
-    found: dict[Metric, list[Sample]] = {}
+    samples_by_metric: dict[Metric, list[Sample]] = {}
     other: list[Sample] = []
     for series, value in meters.items():
         metric, area, item = find(series)
@@ -93,8 +93,10 @@ def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
         if metric is None:
             other.append(({"series": series}, value))
             continue
-        found.setdefault(metric, []).append((_label(area, item, labels), value * metric.unit.factor))
-    families = [family(metric.prometheus_name, _sentence(metric.help), samples, metric.kind) for metric, samples in found.items()]
+        samples_by_metric.setdefault(metric, []).append((_label(area, item, labels), value * metric.unit.factor))
+    families = [
+        family(metric.prometheus_name, _sentence(metric.help), samples, metric.kind) for metric, samples in samples_by_metric.items()
+    ]
     return [*families, gauge("meter", "Meters without a name of their own.", other)]
 
 
@@ -111,7 +113,7 @@ def _sentence(text: str) -> str:
 
 def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
     """Each DataLoader worker by its place in its loader: numbers of processes would be new series with each epoch."""
-    found = [
+    samples = [
         ({**_label("process", str(loader.pid), labels), "worker": str(place)}, worker)
         for loader in loaders
         for place, worker in enumerate(loader.workers or ())
@@ -120,19 +122,19 @@ def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
         family(
             "process_worker_cpu_seconds_total",
             "CPU time of a DataLoader worker; each epoch may begin with new ones.",
-            [(named, worker.cpu_s) for named, worker in found],
+            [(named, worker.cpu_s) for named, worker in samples],
             "counter",
         ),
         family(
             "process_worker_read_bytes_total",
             "Bytes that a DataLoader worker had read from storage.",
-            [(named, worker.read_bytes) for named, worker in found if worker.read_bytes is not None],
+            [(named, worker.read_bytes) for named, worker in samples if worker.read_bytes is not None],
             "counter",
         ),
         gauge(
             "process_worker_resident_memory_bytes",
             "Resident memory of a DataLoader worker, shared pages included.",
-            [(named, worker.rss_bytes) for named, worker in found if worker.rss_bytes is not None],
+            [(named, worker.rss_bytes) for named, worker in samples if worker.rss_bytes is not None],
         ),
     ]
 

@@ -53,7 +53,7 @@ def passed_sockets(environ: MutableMapping[str, str] = os.environ) -> dict[str, 
     count, owner, names = (environ.pop(key, "") for key in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"))
     if owner != str(os.getpid()) or not count.isdecimal():
         return {}
-    found: dict[str, socket.socket] = {}
+    sockets: dict[str, socket.socket] = {}
     words = names.split(":")
     for index in range(min(int(count), _MAX_FDS)):
         name = words[index] if index < len(words) and words[index] else f"fd {_FIRST_FD + index}"
@@ -61,8 +61,8 @@ def passed_sockets(environ: MutableMapping[str, str] = os.environ) -> dict[str, 
             sock = socket.socket(fileno=_FIRST_FD + index)
             sock.set_inheritable(False)
             sock.setblocking(False)
-            found[name if name not in found else f"{name} {index}"] = sock
-    return found
+            sockets[name if name not in sockets else f"{name} {index}"] = sock
+    return sockets
 
 
 def bind(path: str) -> socket.socket:
@@ -105,10 +105,10 @@ def _own_folder(path: str) -> Iterator[int]:
     os.makedirs(path, mode=0o755, exist_ok=True)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = os.fstat(folder)
-        if found.st_uid not in (0, os.geteuid()):
+        status = os.fstat(folder)
+        if status.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "the folder belongs to another user, who could put other files in the socket's place")
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             raise OSError(errno.EPERM, "everybody may replace files in the folder")
         yield folder
     finally:
@@ -157,7 +157,7 @@ def _give_to_group(path: str) -> None:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -72,11 +72,11 @@ def _daemons(host: Host, knobs: Mapping[str, Knob]) -> Iterator[Conflict]:
 def _running(host: Host) -> set[str]:
     """The names of those daemons that run."""
     wanted = {*DAEMONS, TUNED}
-    found = set()
+    running = set()
     for name in host.names("/proc") or ():
         if name.isdigit() and (comm := host.word(f"/proc/{name}/comm")) in wanted:
-            found.add(comm)
-    return found
+            running.add(comm)
+    return running
 
 
 def _tuned(host: Host, knobs: Mapping[str, Knob]) -> Iterator[Conflict]:
@@ -117,9 +117,9 @@ def _files(host: Host, knobs: Mapping[str, Knob]) -> Iterator[Conflict]:
         if path.rpartition("/")[2].startswith(_OURS):
             continue
         for line in (host.text(path) or "").splitlines():
-            key, found, value = line.partition("=")
+            key, equals, value = line.partition("=")
             name = wanted.get("/proc/sys/" + key.strip().lstrip("-").replace(".", "/"))
-            if found and name:
+            if equals and name:
                 yield Conflict(name, path, f"sets it to {neutral(value.strip(), 40)}: somebody's choice, which stays")
 
 
@@ -127,8 +127,8 @@ def _command_line(host: Host, knobs: Mapping[str, Knob]) -> Iterator[Conflict]:
     """What was chosen when the machine was started."""
     if "thp.enabled" in knobs:
         for word in (host.word("/proc/cmdline") or "").split():
-            key, found, value = word.partition("=")
-            if found and key == "transparent_hugepage":
+            key, equals, value = word.partition("=")
+            if equals and key == "transparent_hugepage":
                 yield Conflict(
                     "thp.enabled", "the kernel's command line", f"sets it to {neutral(value, 40)}: somebody's choice, which stays"
                 )

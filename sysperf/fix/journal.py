@@ -77,12 +77,12 @@ class Journal:
 
     def _make(self) -> None:
         """The folder, on the disk: what is set at every start outlives a power loss, and its journal must too."""
-        folder, made = self.folder, []
+        folder, parents = self.folder, []
         while not os.path.isdir(folder):
-            made.append(folder := os.path.dirname(folder))
-        if made:
+            parents.append(folder := os.path.dirname(folder))
+        if parents:
             os.makedirs(self.folder, 0o755, exist_ok=True)
-        for parent in made:
+        for parent in parents:
             sync_folder(parent)
         if problem := _not_ours(os.lstat(self.folder), stat.S_ISDIR):
             hint = f"look at what is in it, then `sudo chown -R root {self.folder}; sudo chmod -R go-w {self.folder}`"

@@ -33,8 +33,8 @@ def start(host: Host, journal: Journal, number: int) -> Keeper:
         os.close(ready)
         _stay(host, journal, number, ours)
     os.close(ours)
-    with open(ready, "rb", buffering=0) as said:
-        pid = int(said.read(32) or b"0")
+    with open(ready, "rb", buffering=0) as pipe:
+        pid = int(pipe.read(32) or b"0")
     os.waitpid(child, 0)
     if not pid:
         raise OSError(errno.EAGAIN, "the process that ends the lease could not be started")
@@ -75,10 +75,10 @@ def _let_go(kept: set[int]) -> None:
 def _wait(host: Host, journal: Journal, number: int) -> int:
     """Until the lease ends (it may be renewed meanwhile) or somebody else has taken it back."""
     while True:
-        one = journal.read(number)
-        if one.state != "open" and not one.live:
+        transaction = journal.read(number)
+        if transaction.state != "open" and not transaction.live:
             return 0
-        if recovery.is_over(one):
+        if recovery.is_over(transaction):
             with contextlib.suppress(JournalError):
                 _end(host, journal, number)
         time.sleep(_nap_s(journal.read(number)))
@@ -87,10 +87,10 @@ def _wait(host: Host, journal: Journal, number: int) -> int:
 def _end(host: Host, journal: Journal, number: int) -> None:
     """Take it back. Who applies it holds the lock; when nobody does and it is open, that one was killed."""
     with journal.locked(0.0):
-        one = journal.read(number)
-        if not recovery.is_over(one):
+        transaction = journal.read(number)
+        if not recovery.is_over(transaction):
             return
-        if not any(step.change.knob == "gpu.persistence" for step in one.steps):
+        if not any(step.change.knob == "gpu.persistence" for step in transaction.steps):
             recovery.recover(host, journal)
             return
     _anew(journal)

@@ -57,10 +57,10 @@ def files(changes: Iterable[Change], number: int) -> Iterator[Change]:
         "persist.sysctl": [f"{change.knob} = {change.after}" for change in changes if KNOBS[change.knob].kind == "sysctl"],
         "persist.tmpfiles": [f"w {change.target} - - - - {change.after}" for change in changes if KNOBS[change.knob].kind == "sysfs"],
     }
-    for name, found in lines.items():
-        if found:
+    for name, settings in lines.items():
+        if settings:
             item = f"{number:06}"
-            content = _HEAD.format(number=number) + "\n".join(found) + "\n"
+            content = _HEAD.format(number=number) + "\n".join(settings) + "\n"
             yield Change(name, item, PERSISTED[name].path.replace("{item}", item), before="", after=content)
 
 
@@ -74,8 +74,8 @@ def _check(content: str) -> None:
 
 def _line(line: str) -> tuple[Knob | None, str]:
     """The setting of a line and its value."""
-    if found := _TMPFILES.fullmatch(line):
-        return next((knob for knob in SYSFS.values() if knob.covers(found[1])), None), found[2]
+    if match := _TMPFILES.fullmatch(line):
+        return next((knob for knob in SYSFS.values() if knob.covers(match[1])), None), match[2]
     key, _, value = line.partition(" = ")
     return SYSCTLS.get(key), value
 

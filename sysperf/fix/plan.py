@@ -27,14 +27,14 @@ def plan(host: Host, settings: Iterable[Setting], *, force: bool = False) -> Pla
     skipped: list[Skipped] = []
     for setting in settings:
         try:
-            found = _changes(host, setting)
+            planned = _changes(host, setting)
         except OSError as error:
             skipped.append(Skipped(setting, error.strerror or str(error)))
             continue
         except _AlreadySet as reason:
             skipped.append(Skipped(setting, str(reason), already=True))
             continue
-        for change in found:
+        for change in planned:
             first = changes.setdefault(change.target, change)
             if first.after != change.after:
                 skipped.append(Skipped(setting, f"it is to be {first.after} already"))
@@ -56,15 +56,15 @@ def _changes(host: Host, setting: Setting) -> list[Change]:
     if not knob.accepts(setting.value):
         raise OSError(f"{setting.value[:80]!r} is no value for it: {knob.range()}")
     setting = msgspec.structs.replace(setting, value=knob.canonical(setting.value))
-    found = targets.find(host, knob, setting.item)
-    if setting.start_time and any(target.start_time != setting.start_time for target in found):
+    matching = targets.find(host, knob, setting.item)
+    if setting.start_time and any(target.start_time != setting.start_time for target in matching):
         raise OSError("the process that was meant has ended: another one has its number")
-    changes = [change for target in found if (change := _change(host, target, knob, setting)) is not None]
+    changes = [change for target in matching if (change := _change(host, target, knob, setting)) is not None]
     if not changes:
         raise _AlreadySet(f"it is {setting.value} already")
     if not host.live:
         raise OSError(CAPTURED)
-    if problem := next((problem for target in found if (problem := target.problem())), ""):
+    if problem := next((problem for target in matching if (problem := target.problem())), ""):
         raise OSError(problem)
     return changes
 

@@ -75,8 +75,8 @@ class Threads(Target):
     def between(self, now: str, before: str, after: str) -> bool:
         """Whether every thread that lives has one of two values: a process that set or restored them was killed half-way."""
         tids = self._tids()
-        one, other, there = _parts(before), _parts(after), _parts(now)
-        return all(_of(there, tid, self.pid) in (_of(one, tid, self.pid), _of(other, tid, self.pid)) for tid in tids)
+        earlier, later, current = _parts(before), _parts(after), _parts(now)
+        return all(_of(current, tid, self.pid) in (_of(earlier, tid, self.pid), _of(later, tid, self.pid)) for tid in tids)
 
     def problem(self) -> str:
         """Why it can not be set here, or not be taken back."""
@@ -91,7 +91,7 @@ class Threads(Target):
 
     def _living(self, value: str, tids: set[int]) -> tuple[str, dict[int, str]]:
         main, others = _parts(value)
-        return main, {tid: one for tid, one in others.items() if tid in tids and one != main}
+        return main, {tid: setting for tid, setting in others.items() if tid in tids and setting != main}
 
     def _tids(self) -> list[int]:
         if start_time(self.host, self.pid) != self.start_time:
@@ -251,4 +251,4 @@ def _of(value: tuple[str, dict[int, str]], tid: int, main: int) -> str:
 
 def _parts(value: str) -> tuple[str, dict[int, str]]:
     main, *rest = value.split(" ")
-    return main, {int(found[1]): found[2] for word in rest if (found := _OTHER.fullmatch(word))}
+    return main, {int(match[1]): match[2] for word in rest if (match := _OTHER.fullmatch(word))}

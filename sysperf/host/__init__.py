@@ -136,7 +136,7 @@ class Host:
         if text is None:
             return None
         lines = (line.partition(separator) for line in text.splitlines())
-        return {name.strip(): value.strip() for name, found, value in lines if found}
+        return {name.strip(): value.strip() for name, has_separator, value in lines if has_separator}
 
     def names(self, path: str, limit: int = MAX_ENTRIES) -> tuple[str, ...] | None:
         """The names in a folder in natural order (``node9`` before ``node10``); None when it cannot be listed."""
@@ -164,10 +164,10 @@ class Host:
 
     def exists(self, path: str) -> bool | None:
         """Whether there is such a file. None in a capture that does not say."""
-        found: bool | None = self._recorder.ask("exists:", path, lambda: self._exists(path), bool)
-        if found is False:
+        exists: bool | None = self._recorder.ask("exists:", path, lambda: self._exists(path), bool)
+        if exists is False:
             self.refuse(path, os.strerror(errno.ENOENT))
-        return found
+        return exists
 
     # ------------------------------------------------------------------ calls
 
@@ -211,7 +211,7 @@ class Host:
         """What `script` prints as JSON in the user's interpreter `python`. Only `--deep` asks."""
         from sysperf.host import commands  # noqa: PLC0415 - subprocess costs 10 ms; few audits need it
 
-        trusted = any(python == one or python.startswith(f"{one}/") for one in self.pythons)
+        trusted = any(python == known or python.startswith(f"{known}/") for known in self.pythons)
         return self.call(f"probe:{name}:{python}", lambda: _json(commands.probe(python, script, trusted=trusted)))
 
     def nvml(self, name: str, *args: int | str) -> Any:
@@ -263,13 +263,13 @@ class Host:
 
 def failures(sources: Iterable[Source], limit: int = 200) -> tuple[Source, ...]:
     """The first distinct sources that could not be read."""
-    found: dict[str, Source] = {}
+    failed: dict[str, Source] = {}
     for source in sources:
-        if source.error is not None and source.path not in found:
-            found[source.path] = source
-            if len(found) >= limit:
+        if source.error is not None and source.path not in failed:
+            failed[source.path] = source
+            if len(failed) >= limit:
                 break
-    return tuple(found.values())
+    return tuple(failed.values())
 
 
 def _is_root(tree: Tree) -> bool:

@@ -234,7 +234,7 @@ def _fields(kind: bytes, data: bytes | bytearray) -> dict[str, str]:
 
 def _by_name(entries: Iterator[Member], room: int = MAX_MEMORY_BYTES) -> dict[str, Member]:
     """Members by their normal name; the last of a name counts, a hard link is the file it names."""
-    found: dict[str, Member] = {}
+    by_name: dict[str, Member] = {}
     for count, member in enumerate(entries):
         if count >= MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} files")
@@ -242,10 +242,10 @@ def _by_name(entries: Iterator[Member], room: int = MAX_MEMORY_BYTES) -> dict[st
             raise ValueError(f"more than {MAX_MEMORY_BYTES >> 20} MiB with its index")
         name = _normal(member.name)
         if member.kind == _HARD_LINK:
-            linked = found.get(_normal(member.target))
+            linked = by_name.get(_normal(member.target))
             member = member if linked is None else linked  # noqa: PLW2901 - the file itself
-        found[name] = member
-    return found
+        by_name[name] = member
+    return by_name
 
 
 def _normal(name: str) -> str:
@@ -260,22 +260,22 @@ def _normal(name: str) -> str:
     return "/".join(parts)
 
 
-def _unwrapped(found: dict[str, Member]) -> dict[str, Member]:
+def _unwrapped(by_name: dict[str, Member]) -> dict[str, Member]:
     """The members below the only folder there is, if it is a wrapper around the root."""
-    found.pop("", None)
-    tops = {name.partition("/")[0] for name in found if not name.startswith(".")}
+    by_name.pop("", None)
+    tops = {name.partition("/")[0] for name in by_name if not name.startswith(".")}
     if not tops:
         raise ValueError("holds no files")
     top = tops.pop()
-    if tops or top in KERNEL_FOLDERS or (top in found and found[top].kind != _FOLDER):
-        return found
-    return {name[len(top) + 1 :]: member for name, member in found.items() if name.startswith(f"{top}/")}
+    if tops or top in KERNEL_FOLDERS or (top in by_name and by_name[top].kind != _FOLDER):
+        return by_name
+    return {name[len(top) + 1 :]: member for name, member in by_name.items() if name.startswith(f"{top}/")}
 
 
-def _children(found: dict[str, Member], room: int = MAX_MEMORY_BYTES) -> dict[str, set[str]]:
+def _children(by_name: dict[str, Member], room: int = MAX_MEMORY_BYTES) -> dict[str, set[str]]:
     """The names in each folder, those included that no member announces."""
     children: dict[str, set[str]] = {"": set()}
-    for name, member in found.items():
+    for name, member in by_name.items():
         if member.kind == _FOLDER:
             children.setdefault(name, set())
         while name:
@@ -286,7 +286,7 @@ def _children(found: dict[str, Member], room: int = MAX_MEMORY_BYTES) -> dict[st
                 break
             if len(children) >= MAX_FOLDERS:
                 raise ValueError(f"more than {MAX_FOLDERS} folders")
-            if len(found) * MEMBER_BYTES + len(children) * FOLDER_BYTES > room:
+            if len(by_name) * MEMBER_BYTES + len(children) * FOLDER_BYTES > room:
                 raise ValueError(f"more than {MAX_MEMORY_BYTES >> 20} MiB with its index")
             children[parent] = {last}
             name = parent  # noqa: PLW2901 - upwards

@@ -187,11 +187,11 @@ def _host_names(answers: dict[str, Any], host_name: str) -> set[str]:
 
 def _serials(answers: dict[str, Any]) -> set[str]:
     """Serial numbers: the content of files named so, and what stands behind such a label."""
-    found: set[str] = set()
+    serials: set[str] = set()
     for key, answer in answers.items():
         if isinstance(answer, bytes | str):
             text = answer if isinstance(answer, str) else answer.decode("latin-1")
-            found.update(_LABELLED.findall(text))
+            serials.update(_LABELLED.findall(text))
             if key[key.rfind("/") + 1 :] in _IDENTITY_FILES:
-                found.add(text.strip(" \t\n\0"))
-    return {word for word in found if len(word) >= MIN_SERIAL_LETTERS and len(set(word)) > 2 and any(map(str.isdigit, word))}
+                serials.add(text.strip(" \t\n\0"))
+    return {word for word in serials if len(word) >= MIN_SERIAL_LETTERS and len(set(word)) > 2 and any(map(str.isdigit, word))}

@@ -278,10 +278,10 @@ def _of_variable(name: str, word: str) -> str:
 
 def _url(flag: str, word: str) -> str:
     """The scheme and the host; the path only where data lie (``s3://``)."""
-    found = _URL.fullmatch(word)
-    if found is None or looks_like_key(word):
+    url = _URL.fullmatch(word)
+    if url is None or looks_like_key(word):
         return HIDDEN
-    scheme, host, rest = found.groups()
+    scheme, host, rest = url.groups()
     if not _HOST.fullmatch(host) or is_random(host):
         return f"{scheme}://{HIDDEN}"
     if rest in ("", "/"):

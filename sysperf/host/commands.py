@@ -83,9 +83,9 @@ def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = Non
         except subprocess.TimeoutExpired:
             raise OSError(f"{what} took too long") from None
     if process.returncode:
-        told = complaint.decode("utf-8", "replace").strip()
-        reason = told.rpartition("\n")[2]
-        raise Failed(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}", told)
+        complaints = complaint.decode("utf-8", "replace").strip()
+        reason = complaints.rpartition("\n")[2]
+        raise Failed(f"{what} failed: {reason[:200] or f'exit {process.returncode}'}", complaints)
     return printed
 
 
@@ -120,9 +120,9 @@ def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen
 
 def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tuple[bytes, bytes]:
     """What a process prints to its standard output and error until it closes them."""
-    found = {process.stdout: bytearray(), process.stderr: bytearray()}
+    printed = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as open_streams:
-        for stream in found:
+        for stream in printed:
             open_streams.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # both are pipes
         while open_streams.get_map():
             ready = open_streams.select(max(0.0, deadline - time.monotonic()))
@@ -130,12 +130,12 @@ def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tu
                 raise OSError(f"{what} took too long")
             for key, _ in ready:
                 part = os.read(key.fd, 65_536)
-                found[key.fileobj] += part  # type: ignore[index]  # one of the two
+                printed[key.fileobj] += part  # type: ignore[index]  # one of the two
                 if not part:
                     open_streams.unregister(key.fileobj)
-                if len(found[key.fileobj]) > MAX_OUTPUT_BYTES:  # type: ignore[index]
+                if len(printed[key.fileobj]) > MAX_OUTPUT_BYTES:  # type: ignore[index]
                     raise OSError(f"{what} printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
-    return tuple(map(bytes, found.values()))  # type: ignore[return-value]  # two of them
+    return tuple(map(bytes, printed.values()))  # type: ignore[return-value]  # two of them
 
 
 def _found(program: str) -> str:
@@ -162,18 +162,18 @@ def _shared(python: str) -> Path | None:
     """The first of these files, or of the folders in which they lie, that is not root's alone."""
     for file in _files(python):
         for place in (file, *file.parents):
-            found = place.lstat()
-            if found.st_uid != 0 or others_write(found):
+            status = place.lstat()
+            if status.st_uid != 0 or others_write(status):
                 return place
     return None
 
 
-def others_write(found: os.stat_result) -> bool:
+def others_write(status: os.stat_result) -> bool:
     """Whether users other than root can write a file, or replace what is in a folder."""
-    if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+    if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:
         return False
-    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in _groups_of_root()
-    return bool(found.st_mode & stat.S_IWOTH or by_group)
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in _groups_of_root()
+    return bool(status.st_mode & stat.S_IWOTH or by_group)
 
 
 def _groups_of_root() -> set[int]:

@@ -182,7 +182,7 @@ def _gpm(library: Any, handles: dict[Any, Any], index: int, metrics: list[int]) 
     for place, metric in enumerate(metrics):
         asked.metrics[place].metricId = metric
     library.nvmlGpmMetricsGet(asked)
-    return {str(one.metricId): one.value if one.nvmlReturn == 0 else None for one in asked.metrics[: len(metrics)]}
+    return {str(result.metricId): result.value if result.nvmlReturn == 0 else None for result in asked.metrics[: len(metrics)]}
 
 
 def _handle(library: Any, handles: dict[Any, Any], index: int) -> Any:
@@ -214,8 +214,8 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 def field_values(values: Any) -> dict[str, int | float | None]:
     """The answers of DeviceGetFieldValues by field number; None for a field that this GPU does not have."""
-    found: dict[str, int | float | None] = {}
+    answers: dict[str, int | float | None] = {}
     for value in values:
         known = value.nvmlReturn == 0 and value.valueType < len(_MEMBERS)
-        found[str(value.fieldId)] = plain(getattr(value.value, _MEMBERS[value.valueType])) if known else None
-    return found
+        answers[str(value.fieldId)] = plain(getattr(value.value, _MEMBERS[value.valueType])) if known else None
+    return answers

@@ -111,8 +111,8 @@ class _OwnedLinks(LinkResolver):
         self.owners: set[int] = set()
 
     def _target(self, path: str) -> str | None:
-        found = os.lstat(f"/{path}")
-        if not stat.S_ISLNK(found.st_mode):
+        status = os.lstat(f"/{path}")
+        if not stat.S_ISLNK(status.st_mode):
             return None
-        self.owners.add(found.st_uid)
+        self.owners.add(status.st_uid)
         return os.readlink(f"/{path}")

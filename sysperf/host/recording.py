@@ -113,14 +113,14 @@ def read_manifest(tree: Tree, root: str) -> Manifest | None:
             return None
         raise CaptureError(f"{root}{MANIFEST}: {error.strerror}", "make the capture again with `sysperf capture`") from None
     try:
-        found: Manifest = from_json(raw, Manifest)
+        manifest: Manifest = from_json(raw, Manifest)
     except ValueError as error:
         raise CaptureError(f"{root}{MANIFEST}: {error}", "it is damaged, or a newer sysperf made it: update this one") from None
-    if any(key.startswith("/") for key in found.answers):
+    if any(key.startswith("/") for key in manifest.answers):
         raise CaptureError(f"{root}{MANIFEST}: holds what belongs into files", "make the capture again with `sysperf capture`")
-    if found.schema != Manifest().schema:
-        raise CaptureError(f"{root}: a newer sysperf ({found.sysperf[:20]}) made this capture", "update this one")
-    return found
+    if manifest.schema != Manifest().schema:
+        raise CaptureError(f"{root}: a newer sysperf ({manifest.sysperf[:20]}) made this capture", "update this one")
+    return manifest
 
 
 def raise_not_captured() -> NoReturn:
@@ -134,7 +134,7 @@ def harmless(answer: Any, depth: int = 0) -> Any:
     if isinstance(answer, list | tuple | dict) and depth >= MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(answer, list | tuple):
-        return type(answer)(harmless(one, depth + 1) for one in answer)
+        return type(answer)(harmless(item, depth + 1) for item in answer)
     if isinstance(answer, dict):
         return {harmless(key): harmless(value, depth + 1) for key, value in answer.items()}
     return answer

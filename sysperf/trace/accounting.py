@@ -40,7 +40,7 @@ class Accounting:
     def facts(self) -> Rank:
         """Everything that is known, and what follows from it."""
         timeline, window = self.timeline, self.window
-        found = steps(timeline)
+        marked = steps(timeline)
         rank = Rank(
             file=timeline.file,
             form=timeline.form,
@@ -49,8 +49,8 @@ class Accounting:
             has_device=bool(self.times),
             gpu=self._gpu(),
             capability=self._capability(),
-            step_count=len(found) or None,
-            step_ms=tuple((end - start) / 1e6 for start, end in found) or None,
+            step_count=len(marked) or None,
+            step_ms=tuple((end - start) / 1e6 for start, end in marked) or None,
             dataloader_workers=_WORKERS.get(self.loader.worker_class),
             dataloader_calls=len(self.loader.spans),
             trust=examine(timeline, self.launches),
@@ -116,7 +116,7 @@ class Accounting:
             return Figures()
         if self.times:
             each = [figures(time) for time in self.times]
-            means = {key: _mean([one[key] for one in each]) for key in each[0]}
+            means = {key: _mean([device_figures[key] for device_figures in each]) for key in each[0]}
             return Figures(**means)
         loader = union(clip(self.loader.spans, self.window.span))
         busy = union(clip(self.timeline.accelerator.spans(), self.window.span))
@@ -126,11 +126,11 @@ class Accounting:
         )
 
     def _device(self, time: DeviceTime) -> DeviceFacts:
-        found = self.timeline.devices.get(time.device)
+        device = self.timeline.devices.get(time.device)
         return DeviceFacts(
             id=time.device,
-            name=found.name if found else None,
-            capability=found.capability if found else None,
+            name=device.name if device else None,
+            capability=device.capability if device else None,
             busy_pct=100 * length(time.busy) / time.window.duration,
             kernel_busy_pct=100 * length(time.kernels) / time.window.duration,
             idle_ms=length(time.idle) / 1e6,
@@ -140,11 +140,11 @@ class Accounting:
         )
 
     def _steps(self, window: Window) -> Steps:
-        found = iterations.describe(self.timeline, window)
+        described = iterations.describe(self.timeline, window)
         slow = iterations.longest(self.timeline, window)
-        if found.outlier and slow:
-            return msgspec.structs.replace(found, outlier_cause=self._outlier_cause(slow))
-        return found
+        if described.outlier and slow:
+            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(slow))
+        return described
 
     def _outlier_cause(self, step: tuple[int, int]) -> str:
         """What the longest step has more of than the others have on average."""
@@ -164,7 +164,7 @@ class Accounting:
         return max(excess, key=excess.__getitem__)
 
     def _gpu(self) -> str | None:
-        named = [found.name for time in self.times if (found := self.timeline.devices.get(time.device)) and found.name]
+        named = [used.name for time in self.times if (used := self.timeline.devices.get(time.device)) and used.name]
         return (
             named[0]
             if named
@@ -172,11 +172,11 @@ class Accounting:
         )
 
     def _capability(self) -> float | None:
-        known = [found.capability for time in self.times if (found := self.timeline.devices.get(time.device))]
-        return min((one for one in known if one is not None), default=None)
+        known = [device.capability for time in self.times if (device := self.timeline.devices.get(time.device))]
+        return min((capability for capability in known if capability is not None), default=None)
 
     def _memory(self) -> Memory:
-        total = [found.memory_bytes for time in self.times if (found := self.timeline.devices.get(time.device)) and found.memory_bytes]
+        total = [device.memory_bytes for time in self.times if (device := self.timeline.devices.get(time.device)) and device.memory_bytes]
         changes = self.timeline.memory
         return Memory(
             peak_bytes=max((change.allocated for change in changes), default=None),

@@ -74,8 +74,8 @@ class Adder:
         """(what adds a row for events of this category, their kind); None: nothing does."""
         what, kind = kind_of(cat or "")
         rows = {RANGE: self._range, CALL: self._call, OPERATION: self._operation, OVERHEAD: self._overhead}
-        found = self._kinds[cat] = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
-        return found
+        handler = self._kinds[cat] = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
+        return handler
 
     def _range(self, event: Event, kind: int, start: int, end: int, name: int) -> None:
         rows, args = self._timeline.ranges, event.args
@@ -134,10 +134,10 @@ class Adder:
         elements = number(args.elements, 62, default=-1)
         width = _ELEMENT_BYTES.get(args.dtype if isinstance(args.dtype, str) else "", 0)
         group = args.group if isinstance(args.group, str) else ""
-        found = Collective(
+        collective = Collective(
             args.collective, elements * width if elements >= 0 and width else -1, group, number(args.sequence, 62, default=-1)
         )
-        self._timeline.collectives.append(found)
+        self._timeline.collectives.append(collective)
         return len(self._timeline.collectives) - 1
 
     def _shape(self, name: str | None, args: Args) -> int:
@@ -166,17 +166,17 @@ class Adder:
     def _thread(self, event: Event) -> int:
         key = (event.pid, event.tid)
         try:
-            found = self._threads.get(key)
+            thread = self._threads.get(key)
         except TypeError:  # lists and objects: no thread has such a name
-            key, found = (0, 0), None
-        if found is None:
-            found = self._threads[key] = self._timeline.thread(self._number_of(key[0]), self._number_of(key[1]))
-        return found
+            key, thread = (0, 0), None
+        if thread is None:
+            thread = self._threads[key] = self._timeline.thread(self._number_of(key[0]), self._number_of(key[1]))
+        return thread
 
     def _number_of(self, value: Any) -> int:
-        found = number(value, 62, default=-1)
-        if found >= 0:
-            return found
+        whole = number(value, 62, default=-1)
+        if whole >= 0:
+            return whole
         self._others += 1
         return -1 - self._others
 

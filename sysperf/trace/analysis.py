@@ -94,8 +94,8 @@ def _rank(rank: Rank) -> RankDocument:
 
 
 def _word(verdict: str) -> Verdict:
-    found: Verdict = msgspec.convert(verdict, Verdict)
-    return found
+    word: Verdict = msgspec.convert(verdict, Verdict)
+    return word
 
 
 def summary(rank: Rank) -> dict[str, Any]:

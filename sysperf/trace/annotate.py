@@ -69,8 +69,8 @@ def _copy(before: BinaryIO, after: BinaryIO, rows: bytes, path: str) -> None:
 def _place(head: bytes) -> int:
     if head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
         return head.index(b"[") + 1
-    found = _START.search(head)
-    return found.end() if found else 0
+    start = _START.search(head)
+    return start.end() if start else 0
 
 
 def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
@@ -79,15 +79,15 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
     for number, time in enumerate(accounting.times, 1):
         events.append(_meta("thread_name", number, f"device {time.device}: exposed time"))
         events += [_box(CAUSES[color], number, part, {}) for color, parts in causes(time) if color != BUSY for part in parts]
-    for number, one in enumerate(analysis.findings, len(accounting.times) + 1):
-        events.append(_meta("thread_name", number, one.id))
-        gain = one.predicted_gain.text() if one.predicted_gain else None
+    for number, finding in enumerate(analysis.findings, len(accounting.times) + 1):
+        events.append(_meta("thread_name", number, finding.id))
+        gain = finding.predicted_gain.text() if finding.predicted_gain else None
         args = {
-            "message": neutral(one.message), "exposed_pct": one.exposed_pct, "work_pct": one.work_pct,
-            "predicted_gain": gain, "where": list(one.where),
+            "message": neutral(finding.message), "exposed_pct": finding.exposed_pct, "work_pct": finding.work_pct,
+            "predicted_gain": gain, "where": list(finding.where),
         }  # fmt: skip
         if window is not None:
-            events.append(_box(one.id, number, window.span, args))
+            events.append(_box(finding.id, number, window.span, args))
     return events
 
 

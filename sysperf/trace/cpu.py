@@ -42,7 +42,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
 
     between = subtract(subtract([window.span], union([*computing, *talking])), loader)
-    long = [one for one in between if one[1] - one[0] >= LONG_GAP_NS]
+    long = [gap for gap in between if gap[1] - gap[0] >= LONG_GAP_NS]
     main = launching_thread(timeline, window)
     where = sites({main: long}, threads, whole) if main is not None and operators else ()
     spans = find(timeline, window)[1]

@@ -56,7 +56,7 @@ class Comparison(Record, kw_only=True):
 
 def compare(before: Accounting, after: Accounting) -> Comparison:
     """Match the steps of two traces, and tell what came, went and changed."""
-    steps = [_steps(one) for one in (before, after)]
+    steps = [_steps(accounting) for accounting in (before, after)]
     interval = _interval(*steps) if all(len(step) >= 2 for step in steps) else None
     middle = [median(step) if step else None for step in steps]
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
@@ -85,8 +85,10 @@ def _steps(accounting: Accounting) -> list[float]:
 def _interval(before: list[float], after: list[float]) -> tuple[float, float]:
     """Percentiles 2.5 and 97.5 of the difference of the medians of resampled steps; the same for the same files."""
     chance = random.Random(1)  # noqa: S311 - statistics, not secrets
-    found = sorted(median(chance.choices(after, k=len(after))) - median(chance.choices(before, k=len(before))) for _ in range(RESAMPLES))
-    return found[RESAMPLES // 40], found[-1 - RESAMPLES // 40]
+    differences = sorted(
+        median(chance.choices(after, k=len(after))) - median(chance.choices(before, k=len(before))) for _ in range(RESAMPLES)
+    )
+    return differences[RESAMPLES // 40], differences[-1 - RESAMPLES // 40]
 
 
 def _verdict(interval: tuple[float, float] | None) -> str:
@@ -97,11 +99,11 @@ def _verdict(interval: tuple[float, float] | None) -> str:
 
 def _times(before: Accounting, after: Accounting, step_ms: list[float | None]) -> tuple[Change, ...]:
     """Exposed time by cause, in ms a step."""
-    both = [one.facts() for one in (before, after)]
-    on_device = all(one.has_device for one in both)
+    both = [accounting.facts() for accounting in (before, after)]
+    on_device = all(rank.has_device for rank in both)
     rows = []
     for what, name in (_PARTS if on_device else _CPU_PARTS).items():
-        shares = [getattr(one.figures if on_device else one.cpu, name, None) for one in both]
+        shares = [getattr(rank.figures if on_device else rank.cpu, name, None) for rank in both]
         values = [None if share is None or ms is None else share / 100 * ms for share, ms in zip(shares, step_ms, strict=True)]
         if any(values):
             rows.append(Change(what=what, before_ms=values[0], after_ms=values[1], kind=_kind(values[0], values[1])))
@@ -118,7 +120,7 @@ def _kind(before: float | None, after: float | None) -> str:
 
 def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[Change, ...]:
     """Kernels (operators on the CPU) whose time a step differs, most first."""
-    totals = [_totals(one, count) for one, count in zip((before, after), steps, strict=True)]
+    totals = [_totals(accounting, count) for accounting, count in zip((before, after), steps, strict=True)]
     rows = []
     for name in {*totals[0], *totals[1]}:
         old, new = totals[0].get(name), totals[1].get(name)
@@ -129,13 +131,13 @@ def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[C
 
 
 def _totals(accounting: Accounting, steps: int) -> dict[str, float]:
-    timeline, found = accounting.timeline, dict[str, float]()
+    timeline, totals = accounting.timeline, dict[str, float]()
     rows, texts = timeline.operations, timeline.names.texts
     for time in accounting.times:
         for index in members(time, time.operations):
             name = texts[rows.name[index]]
-            found[name] = found.get(name, 0.0) + (rows.end[index] - rows.start[index]) / 1e6 / max(1, steps)
+            totals[name] = totals.get(name, 0.0) + (rows.end[index] - rows.start[index]) / 1e6 / max(1, steps)
     if not accounting.times and (cpu := accounting.facts().cpu) is not None and accounting.window is not None:
-        for one in cpu.top:
-            found[one.what] = one.exposed_pct / 100 * accounting.window.duration / 1e6 / max(1, steps)
-    return found
+        for part in cpu.top:
+            totals[part.what] = part.exposed_pct / 100 * accounting.window.duration / 1e6 / max(1, steps)
+    return totals

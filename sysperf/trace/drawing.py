@@ -112,27 +112,29 @@ class _Artist:
     def _streams(self) -> list[Row]:
         rows, texts = self._timeline.operations, self._timeline.names.texts
         colors = {KERNEL: KERNELS, COPY: COPIES}
-        found: dict[tuple[int, int], list[Event]] = {}
+        by_stream: dict[tuple[int, int], list[Event]] = {}
         for time in self._accounting.times:
             for index in time.operations:
                 event = self._event(rows.start[index], rows.end[index], texts[rows.name[index]], colors.get(rows.kind[index], SETS))
                 if event:
-                    found.setdefault((time.device, rows.stream[index]), []).append(event)
-        return [Row(f"device {device}, stream {stream & 0xFFFFFFFF}", sorted(events)) for (device, stream), events in sorted(found.items())]
+                    by_stream.setdefault((time.device, rows.stream[index]), []).append(event)
+        return [
+            Row(f"device {device}, stream {stream & 0xFFFFFFFF}", sorted(events)) for (device, stream), events in sorted(by_stream.items())
+        ]
 
     def _threads(self) -> list[Row]:
         ranges, calls, texts = self._timeline.ranges, self._timeline.calls, self._timeline.names.texts
         colors = {OPERATOR: OPERATORS, ANNOTATION: RANGES, PYTHON: FUNCTIONS}
-        found: dict[int, list[Event]] = {}
+        by_thread: dict[int, list[Event]] = {}
         for index, thread in enumerate(ranges.thread):
             event = self._event(ranges.start[index], ranges.end[index], texts[ranges.name[index]], colors[ranges.kind[index]])
             if event:
-                found.setdefault(thread, []).append(event)
+                by_thread.setdefault(thread, []).append(event)
         for index, thread in enumerate(calls.thread):
             event = self._event(calls.start[index], calls.end[index], texts[calls.name[index]], CALLS)
             if event:
-                found.setdefault(thread, []).append(event)
-        ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+                by_thread.setdefault(thread, []).append(event)
+        ordered = sorted(by_thread.items(), key=lambda item: -len(item[1]))
         return [
             Row(self._thread_name(thread), sorted(events, key=lambda event: (event.start, -event.duration))) for thread, events in ordered
         ]

@@ -47,15 +47,15 @@ class HostCalls:
         rows, texts = timeline.calls, timeline.names.texts
         owners = timeline.device_processes.get(device)
         ours = None if not owners else {number for number, (process, _) in enumerate(timeline.threads) if process in owners}
-        found: dict[str, Intervals] = {kind: [] for kind in _CALLS}
-        lists = {name: [found[kind] for kind, asked in _CALLS.items() if asked(texts[name])] for name in set(rows.name)}
+        by_kind: dict[str, Intervals] = {kind: [] for kind in _CALLS}
+        lists = {name: [by_kind[kind] for kind, asked in _CALLS.items() if asked(texts[name])] for name in set(rows.name)}
         low, high = window.span
         for name, start, end, thread in zip(rows.name, rows.start, rows.end, rows.thread, strict=True):
             if start >= high or end <= low or (ours is not None and thread not in ours):
                 continue
             for spans in lists[name]:
                 spans.append((max(start, low), min(end, high)))
-        self.sync, self.copy, self.launch, self.alloc, self.module = (union(found[kind]) for kind in _CALLS)
+        self.sync, self.copy, self.launch, self.alloc, self.module = (union(by_kind[kind]) for kind in _CALLS)
 
 
 class DeviceTime:

@@ -126,11 +126,11 @@ class Replayer:
     """The graphs of a trace's processes, and replays of all of them."""
 
     def __init__(self, timeline: Timeline, window: Window | None, times: list[DeviceTime], launches: Launches) -> None:
-        found = []
+        graphs = []
         if window is not None and times:
             part = part_of(window, timeline)
-            found = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
-        self.graphs = [graph for graph in found if graph.items]
+            graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
+        self.graphs = [graph for graph in graphs if graph.items]
         self._prepared = [Prepared(graph) for graph in self.graphs]
         self._has_unexplained = any(operation.unexplained for graph in self.graphs for operation in graph.operations)
         self._known: dict[tuple[Edit, bool], int] = {}
@@ -144,7 +144,7 @@ class Replayer:
         """The slowest process's time."""
         key = edit, keep and self._has_unexplained
         if key not in self._known:
-            self._known[key] = max((run(one, edit, keep_unexplained=keep) for one in self._prepared), default=0)
+            self._known[key] = max((run(prepared, edit, keep_unexplained=keep) for prepared in self._prepared), default=0)
         return self._known[key]
 
     def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
@@ -175,10 +175,10 @@ def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
 
 
 def _either(flags: Iterable[int]) -> int:
-    found = 0
+    union = 0
     for flag in flags:
-        found |= flag
-    return found
+        union |= flag
+    return union
 
 
 def predict(replayer: Replayer, costs: Costs) -> Replay:
@@ -188,13 +188,13 @@ def predict(replayer: Replayer, costs: Costs) -> Replay:
         return Replay(why="no launches in the window: nothing to replay")
     if error > MAX_ERROR_PCT:
         return Replay(error_pct=error, why=f"the unchanged replay is {error:.0f} % off: something that the file does not show decides here")
-    found = []
+    predictions = []
     for fix in FIXES:
         cost = fix.cost(costs)
         if cost >= MIN_COST_PCT:
             low, high = replayer.gain([(fix.cautious, fix.full)])
-            found.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
-    return Replay(error_pct=error, usable=True, predictions=tuple(found))
+            predictions.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
+    return Replay(error_pct=error, usable=True, predictions=tuple(predictions))
 
 
 CPU_WORDS = {
@@ -228,9 +228,9 @@ def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole, workers: str | None = None
     }
     words = CPU_WORDS if workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
     stretched = host.inflation or 1.0
-    found = [
+    predictions = [
         Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=words[name])
         for name, (low, high) in parts.items()
         if high >= MIN_COST_PCT
     ]
-    return Replay(usable=True, predictions=tuple(found))
+    return Replay(usable=True, predictions=tuple(predictions))

@@ -197,16 +197,16 @@ class Builder:
             (LAUNCH, ByName(names, by_name.is_launch_call)),
             (ALLOCATION, ByName(names, by_name.is_allocation_call)),
         )
-        found: list[tuple[int, int, int, int]] = [
+        timed: list[tuple[int, int, int, int]] = [
             (calls.start[i], calls.end[i], next((kind for kind, asked in kinds if asked(calls.name[i])), OTHER), i)
             for i in range(len(calls))
             if calls.thread[i] in threads and low <= calls.start[i] < high
         ]
-        found += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
-        found.sort()
+        timed += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
+        timed.sort()
         waits, regions = _Waits(operations), _Regions(self.timeline)
         items, frontier, previous, loading = [], low, low, low
-        for start, end, kind, call in found:
+        for start, end, kind, call in timed:
             launched = tuple(by_call.get(call, ()))
             waits_for, lag = (-1, 0) if kind == LOADER else waits.of(start, end, kind, launched)
             think = start - frontier if start >= frontier else -(start - previous) - 1
@@ -241,7 +241,7 @@ class _Waits:
     """Which operation a call waited for: the one that ended last before the call did."""
 
     def __init__(self, operations: list[Operation]) -> None:
-        self._by_end = sorted((one.start + one.duration, position) for position, one in enumerate(operations))
+        self._by_end = sorted((operation.start + operation.duration, position) for position, operation in enumerate(operations))
         self._ends = [end for end, _ in self._by_end]
 
     def of(self, start: int, end: int, kind: int, launched: tuple[int, ...]) -> tuple[int, int]:
@@ -301,8 +301,8 @@ class _flags:  # noqa: N801 - a question
 
 def processes(times: list[DeviceTime], timeline: Timeline) -> list[int]:
     """The processes that use the devices; one that stands for all where the file does not tell them apart."""
-    found = {owner for time in times for owner in timeline.device_processes.get(time.device, ())}
-    return sorted(found) or [0]
+    users = {owner for time in times for owner in timeline.device_processes.get(time.device, ())}
+    return sorted(users) or [0]
 
 
 __all__ = ["Builder", "Graph", "Interval", "Item", "Operation", "part_of", "processes"]

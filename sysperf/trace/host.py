@@ -97,10 +97,10 @@ def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | No
         if kind == ANNOTATION:
             spans.setdefault(rows.name[index], []).append(rows.span(index))
     best, share = "", 0.0
-    for name, found in spans.items():
+    for name, intervals in spans.items():
         text = timeline.names.texts[name]
         if not _OWN.match(text):
-            covered = 100 * length(union(clip(found, window.span))) / window.duration
+            covered = 100 * length(union(clip(intervals, window.span))) / window.duration
             if covered > share:
                 best, share = text, covered
     return best[:120], share if best else None
@@ -184,15 +184,15 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             if call is not None and ours:
                 places.setdefault(timeline.calls.thread[call], []).append((gap.start, gap.end))
     whole = sum(time.window.duration for time in times)
-    found = sites(places, threads, whole)
+    sites_of_gaps = sites(places, threads, whole)
     return (
         Hole(
             pct=100 * total / whole if whole else 0.0,
             longest_ms=longest / 1e6,
-            cause=found[0].what if found else "",
-            feeds_device=feeding > total / 2 and not (found and _OWN_WORK.match(found[0].what)),
+            cause=sites_of_gaps[0].what if sites_of_gaps else "",
+            feeds_device=feeding > total / 2 and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
         ),
-        found,
+        sites_of_gaps,
     )
 
 

@@ -25,12 +25,12 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
-    found = _between(sorted(_named(timeline, _OPTIMIZER)))
-    if len(found) >= MIN_REPEATS:
-        return "optimizer", found[1:]
-    found = _between(loader_calls(timeline).spans)
-    if len(found) >= MIN_REPEATS:
-        return "loader", found[1:]
+    optimizer_steps = _between(sorted(_named(timeline, _OPTIMIZER)))
+    if len(optimizer_steps) >= MIN_REPEATS:
+        return "optimizer", optimizer_steps[1:]
+    loader_steps = _between(loader_calls(timeline).spans)
+    if len(loader_steps) >= MIN_REPEATS:
+        return "loader", loader_steps[1:]
     others = {"NVTX": _annotations(timeline), "kernels": _kernels(timeline), "operators": _operators(timeline, window)}
     for by, candidates in others.items():
         if is_regular(candidates, window):
@@ -38,18 +38,18 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     return "", []
 
 
-def is_regular(found: list[Interval], window: Window) -> bool:
+def is_regular(iterations: list[Interval], window: Window) -> bool:
     """Whether these are iterations: several, of similar length, most of the window."""
-    if len(found) < MIN_REPEATS:
+    if len(iterations) < MIN_REPEATS:
         return False
-    lengths = [end - start for start, end in found]
+    lengths = [end - start for start, end in iterations]
     return max(lengths) <= MAX_SPREAD * median(lengths) and sum(lengths) >= MIN_COVERED * window.duration
 
 
 def describe(timeline: Timeline, window: Window) -> Steps:
     """What is known of the iterations."""
-    by, found = find(timeline, window)
-    lengths = sorted((end - start) / 1e6 for start, end in found)
+    by, spans = find(timeline, window)
+    lengths = sorted((end - start) / 1e6 for start, end in spans)
     if not lengths:
         return Steps()
     middle = median(lengths)
@@ -57,10 +57,10 @@ def describe(timeline: Timeline, window: Window) -> Steps:
     longest = lengths[-1]
     known = len(lengths) >= MIN_STEPS and by in ("ProfilerStep", "optimizer", "loader")
     outlier = longest > middle + DEVIATIONS * deviation and longest >= TIMES_MEDIAN * middle
-    span = (max(end for _, end in found) - min(start for start, _ in found)) / 1e6
+    span = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e6
     return Steps(
         by=by,
-        count=len(found),
+        count=len(spans),
         median_ms=middle,
         longest_ms=longest,
         outlier=outlier if known else None,
@@ -71,7 +71,7 @@ def describe(timeline: Timeline, window: Window) -> Steps:
 
 def longest(timeline: Timeline, window: Window) -> Interval | None:
     """The iteration that took longest."""
-    return max(find(timeline, window)[1], key=lambda one: one[1] - one[0], default=None)
+    return max(find(timeline, window)[1], key=lambda span: span[1] - span[0], default=None)
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[Interval]:
@@ -98,7 +98,7 @@ def _annotations(timeline: Timeline) -> list[Interval]:
     for key, _ in total.most_common(20):
         if count[key] >= MIN_REPEATS:
             spans = sorted(rows.span(i) for i, name in enumerate(rows.name) if (name, rows.thread[i]) == key and rows.kind[i] == ANNOTATION)
-            if all(one[1] <= after[0] for one, after in itertools.pairwise(spans)):
+            if all(before[1] <= after[0] for before, after in itertools.pairwise(spans)):
                 return _between(spans)
     return []
 

@@ -134,8 +134,8 @@ class ByName:
         self._known: dict[int, bool] = {}
 
     def __call__(self, number: int) -> bool:
-        found = self._known.get(number)
-        if found is None:
+        answer = self._known.get(number)
+        if answer is None:
             text = self._texts[number]
-            found = self._known[number] = self._question(text.lower() if self._lower else text)
-        return found
+            answer = self._known[number] = self._question(text.lower() if self._lower else text)
+        return answer

@@ -96,9 +96,9 @@ def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
         if text.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
             pieces.rest = text[text.index(b"[") + 1 :]
             return b"", False
-        if found := _START.search(text):
-            pieces.rest = text[found.end() :]
-            return text[: found.start()], True
+        if start := _START.search(text):
+            pieces.rest = text[start.end() :]
+            return text[: start.start()], True
         if len(text) > MAX_HEAD_BYTES:
             break
     raise TraceError(f"{path}: no `traceEvents` in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")

@@ -34,14 +34,14 @@ def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
     for text in (head + b'"traceEvents":[]}' if head else b"{}", b'{"traceEvents":[' + rest if rest else b"{}"):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
             _describe(timeline, msgspec.json.decode(text, type=_Metadata))
-    if timeline.rank is None and (found := _RANK.search(timeline.file.rpartition("/")[2])):
-        timeline.rank = int(found[1])
+    if timeline.rank is None and (rank := _RANK.search(timeline.file.rpartition("/")[2])):
+        timeline.rank = int(rank[1])
 
 
 def _describe(timeline: Timeline, metadata: _Metadata) -> None:
-    for one in _listed(metadata.devices):
-        if isinstance(one, dict) and isinstance(one.get("id"), int):
-            timeline.devices[one["id"]] = _device(one)
+    for properties in _listed(metadata.devices):
+        if isinstance(properties, dict) and isinstance(properties.get("id"), int):
+            timeline.devices[properties["id"]] = _device(properties)
     info = metadata.distributed if isinstance(metadata.distributed, dict) else {}
     timeline.rank = _whole(info.get("rank"), timeline.rank)
     timeline.world_size = _whole(info.get("world_size"), timeline.world_size)
@@ -54,16 +54,16 @@ def _describe(timeline: Timeline, metadata: _Metadata) -> None:
             timeline.damage.dropped += int(match[1] or match[2])
 
 
-def _device(one: dict[str, Any]) -> Device:
-    major, minor = _whole(one.get("computeMajor"), None), _whole(one.get("computeMinor"), 0)
-    name = one["name"][:80] if isinstance(one.get("name"), str) else None
+def _device(properties: dict[str, Any]) -> Device:
+    major, minor = _whole(properties.get("computeMajor"), None), _whole(properties.get("computeMinor"), 0)
+    name = properties["name"][:80] if isinstance(properties.get("name"), str) else None
     # A capability is NVIDIA's: AMD's numbers say gfx9 or gfx11, which have other units, and others have none.
     nvidia = name is None or not _OTHER_VENDOR.search(name)
     return Device(
         name,
-        _whole(one.get("totalGlobalMem"), None),
+        _whole(properties.get("totalGlobalMem"), None),
         major + (minor or 0) / 10 if major is not None and nvidia else None,
-        _whole(one.get("numSms"), None),
+        _whole(properties.get("numSms"), None),
     )
 
 
@@ -78,7 +78,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _texts(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return [one[:2_000] for one in values[:1_000] if isinstance(one, str)]
+    return [text[:2_000] for text in values[:1_000] if isinstance(text, str)]
 
 
 def _whole(value: Any, otherwise: int | None) -> int | None:

@@ -34,12 +34,12 @@ class Threads:
             self._by_thread.setdefault(thread, []).append(index)
 
     def ranges(self, thread: int) -> list[int]:
-        found = self._by_thread.get(thread, [])
+        indices = self._by_thread.get(thread, [])
         if thread not in self._sorted:
             rows = self._timeline.ranges
-            found.sort(key=lambda index: (rows.start[index], -rows.end[index]))
+            indices.sort(key=lambda index: (rows.start[index], -rows.end[index]))
             self._sorted.add(thread)
-        return found
+        return indices
 
     def threads(self) -> Iterable[int]:
         return self._by_thread
@@ -77,14 +77,14 @@ class Threads:
 
 def user_line(frame: str) -> str:
     """`train.py:31 (step)` of a frame in the user's own code, else nothing."""
-    found = _FRAME.fullmatch(frame)
-    if not found:
+    parts = _FRAME.fullmatch(frame)
+    if not parts:
         return ""
-    path = found["file"]
+    path = parts["file"]
     module = path.rpartition("/")[2].removesuffix(".py") if "/" not in path else path.partition("/")[0]
     if path.startswith(("torch/", "<")) or any(part in path for part in _LIBRARIES) or module in sys.stdlib_module_names:
         return ""
-    return f"{path}:{found['line']} ({found['function']})"
+    return f"{path}:{parts['line']} ({parts['function']})"
 
 
 def innermost_line(stack: str) -> str:

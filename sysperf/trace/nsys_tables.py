@@ -78,8 +78,8 @@ class Reader:
             return
         timed = f"{_is_whole('start')} AND {_is_whole('end')}{where}"
         asked = ", ".join(columns)
-        found = self._connection.execute(f'SELECT "start", "end", {asked} FROM "{table}" WHERE {timed} LIMIT {MAX_ROWS}')  # noqa: S608 - our own words
-        while rows := found.fetchmany(ROWS_AT_ONCE):
+        cursor = self._connection.execute(f'SELECT "start", "end", {asked} FROM "{table}" WHERE {timed} LIMIT {MAX_ROWS}')  # noqa: S608 - our own words
+        while rows := cursor.fetchmany(ROWS_AT_ONCE):
             yield list(zip(*rows, strict=True))
 
     def _whole(self, table: str, column: str, otherwise: int = -1) -> str:
@@ -111,8 +111,8 @@ class Reader:
             self._timeline.damage.no_duration += self._count(table, f"NOT ({_is_whole('start')} AND {_is_whole('end')})")
 
     def _count(self, table: str, where: str = "TRUE") -> int:
-        found: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
-        return found
+        count: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
+        return count
 
     def _text(self, number: Any) -> str:
         text = self._strings.get(number)
@@ -139,8 +139,8 @@ class Reader:
                 array(
                     "q",
                     [
-                        (process << 32) | (one & 0xFFFFFFFF) if one > -(1 << 30) else -1
-                        for process, one in zip(owners, streams, strict=True)
+                        (process << 32) | (number & 0xFFFFFFFF) if number > -(1 << 30) else -1
+                        for process, number in zip(owners, streams, strict=True)
                     ],
                 )
             )
@@ -207,9 +207,9 @@ class Reader:
         def number(key: tuple[Any, Any]) -> int:
             name = key[0] if isinstance(key[0], str) else self._text(key[1])
             operator = _OPERATOR.match(name)
-            found = self._timeline.names.number(operator[1] if operator else name)
-            kinds[found] = OPERATOR if operator else ANNOTATION
-            return found
+            name_number = self._timeline.names.number(operator[1] if operator else name)
+            kinds[name_number] = OPERATOR if operator else ANNOTATION
+            return name_number
 
         named = _Numbers(number)
         where = f' AND "eventType" IN {_RANGE_KINDS}' if self._has(RANGES, "eventType") else ""
@@ -249,10 +249,10 @@ class Reader:
         if faults:
             timeline.page_faults = sum(self._count(table) for table in faults)
         if "GPU_METRICS" in self._columns and "TARGET_INFO_GPU_METRICS" in self._columns:
-            found = self._connection.execute(
+            means = self._connection.execute(
                 "SELECT i.metricName, avg(m.value) FROM GPU_METRICS m JOIN TARGET_INFO_GPU_METRICS i USING (typeId, metricId) GROUP BY 1"
             )
-            timeline.metrics = {str(name): float(value) for name, value in found if value is not None}
+            timeline.metrics = {str(name): float(value) for name, value in means if value is not None}
 
     def _scheduling(self) -> None:
         """Time between a thread's getting off a CPU while it could run and its getting on one again."""

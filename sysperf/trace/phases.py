@@ -19,15 +19,15 @@ _WORKER = ("/torch/utils/data/_utils/fetch.py", "/torch/utils/data/_utils/collat
 
 def split(samples: Samples) -> Split:
     """The shares of the main thread's time."""
-    main = [sample for sample in samples.samples if is_main(sample, samples.pid)]
-    total = sum(one.count for one in main)
+    of_main = [sample for sample in samples.samples if is_main(sample, samples.pid)]
+    total = sum(sample.count for sample in of_main)
     counts: dict[str, int] = dict.fromkeys(PHASES, 0)
     lines: dict[str, Counter[Frame]] = {name: Counter() for name in PHASES}
-    for one in main:
-        name = phase(one.frames)
-        counts[name] += one.count
-        if (frame := user_frame(one.frames)) is not None:
-            lines[name][frame] += one.count
+    for sample in of_main:
+        name = phase(sample.frames)
+        counts[name] += sample.count
+        if (frame := user_frame(sample.frames)) is not None:
+            lines[name][frame] += sample.count
     return Split(
         samples.pid, samples.seconds, samples.rate_hz, total, tuple(_phase(name, counts[name], lines[name], total) for name in PHASES)
     )
@@ -68,8 +68,8 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
 def _users(path: str) -> bool:
     if path.startswith("<frozen ") or any(part in path for part in _LIBRARIES):
         return False
-    head, found, _ = path.rpartition("/lib/python3")  # the standard library
-    return not (found and "." in path[len(head) + len(found) :].partition("/")[0])
+    head, library, _ = path.rpartition("/lib/python3")  # the standard library
+    return not (library and "." in path[len(head) + len(library) :].partition("/")[0])
 
 
 def _phase(name: str, count: int, lines: Counter[Frame], total: int) -> Phase:

@@ -55,8 +55,8 @@ class Text:
         """All of it, less parts that are not wanted; each of these starts and ends between two events."""
         if not self.is_packed:
             return self._plain() if self.size < SCANNED_BYTES or _cpus() < 2 else self._by_two(skip)
-        found = self._unpacked()
-        return self._told(_ahead(found) if self.size >= AHEAD_BYTES else found)
+        unpacked = self._unpacked()
+        return self._told(_ahead(unpacked) if self.size >= AHEAD_BYTES else unpacked)
 
     def _plain(self) -> Generator[bytes]:
         while block := self._file.read(PIECE_BYTES):

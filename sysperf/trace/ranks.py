@@ -40,25 +40,25 @@ def summarize(accounting: Accounting) -> RankSummary:
         return RankSummary(timeline.rank, 0, [], {})
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
-    found: list[tuple[str, int]] = []
+    collectives: list[tuple[str, int]] = []
     kernels: dict[str, tuple[int, int]] = {}
     time = accounting.times[0]
     for index in members(time, time.kernel_indices):
         took = rows.end[index] - rows.start[index]
         name = texts[rows.name[index]]
         if nccl(rows.name[index]):
-            found.append((_key(accounting, index, name), took))
+            collectives.append((_key(accounting, index, name), took))
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + took
-    return RankSummary(timeline.rank, window.duration, found, kernels)
+    return RankSummary(timeline.rank, window.duration, collectives, kernels)
 
 
 def _key(accounting: Accounting, index: int, name: str) -> str:
     """Collectives match by group and sequence number where the file has them, else by order within their name."""
     detail = accounting.timeline.operations.detail[index]
-    one = accounting.timeline.collectives[detail] if detail >= 0 else None
-    return f"{one.group}#{one.sequence}" if one is not None and one.sequence >= 0 else name.partition("(")[0]
+    collective = accounting.timeline.collectives[detail] if detail >= 0 else None
+    return f"{collective.group}#{collective.sequence}" if collective is not None and collective.sequence >= 0 else name.partition("(")[0]
 
 
 def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
@@ -72,7 +72,7 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     waited = [sum(took[index] - min(took) for took in matched) for index in range(len(each))]
     late, times = last.most_common(1)[0]
     share = 100 * times / len(matched)
-    spans = [_compared_ns(one, len(matched)) for one in each]
+    spans = [_compared_ns(summary, len(matched)) for summary in each]
     others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
     number = each[late].rank
     return Skew(
@@ -96,9 +96,9 @@ def _compared_ns(summary: RankSummary, matched: int) -> float:
 def _matched(each: list[RankSummary]) -> list[list[int]]:
     """The durations of each collective that every rank has, rank by rank."""
     by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for one in each:
+    for summary in each:
         seen: Counter[str] = Counter()
-        for key, took in one.collectives:
+        for key, took in summary.collectives:
             by_key[key, seen[key]].append(took)
             seen[key] += 1
     return [took for took in by_key.values() if len(took) == len(each) > 1]
@@ -106,13 +106,13 @@ def _matched(each: list[RankSummary]) -> list[list[int]]:
 
 def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
     """(speed of the slowest rank against the median, which one), by the mean durations of kernels that all ranks have."""
-    shared = set.intersection(*(set(one.kernels) for one in each)) if len(each) > 1 else set()
-    weights = [name for name in shared if all(one.kernels[name][0] >= MIN_KERNELS for one in each)]
+    shared = set.intersection(*(set(rank.kernels) for rank in each)) if len(each) > 1 else set()
+    weights = [name for name in shared if all(rank.kernels[name][0] >= MIN_KERNELS for rank in each)]
     if not weights:
         return None, None
     speeds = []
-    for one in each:
-        mine = sum(one.kernels[name][1] / one.kernels[name][0] for name in weights)
+    for summary in each:
+        mine = sum(summary.kernels[name][1] / summary.kernels[name][0] for name in weights)
         speeds.append(mine)
     middle = median(speeds)
     slowest = max(range(len(each)), key=speeds.__getitem__)
@@ -123,11 +123,11 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
     """Of which time the late rank has more than the others' median."""
     parts: dict[str, Callable[[Figures], float]] = {
-        "loader time": lambda one: one.dataloader_exposed_pct or 0.0,
-        "host time": lambda one: one.host_starved_pct or 0.0,
-        "synchronisation": lambda one: one.sync_exposed_pct or 0.0,
-        "kernel time": lambda one: (one.kernel_busy_pct or 0.0) - (one.nccl_exposed_pct or 0.0),
-        "copying": lambda one: one.h2d_exposed_pct or 0.0,
+        "loader time": lambda figures: figures.dataloader_exposed_pct or 0.0,
+        "host time": lambda figures: figures.host_starved_pct or 0.0,
+        "synchronisation": lambda figures: figures.sync_exposed_pct or 0.0,
+        "kernel time": lambda figures: (figures.kernel_busy_pct or 0.0) - (figures.nccl_exposed_pct or 0.0),
+        "copying": lambda figures: figures.h2d_exposed_pct or 0.0,
     }
     excess = {}
     for name, part in parts.items():

@@ -36,7 +36,7 @@ def _readers() -> Iterator[plugin.TraceReader]:
     yield from plugin.trace_readers()
 
 
-def _timeline(found: object, path: str) -> Timeline:
-    if not isinstance(found, Timeline):
+def _timeline(timeline: object, path: str) -> Timeline:
+    if not isinstance(timeline, Timeline):
         raise TraceError(f"{path}: the reader of this form gave no timeline", "use a version of the plugin made for this sysperf")
-    return found
+    return timeline

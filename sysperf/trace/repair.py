@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(Event).decode
 
 def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
     """(the places of whole objects in a list of them, where the last one ends, whether the list is closed behind it)."""
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     depth, start, position, end = 0, 0, 0, 0
     while token := _TOKEN.search(text, position):
         position, sign = token.end(), token[0]
@@ -31,13 +31,13 @@ def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
             start = token.start() if depth == 0 else start
             depth += 1
         elif depth == 0:
-            return found, end, sign == b"]"
+            return places, end, sign == b"]"
         else:
             depth -= 1
             if depth == 0:
-                found.append((start, position))
+                places.append((start, position))
                 end = position
-    return found, end, False
+    return places, end, False
 
 
 def event(text: bytes) -> Event | None:

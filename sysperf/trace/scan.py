@@ -26,8 +26,8 @@ _TIMES = re.compile(rb'"ts"\s*:\s*(\d*)')
 
 def first_cut(text: bytes) -> int:
     """Where the first event starts that follows another one; 0: nowhere."""
-    found = _BETWEEN.search(text)
-    return found.end() if found else 0
+    match = _BETWEEN.search(text)
+    return match.end() if match else 0
 
 
 def last_cut(text: bytes) -> int:
@@ -36,11 +36,11 @@ def last_cut(text: bytes) -> int:
     reach = _LAST_BYTES
     while True:
         low = max(0, size - reach)
-        found = 0
+        cut = 0
         for match in _BETWEEN.finditer(text, low):
-            found = match.end()
-        if found or low == 0:
-            return found
+            cut = match.end()
+        if cut or low == 0:
+            return cut
         reach *= 8
 
 

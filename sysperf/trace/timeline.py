@@ -31,15 +31,15 @@ class Names:
 
     def number(self, text: str) -> int:
         """The number of a text."""
-        found = self.numbers.get(text)
-        if found is None:
+        number = self.numbers.get(text)
+        if number is None:
             if len(self.texts) >= MAX_NAMES:
                 text = OTHER_NAME
                 if text in self.numbers:
                     return self.numbers[text]
-            found = self.numbers[text] = len(self.texts)
+            number = self.numbers[text] = len(self.texts)
             self.texts.append(text)
-        return found
+        return number
 
 
 class Spans:
@@ -177,11 +177,11 @@ class Timeline:
     def thread(self, process: int, thread: int) -> int:
         """The number of a host thread."""
         key = (process, thread)
-        found = self._thread_numbers.get(key)
-        if found is None:
-            found = self._thread_numbers[key] = len(self.threads)
+        number = self._thread_numbers.get(key)
+        if number is None:
+            number = self._thread_numbers[key] = len(self.threads)
             self.threads.append(key)
-        return found
+        return number
 
     def call_key(self, process: int, correlation: int) -> int:
         """What a call and the operation that it launched have in common. Two processes do reuse numbers."""

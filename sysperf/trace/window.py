@@ -55,7 +55,7 @@ def steps(timeline: Timeline) -> list[Interval]:
 
 def loader_calls(timeline: Timeline) -> LoaderCalls:
     """The ranges in which PyTorch's DataLoader made or waited for a batch, in order."""
-    names = {number: found[1] for number, text in enumerate(timeline.names.texts) if (found := _LOADER.match(text))}
+    names = {number: loader[1] for number, text in enumerate(timeline.names.texts) if (loader := _LOADER.match(text))}
     rows = timeline.ranges
     chosen = [index for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON] if names else []
     classes = {names[rows.name[index]] for index in chosen}
@@ -69,15 +69,15 @@ def primary(timeline: Timeline) -> Window | None:
     return _of_steps(marked) or _of_loader(loads) or extent(timeline)
 
 
-def _kept(found: list[Interval], cut: int | None) -> list[Interval]:
+def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:
     """Those of which the timeline has all events. The device may do the last one's work after the cut."""
-    return found if cut is None else [one for one in found if one[1] <= cut][:-1]
+    return steps_in_order if cut is None else [step for step in steps_in_order if step[1] <= cut][:-1]
 
 
-def _of_steps(found: list[Interval]) -> Window | None:
-    if not found:
+def _of_steps(iterations: list[Interval]) -> Window | None:
+    if not iterations:
         return None
-    kept = found[1:] if len(found) >= MIN_STEPS_TO_DROP_ONE else found
+    kept = iterations[1:] if len(iterations) >= MIN_STEPS_TO_DROP_ONE else iterations
     start, end = kept[0][0], max(end for _, end in kept)
     return Window("steady", start, end, len(kept), tuple(kept)) if end > start else None
 
@@ -101,5 +101,5 @@ def extent(timeline: Timeline) -> Window | None:
 
 def all_steps(timeline: Timeline) -> Window | None:
     """The window of all steps, the first included."""
-    found = _kept(steps(timeline), timeline.cut)
-    return Window("all_steps", found[0][0], max(end for _, end in found), len(found), tuple(found)) if found else None
+    whole = _kept(steps(timeline), timeline.cut)
+    return Window("all_steps", whole[0][0], max(end for _, end in whole), len(whole), tuple(whole)) if whole else None

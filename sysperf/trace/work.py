@@ -64,8 +64,8 @@ def _one_wave(time: DeviceTime) -> float:
     """Thread blocks that give every multiprocessor one: Kineto writes blocks per multiprocessor, Nsight Systems the number."""
     if time.timeline.form == "kineto":
         return 1.0
-    found = time.timeline.devices.get(time.device)
-    return float(found.multiprocessors) if found and found.multiprocessors else 0.0
+    device = time.timeline.devices.get(time.device)
+    return float(device.multiprocessors) if device and device.multiprocessors else 0.0
 
 
 def _part(time: DeviceTime, indices: list[int]) -> float:
@@ -81,13 +81,13 @@ def _launched_in(time: DeviceTime, indices: list[int], prefix: str) -> list[int]
     spans = union(rows.span(i) for i, name in enumerate(rows.name) if name in wanted and rows.kind[i] != PYTHON) if wanted else []
     if not spans:
         return None
-    found, position = [], 0
+    inside, position = [], 0
     for at, index in sorted((at, index) for index in indices if (at := time.launches.at(index)) is not None):
         while position < len(spans) and spans[position][1] <= at:
             position += 1
         if position < len(spans) and spans[position][0] <= at:
-            found.append(index)
-    return found
+            inside.append(index)
+    return inside
 
 
 def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def product(name: str, text: str) -> tuple[int, bool]:
         count = 2 * rows * inner * columns
         for size in batch:
             count *= size
-        half = any(one in str(kind) for kind in types[:3] for one in _HALF)
+        half = any(half_type in str(kind) for kind in types[:3] for half_type in _HALF)
         return int(count), half and any(size % 8 for size in (rows, inner, columns) if size > 1)
     except (msgspec.DecodeError, TypeError, ValueError, IndexError, RecursionError):
         return 0, False
@@ -140,16 +140,16 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
         return CollectiveFacts()
     iterations = time.window.iterations
     known = [(index, timeline.collectives[rows.detail[index]]) for index in ours if rows.detail[index] >= 0]
-    sized = [one.bytes for _, one in known if one.bytes >= 0]
+    sized = [item.bytes for _, item in known if item.bytes >= 0]
     alike: dict[tuple[str, int], list[int]] = {}
-    for index, one in known:
-        if one.bytes > 0:
-            alike.setdefault((one.name, one.bytes), []).append(rows.end[index] - rows.start[index])
+    for index, collective in known:
+        if collective.bytes > 0:
+            alike.setdefault((collective.name, collective.bytes), []).append(rows.end[index] - rows.start[index])
     lost = 0.0
     for took in alike.values():
         middle = sorted(took)[len(took) // 2]
         if len(took) >= MIN_REPEATS:
-            lost += sum(one - middle for one in took if one > SLOW_COLLECTIVE * middle)
+            lost += sum(duration - middle for duration in took if duration > SLOW_COLLECTIVE * middle)
     return CollectiveFacts(
         per_step=len(ours) / iterations if iterations else None,
         small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
@@ -159,11 +159,11 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
 
 def named(timeline: Timeline) -> Callable[[str], list[int]]:
     """A look-up of ranges by their exact name."""
-    found: dict[int, list[int]] = {}
+    by_number: dict[int, list[int]] = {}
     wanted = {*PRODUCTS, *_CONVOLUTIONS}
     numbers = {number: text for number, text in enumerate(timeline.names.texts) if text in wanted}
     for index, name in enumerate(timeline.ranges.name):
         if name in numbers:
-            found.setdefault(name, []).append(index)
-    by_text = {text: found.get(number, []) for number, text in numbers.items()}
+            by_number.setdefault(name, []).append(index)
+    by_text = {text: by_number.get(number, []) for number, text in numbers.items()}
     return lambda name: by_text.get(name, [])
