@@ -45,7 +45,7 @@ def test_a_rank_on_two_sockets_gets_its_part() -> None:
     found = _rewrap(host, msgspec.structs.replace(PROCESS, env=rank))
     assert found is not None
     assert found.command == "sysperf wrap -- python train.py 'a b'"
-    (cpus,) = [one.removeprefix("CPUs ") for one in found.changes if one.startswith("CPUs ")]
+    (cpus,) = [change.removeprefix("CPUs ") for change in found.changes if change.startswith("CPUs ")]
     assert CpuSet.parse(cpus) == CpuSet.parse("32-63")
     assert "OMP_NUM_THREADS=16" in found.changes, "half of the physical cores: torchrun's 1 was nobody's choice"
     assert all(rule for rule in found.rules)
@@ -101,7 +101,7 @@ def test_a_real_program_and_the_same_wrapped() -> None:
         finally:
             wrapped.kill()
             wrapped.wait()
-    by_pid = {one["pid"]: one for one in json.loads(told.stdout)["rewraps"]}
+    by_pid = {rewrap["pid"]: rewrap for rewrap in json.loads(told.stdout)["rewraps"]}
     assert wrapped.pid not in by_pid
     assert by_pid[plain]["changes"], "wrap has something to set for a program that allocates"
     assert by_pid[plain]["command"].startswith(f"sysperf wrap -- {TORCH_PYTHON} -c ")

@@ -218,9 +218,9 @@ def test_the_description_is_openapi(running: Running) -> None:
 
     assert description["openapi"].startswith("3.1.")
     assert {"title", "version"} <= set(description["info"])
-    assert len({one["operationId"] for one in operations}) == len(operations)
-    assert all(one["responses"]["200"]["description"] for one in operations)
-    assert all(parameter["in"] in ("query", "header") for one in operations for parameter in one["parameters"])
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["responses"]["200"]["description"] for operation in operations)
+    assert all(parameter["in"] in ("query", "header") for operation in operations for parameter in operation["parameters"])
     for reference in references(description):
         assert reference.removeprefix("#/components/schemas/") in description["components"]["schemas"]
     for schema in description["components"]["schemas"].values():
@@ -238,8 +238,8 @@ def references(node: Any) -> list[str]:
     """All references of a document."""
     if isinstance(node, dict):
         own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-        return own + [one for value in node.values() for one in references(value)]
-    return [one for value in node for one in references(value)] if isinstance(node, list) else []
+        return own + [reference for value in node.values() for reference in references(value)]
+    return [reference for value in node for reference in references(value)] if isinstance(node, list) else []
 
 
 # ---------------------------------------------------------------------- events

@@ -96,7 +96,7 @@ def test_plan_apply_list_undo(service: Service, sleeper: subprocess.Popen[bytes]
     """The verbs in the order in which a person uses them; the process really gets and loses its nice value."""
     planned = service.ask(AskPlan(settings=(_nice(sleeper),))).plan
     assert planned is not None
-    assert [(one.before, one.after) for one in planned.changes] == [(str(BASE), str(SET))]
+    assert [(change.before, change.after) for change in planned.changes] == [(str(BASE), str(SET))]
     assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
 
     done = service.ask(AskApply(settings=(_nice(sleeper),), why="test")).transaction
@@ -323,7 +323,7 @@ def test_two_clients_at_once(service: Service, sleeper: subprocess.Popen[bytes])
         thread.start()
     for thread in threads:
         thread.join()
-    states = [one.state for one in Journal(str(service.state)).transactions()]
+    states = [transaction.state for transaction in Journal(str(service.state)).transactions()]
     assert len(states) == 2
     assert "applied" in states
     for number in (1, 2):

@@ -256,7 +256,7 @@ def test_a_broken_rule_file_keeps_the_old_rules(tmp_path: Path) -> None:
         manager.wait("RELOADING=1", 5)
         manager.wait("READY=1", 5)
         problems = running.get("/v1/status")["problems"]
-        assert any("not reloaded" in one and "memory.totl_bytes" in one for one in problems)
+        assert any("not reloaded" in problem and "memory.totl_bytes" in problem for problem in problems)
         assert "the former rules stay in force" in running.said()
         assert "site.always" in [one["outcome"]["rule"] for one in running.get("/v1/findings")["findings"]]
 
@@ -423,8 +423,8 @@ def test_an_audit_by_parts_says_what_an_audit_says() -> None:
     ruleset = rules()
     auditor = Auditor(Terms(ruleset), Scanner(), Gpus())
 
-    looked = {(one.rule, one.state) for one in auditor.run_pass().outcomes}
-    audited = {(one.rule, one.state) for one in audit(Host("/"), judging.Terms(ruleset)).outcomes}
+    looked = {(outcome.rule, outcome.state) for outcome in auditor.run_pass().outcomes}
+    audited = {(outcome.rule, outcome.state) for outcome in audit(Host("/"), judging.Terms(ruleset)).outcomes}
 
     volatile = ("mem.", "proc.", "storage.")  # other programs run beside this test
     assert {one for one in looked ^ audited if not one[0].startswith(volatile)} == set()

@@ -136,7 +136,7 @@ def test_toolkits_tell_versions_compilers_and_copies(machine: MakeMachine) -> No
     facts = collect(machine(files, {"/usr/local/cuda": "/usr/local/cuda-13.0"}))
 
     assert facts.toolkits is not None
-    found = {one.path: one for one in facts.toolkits}
+    found = {toolkit.path: toolkit for toolkit in facts.toolkits}
     assert set(found) == {new, old, bare}
     assert (found[new].version, found[new].nvcc, found[new].cudnn, found[new].compat_version) == ("13.0.2", True, (), "")
     assert (found[old].version, found[old].nvcc, found[old].cudnn) == ("10.2.89", False, (f"{old}/lib64/libcudnn.so.7.6.5",))

@@ -48,7 +48,7 @@ def test_a_server_of_eight_is_read_whole(machine: MakeMachine) -> None:
     assert facts.p2p_blocked == ()
     assert facts.confidential is False
     assert facts.functions is not None
-    assert {one.driver for one in facts.functions} == {"nvidia"}
+    assert {function.driver for function in facts.functions} == {"nvidia"}
 
 
 def test_units_are_those_of_the_names(machine: MakeMachine) -> None:
@@ -213,7 +213,7 @@ def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine)
     xids = collect(host).xids
 
     assert xids is not None
-    assert [(one.code, one.bus_id, one.count) for one in xids] == [(31, "0000:17:00.0", 2), (79, "0000:27:00.0", 1)]
+    assert [(xid.code, xid.bus_id, xid.count) for xid in xids] == [(31, "0000:17:00.0", 2), (79, "0000:27:00.0", 1)]
     assert xids[0].last.startswith("2026-11-20T11")
 
 
@@ -242,7 +242,10 @@ def test_a_process_is_listed_once(machine: MakeMachine) -> None:
     processes = only(server(machine, {**H100, **drawing})).processes
 
     assert processes is not None
-    assert [(one.pid, one.used_bytes, one.kind) for one in processes] == [(4242, 9 * GIB, "compute"), (900, None, "graphics")]
+    assert [(process.pid, process.used_bytes, process.kind) for process in processes] == [
+        (4242, 9 * GIB, "compute"),
+        (900, None, "graphics"),
+    ]
 
 
 def test_refused_processes_are_unknown_not_none(machine: MakeMachine) -> None:
@@ -317,7 +320,7 @@ def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
         found, links = files(1, driver=held)
         facts = collect(machine(found, links))
         assert facts.functions is not None
-        assert [one.driver for one in facts.functions] == [held]
+        assert [function.driver for function in facts.functions] == [held]
         assert facts.devices is not None
         assert len(facts.devices) == 1
 
@@ -367,7 +370,7 @@ def test_names_used_are_names_of_pynvml() -> None:
         assert hasattr(pynvml, f"nvml{name}"), name
     for key in calls(H100, RTX, VGPU):
         name, _, arguments = key.removeprefix("nvml:").rstrip(")").partition("(")
-        given_ = len([one for one in arguments.split(",") if one])
+        given_ = len([word for word in arguments.split(",") if word])
         if name in nvml._FILLED:
             continue
         signature = inspect.signature(getattr(pynvml, f"nvml{name}"))

@@ -196,7 +196,7 @@ def test_any_content_is_survived(route: bytes, conf: bytes, word: bytes) -> None
     assert facts.default_interface is None or facts.default_interface.isprintable()
     for file in facts.nccl_files or ():
         assert all(value.isprintable() for value in (file.settings or {}).values())
-    assert all(one.mtu is None or isinstance(one.mtu, int) for one in facts.interfaces or ())
+    assert all(interface.mtu is None or isinstance(interface.mtu, int) for interface in facts.interfaces or ())
 
 
 @pytest.mark.skipif(not Path("/sys/class/net/lo").exists(), reason="no /sys here")
@@ -204,6 +204,6 @@ def test_this_machine_has_a_loopback() -> None:
     """On the machine that runs the tests, lo is found and the default route names an interface that exists."""
     facts: Network = collect(Host("/"))
 
-    names = {one.name for one in facts.interfaces or ()}
+    names = {interface.name for interface in facts.interfaces or ()}
     assert "lo" in names
     assert facts.default_interface in (None, "", *names)

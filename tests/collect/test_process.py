@@ -597,7 +597,7 @@ def test_any_numa_maps_can_be_summed(text: str) -> None:
     """Lines that make no sense add nothing."""
     policy, pages = numa_pages(text + "\n7f default N3=2 kernelpagesize_kB=4\n")
 
-    assert any(one.node == 3 and one.bytes >= 8192 for one in pages)
+    assert any(page.node == 3 and page.bytes >= 8192 for page in pages)
     assert len(policy) <= 80
 
 
@@ -672,7 +672,9 @@ def test_looking_at_processes_has_an_end(machine: MakeMachine, monkeypatch: pyte
     host = machine(files(process(70), process(71), process(72)))
 
     assert [one.pid for one in collect(host).processes] == [70, 71]
-    assert ("/proc", "looking at the processes took 20 s: the youngest are not shown") in [(one.path, one.error) for one in host.sources]
+    assert ("/proc", "looking at the processes took 20 s: the youngest are not shown") in [
+        (source.path, source.error) for source in host.sources
+    ]
 
 
 def test_looking_for_variables_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_the_venv_of_the_shell_comes_first(machine: MakeMachine) -> None:
 
     found = collect(host)
 
-    assert [(one.prefix, one.manager, one.active) for one in found.environments] == [
+    assert [(environment.prefix, environment.manager, environment.active) for environment in found.environments] == [
         ("/home/ada/p/.venv", "venv", True),
         ("/usr", "system", False),
     ]
@@ -169,7 +169,7 @@ def test_this_machine_has_the_python_that_runs_the_tests() -> None:
     """Live, the interpreter that runs sysperf is among the environments, whatever else is there."""
     import sys
 
-    assert sys.prefix in [one.prefix for one in collect(Host()).environments]
+    assert sys.prefix in [environment.prefix for environment in collect(Host()).environments]
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

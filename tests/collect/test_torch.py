@@ -112,7 +112,7 @@ def test_two_environments_on_a_real_disk(tmp_path: Path) -> None:
     write_capture(host, tmp_path / "machine.tar.zst")
 
     assert collect(Host(tmp_path / "machine.tar.zst")) == live
-    found = {one.prefix: one for one in live.installs}
+    found = {install.prefix: install for install in live.installs}
 
     assert found[f"{tmp_path}/conda"].version == "2.5.1"
     assert found[f"{tmp_path}/conda"].conda_channel == "pytorch"
@@ -143,7 +143,7 @@ def test_what_runs_is_shown_even_where_nobody_looks(machine: MakeMachine) -> Non
     joined = with_running(host, collect(host), running)
     in_container = with_running(host, collect(host), [other])
 
-    assert [(one.prefix, one.version) for one in joined.installs] == [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130")]
+    assert [(install.prefix, install.version) for install in joined.installs] == [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130")]
     assert in_container == collect(host)
 
 

@@ -38,7 +38,10 @@ def test_children_with_the_name_of_a_worker(machine: Make) -> None:
     found = workers.read(host, 7)
 
     assert found.workers is not None
-    assert [(one.pid, one.state, one.cpu_s, one.read_bytes) for one in found.workers] == [(10, "S", 2.5, 4096), (11, "S", 2.5, 4096)]
+    assert [(worker.pid, worker.state, worker.cpu_s, worker.read_bytes) for worker in found.workers] == [
+        (10, "S", 2.5, 4096),
+        (11, "S", 2.5, 4096),
+    ]
     assert found.workers[1].allowed == CpuSet((2,))
     assert from_json(to_json(found), workers.Workers) == found
 
@@ -49,14 +52,14 @@ def test_workers_of_a_fork_server(machine: Make) -> None:
         {"/proc/7/task/7/children": "9", **files_of(9, "python3"), "/proc/9/task/9/children": "10", **files_of(10, ppid=9)},
     )
 
-    assert [one.pid for one in workers.read(host, 7).workers or ()] == [10]
+    assert [worker.pid for worker in workers.read(host, 7).workers or ()] == [10]
 
 
 def test_without_a_list_of_children_their_parents_tell(machine: Make) -> None:
     """As in a capture: every process names its parent."""
     host = machine({**process(7), **VERSION, **process(10, WORKER, ppid=7, mapped=())})
 
-    assert [one.pid for one in workers.read(host, 7).workers or ()] == [10]
+    assert [worker.pid for worker in workers.read(host, 7).workers or ()] == [10]
 
 
 def test_nobody_can_tell(machine: Make) -> None:
@@ -79,7 +82,7 @@ def test_any_text_is_read_without_an_error(name: str, text: str, children: str) 
     files = {"/proc/7/task/7/children": f"10 {children}", **files_of(10), f"/proc/10/{name}": f"10 ({WORKER}) {text}"}
     found = workers.read(make_machine(files), 7)
     assert found.workers is not None
-    assert all(one.cpu_s >= 0 for one in found.workers)
+    assert all(worker.cpu_s >= 0 for worker in found.workers)
 
 
 @pytest.mark.torch
@@ -95,10 +98,10 @@ def test_workers_of_a_real_loader() -> None:
     assert first.workers is not None
     assert then.workers is not None
     assert then.at > first.at
-    assert [one.pid for one in first.workers] == [one.pid for one in then.workers]
+    assert [worker.pid for worker in first.workers] == [worker.pid for worker in then.workers]
     assert len(first.workers) == 2
-    assert all(one.allowed and one.rss_bytes and one.read_bytes is not None for one in then.workers)
-    assert sum(one.cpu_s for one in then.workers) >= sum(one.cpu_s for one in first.workers)
+    assert all(worker.allowed and worker.rss_bytes and worker.read_bytes is not None for worker in then.workers)
+    assert sum(worker.cpu_s for worker in then.workers) >= sum(worker.cpu_s for worker in first.workers)
 
 
 def test_a_program_that_ended_has_no_workers() -> None:

@@ -43,7 +43,7 @@ def test_a_waiver_of_another_subject_does_not_count() -> None:
     """Subject patterns narrow a waiver; one that suppresses nothing is a finding itself."""
     outcomes = apply_waivers([FINDING], [Waiver("box.swaps", "other disk", subject="sdb*")], None, RULES)
 
-    assert [(one.rule, one.state) for one in outcomes] == [("box.swaps", "finding"), ("waiver.stale", "finding")]
+    assert [(outcome.rule, outcome.state) for outcome in outcomes] == [("box.swaps", "finding"), ("waiver.stale", "finding")]
 
 
 def test_an_unknown_is_not_waived() -> None:
@@ -59,7 +59,7 @@ def test_a_baseline_accepts_and_reports_what_is_gone() -> None:
 
     outcomes = apply_waivers([FINDING], [], baseline, RULES)
 
-    assert [(one.rule, one.state) for one in outcomes] == [("box.swaps", "suppressed"), ("baseline.stale", "finding")]
+    assert [(outcome.rule, outcome.state) for outcome in outcomes] == [("box.swaps", "suppressed"), ("baseline.stale", "finding")]
     assert "box.other sdz" in outcomes[1].message
 
 
@@ -139,7 +139,7 @@ def test_an_old_baseline_is_read_and_renewed() -> None:
 
     assert (outcome.state, "renews it" in outcome.because) == ("suppressed", True)
     assert (renewed.schema, [entry.fingerprint for entry in renewed.accepted], fresh) == (2, ["train"], [])
-    assert [one.state for one in apply_waivers([TRAIN, SERVE], [], renewed, RULES)] == ["suppressed", "finding"]
+    assert [outcome.state for outcome in apply_waivers([TRAIN, SERVE], [], renewed, RULES)] == ["suppressed", "finding"]
 
 
 def test_a_new_baseline_does_not_go_by_name() -> None:

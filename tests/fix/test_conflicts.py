@@ -29,7 +29,7 @@ def machine(folder: Path, files: dict[str, str], running: Sequence[str] = ()) ->
 def who(found: Machine, *wishes: str) -> tuple[Conflict, ...]:
     """The conflicts; what has one is not in the plan, and is when forced."""
     planned, forced = found.plan(*wishes), found.plan(*wishes, force=True)
-    disputed = {one.knob for one in planned.conflicts}
+    disputed = {conflict.knob for conflict in planned.conflicts}
     assert not {change.knob for change in planned.changes} & disputed
     assert disputed <= {change.knob for change in forced.changes}
     assert {one.setting.knob for one in planned.skipped} >= disputed

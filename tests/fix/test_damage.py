@@ -140,11 +140,11 @@ def test_a_journal_of_version_1_is_still_undone(fast: Path, name: str) -> None:
         machine.kernel.put(path, text)
     theirs = {path: text for path, text in after.items() if name == "foreign" and path == SWAPPINESS}
 
-    assert not [one.problem for one in machine.journal.transactions() if one.problem]
+    assert not [transaction.problem for transaction in machine.journal.transactions() if transaction.problem]
     undo_all(machine)
 
     assert machine.kernel.state() == {**before, **theirs}
-    states = {step.state for one in machine.journal.transactions() for step in one.steps}
+    states = {step.state for transaction in machine.journal.transactions() for step in transaction.steps}
     assert states == ({"foreign"} if name == "foreign" else {"undone"})
 
 

@@ -189,7 +189,7 @@ def test_while_recording_each_question_has_one_answer() -> None:
 def possible(files: Mapping[str, object]) -> bool:
     """Nothing is a file and a folder at once."""
     names = [tuple(part for part in path.split("/") if part not in ("", ".")) for path in files]
-    return not any(one != other and other[: len(one)] == one for one in names for other in names)
+    return not any(name != other and other[: len(name)] == name for name in names for other in names)
 
 
 @settings(max_examples=60)

@@ -468,12 +468,12 @@ def ours(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
     raw = unpacked(path)
     return [
         (
-            one.name.rstrip("/"),
-            one.kind,
-            one.target,
-            bytes(raw[one.start : one.start + one.size]) if one.kind in (b"0", b"\0", b"7") else None,
+            member.name.rstrip("/"),
+            member.kind,
+            member.target,
+            bytes(raw[member.start : member.start + member.size]) if member.kind in (b"0", b"\0", b"7") else None,
         )
-        for one in members(raw)
+        for member in members(raw)
     ]
 
 

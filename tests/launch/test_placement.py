@@ -137,8 +137,8 @@ def test_a_node_whose_memory_the_cpuset_forbids() -> None:
     assert found.memory_nodes != CpuSet([1])
 
     shares = [put(two_nodes(allowed_nodes=CpuSet([0])), rank(number, 2)) for number in range(2)]
-    assert [one.memory_nodes for one in shares] == [CpuSet([0]), CpuSet()]
-    assert CpuSet.union(one.cpus or CpuSet() for one in shares) == CpuSet(range(32))
+    assert [share.memory_nodes for share in shares] == [CpuSet([0]), CpuSet()]
+    assert CpuSet.union(share.cpus or CpuSet() for share in shares) == CpuSet(range(32))
 
 
 def test_isolated_cpus_are_not_counted() -> None:
@@ -514,8 +514,8 @@ def test_instances_of_ours_divide_the_cpus_asked_for() -> None:
     """--nproc 2 with --cpus or --node: a part each, the quota too."""
     ours = [Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True) for number in range(2)]
 
-    assert [str(put(two_nodes(), one, cpus=cpus("0-3,16-19")).cpus) for one in ours] == ["0-1,16-17", "2-3,18-19"]
-    assert [put(two_nodes(quota=3.0), one, node=1).threads for one in ours] == [2, 1]
+    assert [str(put(two_nodes(), rank, cpus=cpus("0-3,16-19")).cpus) for rank in ours] == ["0-1,16-17", "2-3,18-19"]
+    assert [put(two_nodes(quota=3.0), rank, node=1).threads for rank in ours] == [2, 1]
 
 
 # ---------------------------------------------------------------------- wishes
@@ -597,16 +597,16 @@ def machines(draw: st.DrawFn) -> Machine:
 def test_every_placement_is_inside_what_is_allowed(machine: Machine, size: int, own: bool) -> None:
     """Some allowed CPU, at least one thread and never more than cores or quota; ranks cover cores and share none while there are enough."""
     shares = [put(machine, Ranks("torchrun" if size > 1 else "", number, size, own_cpus=own and size > 1)) for number in range(size)]
-    for one in shares:
-        assert one.cpus
+    for share in shares:
+        assert share.cpus
         assert machine.allowed is not None
-        assert one.cpus.issubset(machine.allowed)
-        assert 1 <= (one.threads or 0) <= max(1, one.cores or 0)
-        assert 99 not in one.memory_nodes
+        assert share.cpus.issubset(machine.allowed)
+        assert 1 <= (share.threads or 0) <= max(1, share.cores or 0)
+        assert 99 not in share.memory_nodes
         if machine.quota:
-            assert (one.threads or 0) <= -(-machine.quota // 1)
-    if size > 1 and not own and not any("share" in note for one in shares for note in one.notes):
-        assert sum(len(one.cpus or ()) for one in shares) == len(CpuSet.union(one.cpus or CpuSet() for one in shares))
+            assert (share.threads or 0) <= -(-machine.quota // 1)
+    if size > 1 and not own and not any("share" in note for share in shares for note in share.notes):
+        assert sum(len(share.cpus or ()) for share in shares) == len(CpuSet.union(share.cpus or CpuSet() for share in shares))
 
 
 def test_ranks_that_see_two_gpus_of_eight() -> None:

@@ -40,7 +40,7 @@ class Case:
         self.now += self.step_s
         there = None if present is None else {"process": present}
         news = self.findings.take(Times(self.now, 1e9 + self.now), {NUMA: self.rule}, outcomes, lambda _: self.period_s, there)
-        return [one.kind for one in news]
+        return [item.kind for item in news]
 
     def pattern(self, text: str) -> str:
         """A letter an evaluation: F finding, . quiet, ? unknown, s suppressed; answers active (A) or not (-)."""
@@ -106,7 +106,7 @@ def test_what_somebody_fixed_is_gone_at_once() -> None:
     news = case.findings.take(Times(case.now, 1e9), {NUMA: case.rule}, [], touched={"another.rule"})
     assert news == []
     news = case.findings.take(Times(case.now, 1e9), {NUMA: case.rule}, [], touched={NUMA})
-    assert [one.kind for one in news] == ["gone"]
+    assert [item.kind for item in news] == ["gone"]
 
 
 def test_subjects_are_apart() -> None:
@@ -170,7 +170,7 @@ def test_first_seen_outlives_a_restart() -> None:
 
     news: list[Transition] = case.findings.take(Times(case.now, 1e9 + 100), {NUMA: case.rule}, [outcome()])
 
-    assert [one.restored for one in news] == [True]
+    assert [item.restored for item in news] == [True]
     assert case.findings.active()[0].first_seen == 5e8
 
 
@@ -190,7 +190,7 @@ def test_rules_out_of_force_are_gone() -> None:
 
     news = case.findings.keep_rules(set(), Times(case.now, 1e9))
 
-    assert [one.kind for one in news] == ["gone"]
+    assert [item.kind for item in news] == ["gone"]
     assert not case.findings.active()
 
 

@@ -117,7 +117,7 @@ def kept(name: str, key: Iterable[object], make: Callable[[Path], None]) -> Path
             part.mkdir()
             make(part)
             part.rename(folder)
-            for old in sorted(store.glob(f"{name}-*"), key=lambda one: one.stat().st_mtime)[:-MOST_KEPT]:
+            for old in sorted(store.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)[:-MOST_KEPT]:
                 shutil.rmtree(old)
     return folder
 
@@ -143,7 +143,7 @@ def _download_closure(packages: Sequence[str], folder: Path) -> list[Path]:
         f"Dir::Cache::archives={folder}/archives",
         "Debug::NoLocking=true",
     )
-    run("apt-get", *(word for one in options for word in ("-o", one)), "-qq", "-y", "--download-only", "install", *packages)
+    run("apt-get", *(word for option in options for word in ("-o", option)), "-qq", "-y", "--download-only", "install", *packages)
     return sorted((folder / "archives").glob("*.deb"))
 
 

@@ -51,11 +51,11 @@ def ok(done: Seen) -> str:
 
 def reasons(done: Seen) -> dict[str, str]:
     """Setting and why it is left alone."""
-    return {one["setting"]["knob"]: one["reason"] for one in json.loads(ok(done))["plan"]["skipped"]}
+    return {skipped["setting"]["knob"]: skipped["reason"] for skipped in json.loads(ok(done))["plan"]["skipped"]}
 
 
 def would_change(done: Seen) -> list[str]:
-    return [one["knob"] for one in json.loads(ok(done))["plan"]["changes"]]
+    return [change["knob"] for change in json.loads(ok(done))["plan"]["changes"]]
 
 
 # ---------------------------------------------------------------------- every setting
@@ -98,7 +98,7 @@ def test_changes_says_that_all_hold(seen: Seen) -> None:
 
 def test_undo_gives_everything_back(seen: Seen) -> None:
     """Byte for byte, with all that stands beside the settings, such as what another I/O scheduler made of the queue."""
-    assert {one["step"]["state"] for one in json.loads(ok(seen["undone"]))["undone"]} == {"undone"}
+    assert {result["step"]["state"] for result in json.loads(ok(seen["undone"]))["undone"]} == {"undone"}
     assert seen["left"] == {}
     assert len(seen["before"]) > 100
 
@@ -209,8 +209,8 @@ def test_a_kill_in_the_middle_leaves_a_part_changed(killed: Seen) -> None:
     """What the next tests rely on: each kill came where it was wanted, and its transaction is open."""
     kills = killed["kills"]
     assert len(kills) == 2 * killed["steps"] + 1 == 2 * (len(WISHES | OF_PROCESS) + 2) + 1
-    assert {(one["signal"], one["states"][0]) for one in kills} == {(9, "open")}
-    changed = [len(one["changed"]) for one in kills[:-1]]
+    assert {(kill["signal"], kill["states"][0]) for kill in kills} == {(9, "open")}
+    changed = [len(kill["changed"]) for kill in kills[:-1]]
     assert changed == sorted(changed)
     assert (changed[0], changed[1]) == (0, 1)
     assert changed[-1] == len(WISHES) - 1 + 4 + 2  # the latency went with the process; four threads; two files

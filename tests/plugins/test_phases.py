@@ -94,7 +94,7 @@ def test_shares_add_up_whatever_was_sampled(samples: list[Sample]) -> None:
     found: Split = split(Samples(7, 2, 50, tuple(samples)))
 
     assert tuple(one.name for one in found.phases) == PHASES
-    assert sum(one.samples for one in found.phases) == found.samples <= sum(one.count for one in samples)
+    assert sum(one.samples for one in found.phases) == found.samples <= sum(sample.count for sample in samples)
     assert sum(one.share for one in found.phases) == pytest.approx(1 if found.samples else 0)
     assert all(0 <= one.frame_share <= one.share for one in found.phases)
     assert "\x1b" not in profile.split(found)

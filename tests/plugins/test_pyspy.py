@@ -47,7 +47,7 @@ def test_a_dump_becomes_threads_innermost_call_first() -> None:
 
     found = reading.stacks(json.dumps(threads).encode(), 9)
 
-    assert [one.name for one in found.threads] == ["MainThread", "other"]
+    assert [thread.name for thread in found.threads] == ["MainThread", "other"]
     assert found.threads[0].frames == (Frame("f", "/a.py", 3), Frame("<module>", "/a.py", None))
 
 
@@ -83,10 +83,10 @@ def test_a_raw_line_becomes_a_sample() -> None:
 @settings(max_examples=200)
 def test_any_raw_text_is_samples(printed: bytes) -> None:
     """Whatever is no sample is left out, and none has a count of 0."""
-    for one in reading.samples(printed):
-        assert one.count > 0
-        assert len(one.frames) <= reading.MAX_FRAMES
-        phases.phase(one.frames)
+    for sample in reading.samples(printed):
+        assert sample.count > 0
+        assert len(sample.frames) <= reading.MAX_FRAMES
+        phases.phase(sample.frames)
 
 
 # ---------------------------------------------------------------------- why not

@@ -424,8 +424,8 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
     events = loaded(steps.path)["traceEvents"]
     assert isinstance(events, list)
     assert steps.steps == 5
-    assert steps.events == sum(one.get("ph") == "X" for one in events)
-    assert any(one.get("name") == "aten::addmm" for one in events)
+    assert steps.events == sum(event.get("ph") == "X" for event in events)
+    assert any(event.get("name") == "aten::addmm" for event in events)
     assert by_time.events > 0
     shaped = loaded(by_time.path)["traceEvents"]
     assert isinstance(shaped, list)

@@ -44,8 +44,8 @@ def test_severities_become_levels() -> None:
     """Error, warning and note; a hint is informational, which has no level."""
     results = run_of(reports.sick())["results"]
 
-    assert [one["level"] for one in results] == ["error", "error", "error", "warning", "note", "note", "none", "warning"]
-    assert [one.get("kind") for one in results][6] == "informational"
+    assert [result["level"] for result in results] == ["error", "error", "error", "warning", "note", "note", "none", "warning"]
+    assert [result.get("kind") for result in results][6] == "informational"
 
 
 def test_a_result_is_where_it_was_read() -> None:
@@ -78,7 +78,7 @@ def test_a_result_says_what_to_do() -> None:
     """The commands are this finding's own: another GPU has another address."""
     results = run_of(reports.sick())["results"]
 
-    assert [one["message"]["text"].split("\n")[1] for one in results[:2]] == [
+    assert [result["message"]["text"].split("\n")[1] for result in results[:2]] == [
         "Fix: sudo lspci -vvs 0000:60:00.0",
         "Fix: sudo lspci -vvs 0000:61:00.0",
     ]

@@ -67,12 +67,12 @@ def judged(text: str) -> Examined:
 def hits(text: str) -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
     found: dict[str, list[int]] = {}
-    for one in judged(text).hypotheses:
-        found.setdefault(one.rule.removeprefix("script."), []).append(one.line)
+    for hypothesis in judged(text).hypotheses:
+        found.setdefault(hypothesis.rule.removeprefix("script."), []).append(hypothesis.line)
     return found
 
 
 def hypothesis(text: str, rule: str) -> Hypothesis:
     """The one place that a rule names."""
-    (found,) = [one for one in judged(text).hypotheses if one.rule == f"script.{rule}"]
+    (found,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == f"script.{rule}"]
     return found

@@ -50,7 +50,7 @@ def test_what_cannot_be_examined_is_named_with_its_reason(case: str, tmp_path: P
     assert unread.file.endswith("bad.py")
     assert reason in unread.reason
     assert not line or unread.line == line
-    assert {one.file for one in found.hypotheses} == {str(tmp_path / "good.py")}
+    assert {hypothesis.file for hypothesis in found.hypotheses} == {str(tmp_path / "good.py")}
 
 
 def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
         "pipe.py": "no plain file",
         "gone.py": "No such file or directory",
     }
-    assert {os.path.basename(one.file) for one in found.hypotheses} == {"train.py"}
+    assert {os.path.basename(hypothesis.file) for hypothesis in found.hypotheses} == {"train.py"}
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -73,7 +73,7 @@ def test_positions_count_characters(mark: str) -> None:
     """Behind a byte order mark and beside characters of several bytes, the column is what an editor shows."""
     text = TRAINING.replace("total += loss.item()", "größe = 'äöü'; total += loss.item()")
     file = File(Source("train.py", (mark + text).encode()))
-    (sync,) = [one for one in engine.judged(file, shipped()).hypotheses if one.rule == "script.sync-per-step"]
+    (sync,) = [hypothesis for hypothesis in engine.judged(file, shipped()).hypotheses if hypothesis.rule == "script.sync-per-step"]
 
     assert (sync.line, sync.column) == (15, 9 + len("größe = 'äöü'; total += "))
 

@@ -65,7 +65,9 @@ PIDS = started()
 
 def findings(outcomes: list[dict[str, Any]]) -> list[list[str]]:
     """Findings about programs and environments, as rule and subject. Those about the machine change from second to second."""
-    return sorted([one["rule"], one["subject"]] for one in outcomes if one["state"] == "finding" and one["scope"] != "host")
+    return sorted(
+        [outcome["rule"], outcome["subject"]] for outcome in outcomes if outcome["state"] == "finding" and outcome["scope"] != "host"
+    )
 
 
 def audited() -> dict[str, Any]:

@@ -37,8 +37,8 @@ class Still:
 
     def start(self, publish: Publish) -> None:
         self.publish = publish
-        for one in self.news:
-            publish(one)
+        for new in self.news:
+            publish(new)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -248,7 +248,7 @@ def news(report: Report) -> list[SourceUpdate]:
         for name, value in known.items()
         if not name.startswith("process.")
     }
-    return [Past(past), Facts(report, {one.key: START - 7_260 for one in report.findings()}), Meters(START, known), Changed(())]
+    return [Past(past), Facts(report, {finding.key: START - 7_260 for finding in report.findings()}), Meters(START, known), Changed(())]
 
 
 def rule(name: str) -> Rule:

@@ -34,7 +34,7 @@ ODD: tuple[Any, ...] = (None, 0, -1, 1e308, float("nan"), "text", [], {}, [None]
 def machine(text: str) -> Any:
     """A machine whose every name is this text."""
     return reports.report(
-        *(one for one in reports.hostile(text).outcomes),
+        *(outcome for outcome in reports.hostile(text).outcomes),
         machine=snapshot(
             cpu={"model_name": text, "online": "0-3", "allowed": "0-3", "package_cpus": ["0-3"], "core_cpus": ["0", "1"]},
             numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-3", "mem_total_bytes": 1 << 30}]},
@@ -76,8 +76,8 @@ def everything(now: Now, width: int) -> list[Line]:
     out = [*overview.draw(now, width, 40), *identity.draw(now.snapshot, width), *system.draw(now, width), *gpus.draw(now, width)]
     out += [*topology.draw(now, width, next(iter(now.processes()), None)), *programs.draw(now, now.processes(), width)]
     out += findings.draw(now, now.findings(), width)
-    for one in now.findings():
-        out += findings.detail(now, one, width)
+    for finding in now.findings():
+        out += findings.detail(now, finding, width)
     return [*out, *transactions.elsewhere(now.changes, width)]
 
 

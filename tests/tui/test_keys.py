@@ -64,7 +64,7 @@ async def press(pilot: Any, *keys: str) -> None:
 
 def notices(app: Dashboard) -> str:
     """What was said in notices."""
-    return " ".join(one.message for one in app._notifications)
+    return " ".join(notification.message for notification in app._notifications)
 
 
 def pane(app: Dashboard, name: str) -> Pane:
@@ -506,7 +506,7 @@ def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, made:
         assert "No waiver was written from here" in notices(app)
 
     drive(started(report, "findings", actions), do)
-    assert [one.name for one in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
+    assert [path.name for path in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
 
 
 def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machine) -> None:
@@ -520,7 +520,7 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machin
         await press(pilot, "w")
         assert "every subject python (pid *), those that start later too" in screen_text(app)
         await press(pilot, *"shared", "enter", "enter")
-        assert [one.subject for one in app.now.findings()] == ["serve (pid 7)"]
+        assert [finding.subject for finding in app.now.findings()] == ["serve (pid 7)"]
 
     drive(started(report, "findings", actions), do)
     (waiver,) = tomli.loads(file.read_text())["waive"]
@@ -808,12 +808,12 @@ def test_a_row_is_written_when_it_comes_into_sight() -> None:
 
     async def do(app: Dashboard, pilot: Any) -> None:
         rows = pane(app, "rows")
-        assert [bool(one.spans) for one in rows.lines] == [number in rows.in_sight for number in range(60)]
+        assert [bool(line.spans) for line in rows.lines] == [number in rows.in_sight for number in range(60)]
         assert not rows.lines[59].spans
         await press(pilot, "G")
         assert rows.key == 1059
         assert "1059" in screen_text(app)
-        assert [bool(one.spans) for one in rows.lines] == [number in rows.in_sight for number in range(60)]
+        assert [bool(line.spans) for line in rows.lines] == [number in rows.in_sight for number in range(60)]
         assert not rows.lines[0].spans
 
     drive(started(crowd(60), "processes"), do)

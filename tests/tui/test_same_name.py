@@ -142,7 +142,7 @@ def test_undo_takes_back_what_was_done_for_this_program(tmp_path: Path, niced: l
         await press(pilot, "a", "y", "escape")
         assert (nice(first), nice(second)) == (0, 0)
         journal = Journal(str(tmp_path / "state"))
-        assert {step.change.item for one in journal.transactions() for step in one.steps} == {str(first), str(second)}
+        assert {step.change.item for transaction in journal.transactions() for step in transaction.steps} == {str(first), str(second)}
 
     drive(tmp_path, niced, do)
 

@@ -56,7 +56,7 @@ def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
         source = Agent(running.path)
         source.start(ear)
         assert eventually(lambda: ear.has(Changed) and ear.has(Meters) and ear.now.report is not None)
-        assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
+        assert [finding.rule for finding in ear.now.findings()] == ["numa.balancing-on"]
         assert ear.now.since[ear.now.findings()[0].key] == START
         assert ear.now.facts.memory is not None
         assert ear.now.facts.memory.total_bytes == 1 << 40

@@ -115,7 +115,7 @@ def test_an_agent_through_sshd(server: Server, tmp_path: Path) -> None:
         source = Agent(forward.path, name="there", local=False, ended=forward.ended)
         source.start(ear)
         assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters)
-        assert [one.rule for one in ear.now.findings()] == ["numa.balancing-on"]
+        assert [finding.rule for finding in ear.now.findings()] == ["numa.balancing-on"]
         assert eventually(lambda: running.events.listeners)
         running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75}})
         assert eventually(lambda: ear.now.meters.get("cpu.busy") == 0.75)

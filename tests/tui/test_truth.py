@@ -181,9 +181,9 @@ def test_all_devices_of_a_node_are_on_the_map() -> None:
         gpu={"devices": []},
     )
     lines = topology.draw(now, 60)
-    shown = " ".join(one.text for one in lines).split()
+    shown = " ".join(line.text for line in lines).split()
     assert [name for name in shown if name.startswith("mlx5_")] == [str(one["name"]) for one in rdma]
-    assert all(cells(one.text) <= 60 for one in lines)
+    assert all(cells(line.text) <= 60 for line in lines)
 
 
 def test_programs_are_told_apart_where_room_is_scarce() -> None:
