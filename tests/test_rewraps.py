@@ -51,11 +51,12 @@ def test_a_rank_on_two_sockets_gets_its_part() -> None:
     assert all(rule for rule in found.rules)
 
 
-def test_a_command_with_hidden_words_can_be_pasted() -> None:
+@pytest.mark.parametrize("command", ["python train.py <hidden> out.txt", "python train.py --x;reboot", "python train.py --x|sh"])
+def test_a_command_with_hidden_words_or_a_title_can_be_pasted(command: str) -> None:
     """What is known of it, and … for the arguments that only its user knows."""
     host = captured("hwloc", "64amd64-4s2n4ca2co")
     rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
-    found = _rewrap(host, msgspec.structs.replace(PROCESS, command="python train.py <hidden> out.txt", env=rank))
+    found = _rewrap(host, msgspec.structs.replace(PROCESS, command=command, env=rank))
     assert found is not None
     assert found.command == "sysperf wrap -- python train.py …"
 

@@ -14,7 +14,7 @@ from sysperf.launch import environment, plan
 from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.snapshot import Snapshot
-from sysperf.model.text import without_hidden
+from sysperf.model.text import for_shell
 
 __all__ = ["rewraps", "rules"]
 MAX_REWRAPS = 16
@@ -42,4 +42,4 @@ def _rewrap(host: Host, ruleset: Ruleset, process: Any, snapshot: Snapshot) -> R
     if not changes:
         return None
     because = tuple(dict.fromkeys(change.rule for change in changes))
-    return Rewrap(process.pid, f"sysperf wrap -- {without_hidden(process.command)}", tuple(map(plan.shown, changes)), because)
+    return Rewrap(process.pid, f"sysperf wrap -- {for_shell(process.command)}", tuple(map(plan.shown, changes)), because)

@@ -14,7 +14,7 @@ from sysperf.model.change import Setting
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy
 from sysperf.model.rule import Advice, Affinity, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
-from sysperf.model.text import neutral, without_hidden
+from sysperf.model.text import for_shell, neutral
 
 Filler = Callable[..., str]
 MAX_COMMAND = 300
@@ -117,7 +117,7 @@ def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
 
 def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:
     """`sysperf wrap` finds the place by itself; for a running process, how it would have been started."""
-    program = neutral(without_hidden(getattr(scope.names.get("proc"), "command", None) or "python …"), MAX_COMMAND)
+    program = neutral(for_shell(getattr(scope.names.get("proc"), "command", None) or "python …"), MAX_COMMAND)
     return f"sysperf wrap -- {program}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
 
 
