@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf.diagnosis.facts import Line, Stacks
+from sysperf.host import redact
 from sysperf.model.profile import Frame, Sample, Samples
 from sysperf.startup import lazy
 
@@ -178,6 +179,6 @@ def _hottest(lines: dict[str, Counter[Frame]], total: int, read_line: ReadLine) 
     found = []
     for kind, frames in lines.items():
         frame, count = frames.most_common(1)[0]
-        text = " ".join(read_line(frame).split())[:MAX_TEXT]
+        text = " ".join(redact.source_line(read_line(frame)).split())[:MAX_TEXT]
         found.append(Line(kind, frame.file, frame.line or 0, frame.function[:MAX_TEXT], count / total, text))
     return tuple(sorted(found, key=lambda line: -line.share)[:MAX_LINES])

@@ -17,6 +17,7 @@ from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject, fingerprint
+from sysperf.host import redact
 from sysperf.model.outcome import Outcome, Report, SourcePlace, Tally
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
@@ -168,7 +169,7 @@ class _Judging:
         site = subject.item if isinstance(subject.item, Site) else self._first_step()
         line, column = site.line or 1, site.column or 1
         cell, shown = self._source.cell(line)
-        code = neutral(self._source.line(line).strip(), MAX_CODE)
+        code = neutral(redact.source_line(self._source.line(line)), MAX_CODE)
         return Hypothesis(
             rule=outcome.rule,
             detects=rule.rule.detects,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sysperf.host.extracts import extract_for
-from sysperf.host.secret_words import names_secret, without_keys, without_logins
+from sysperf.host.secret_words import names_secret, without_keys, without_literals, without_logins
 from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
-__all__ = ("HIDDEN", "arguments", "clean", "environment", "keeps", "mounts", "text")
+__all__ = ("HIDDEN", "arguments", "clean", "environment", "keeps", "mounts", "source_line", "text")
 
 _KEPT_PREFIXES = (
     "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "BLIS_", "VECLIB_", "ATEN_", "ONEDNN_", "DNNL_",
@@ -35,6 +35,8 @@ _MOUNT_OPTION = lazy(r"(?<![\w.-])([\w.-]+)=(?:[^\s,]|,,)+")
 _OF_KERNEL = ("/sys/", "/proc/sys/")
 MAX_VARIABLE_BYTES = 32_768
 """A longer variable is dropped: it explains nothing, and hostile ones would cost time."""
+MAX_SOURCE_CHARS = 2_000
+"""So much of a line of source is looked at, and shown."""
 MAX_ENVIRONMENT_BYTES = 65_536
 """So much of all variables of a process together."""
 
@@ -82,6 +84,11 @@ def mounts(raw: bytes) -> bytes:
 def text(value: str) -> str:
     """Any text without logins in URLs, values that are named as secrets, and words shaped like keys."""
     return without_keys(value)
+
+
+def source_line(line: str) -> str:
+    """A line of somebody's program as reports show it: its literals may be passwords."""
+    return without_literals(line[:MAX_SOURCE_CHARS].strip())
 
 
 _CLEANERS: dict[str, Callable[[bytes], bytes]] = {

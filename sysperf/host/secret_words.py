@@ -34,6 +34,11 @@ _NAMED = tuple(
         (r"(?<![^\s\0\"'(])(--?[A-Za-z][\w.-]*)[ \t]+(?!-)", _VALUE),  # --token X
     )
 )
+_LITERAL = r"""[rRbBfFuU]{0,2}(?:"{3}.*?(?:"{3}|$)|'{3}.*?(?:'{3}|$)|'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$))"""
+_NAMED_IN_CODE = lazy(  # API_KEY = "X", token: str = "X", token == "X", {"token": "X"}, setdefault("API_KEY", "X"), set_password("X")
+    r"(?<!\w)([A-Za-z_]\w{0,99})[\"')\]]{0,3}(?: ?: ?[A-Za-z_][\w.\[\]| ]{0,60}=| {0,3}(?:[!=]=|[=:,(])) {0,3}[(\[]? ?"
+)
+_LITERALS = lazy(rf"{_LITERAL}(?:, ?{_LITERAL}){{0,9}}")
 _LOGIN = lazy(r"([A-Za-z][\w+.-]{1,20}://|\biscsi:)(?:[^/\s\0\"]{0,400}|[^/\s\0:@]{0,100}:(?!\d{1,5}/)[^\s\0@]{0,400})@")
 _SCHEME = lazy(r"(?i)\b((?:bearer|basic|digest)[ \0]+)[^\s\0\"']+")
 # What a secret looks like
@@ -78,6 +83,18 @@ def without_keys(value: str) -> str:
     if "://" in value:
         value = _URL.sub(lambda url: _COMPONENT.sub(_unless_random, url[0]), value)
     return _LONG.sub(_unless_random, value)
+
+
+def without_literals(line: str) -> str:
+    """A line of a program's source without logins, words shaped like keys, and string literals behind a name of a secret.
+
+    Names, calls and attributes stay: what is written as code is no secret.
+    """
+    shown = _SHAPE.sub(HIDDEN, _SCHEME.sub(rf"\1{HIDDEN}", without_logins(line)))
+    shown = _without_values(shown, _NAMED_IN_CODE, _LITERALS)
+    if "://" in shown:
+        shown = _URL.sub(lambda url: _COMPONENT.sub(_unless_random, url[0]), shown)
+    return _LONG.sub(_unless_random, shown)
 
 
 def without_logins(line: str) -> str:

@@ -56,6 +56,14 @@ def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) ->
     assert getattr(seen(((USER,), 10), text=text), activity) == 1.0
 
 
+def test_a_password_in_the_line_is_not_shown() -> None:
+    """The line is another user's, and reports are passed on; what the call does is told from the whole line all the same."""
+    found = seen(((USER,), 10), text='api_token = "hunter2";  total += loss.item()')
+
+    assert found.readback == 1.0
+    assert {line.text for line in found.lines} == {"api_token = <hidden>; total += loss.item()"}
+
+
 def test_a_line_counts_only_where_it_is_the_innermost_call() -> None:
     """`model(x).item()` while the model computes is no reading back."""
     frames = (Frame("Linear.forward", f"{TORCH}/nn/modules/linear.py", 4), Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), USER)

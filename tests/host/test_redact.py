@@ -262,6 +262,47 @@ def test_what_is_clean_stays_as_it_is(text: str, clean: object) -> None:
     assert clean(once) == once
 
 
+SOURCE_SECRETS = (
+    'token = "{}"',
+    "api_token: str = '{}'; acc += loss.item()",
+    'if password == "{}": x.item()',
+    'client.set_password("{}")',
+    'headers = {{"Authorization": "Bearer {}", "a": loss.item()}}',
+    "os.environ['WANDB_API_KEY'] = r'{}'",
+    'os.environ.setdefault("WANDB_API_KEY", "{}")',
+    'requests.get(url, auth=("me", "{}")).json()["loss"].item()',
+    'connect("postgres://me:{}@db/x"); loss.item()',
+    'password = f"{}{{x}}',
+    'password = """{}',
+    'secrets = ["{}"]',
+)
+
+
+@pytest.mark.parametrize("line", SOURCE_SECRETS)
+def test_a_secret_in_a_line_of_source_vanishes(line: str) -> None:
+    """Reports show lines of scripts and of running programs."""
+    assert SECRET not in redact.source_line(line.format(SECRET))
+    assert all(key not in redact.source_line(f"x = f({key!r}).item()") for key in KEYS.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "key = q @ k.transpose(-1, -2)  # a comment",
+        'tokens = batch["tokens"].to("cuda", non_blocking=True)',
+        'tokenizer(texts, pad_token="<pad>", text_key="caption")',
+        "for key, value in batch.items(): total[key] += value.item()",
+        "model = AutoModel.from_pretrained(name, token=hf_token)",
+        'password = os.environ["PW"]',
+        "x = min(items, key=lambda item: item.loss.item())",
+        "loader = DataLoader(TensorDataset(features, labels), batch_size=64, num_workers=0, pin_memory=False)",
+    ],
+)
+def test_code_is_shown(line: str) -> None:
+    """Only literals are secrets: names, calls and attributes stay as they are."""
+    assert redact.source_line(f"    {line}") == line
+
+
 PIECES = (
     "a",
     "a=",
@@ -294,6 +335,7 @@ def test_no_text_takes_long(piece: str, start: str) -> None:
     redact.mounts(raw)
     redact.environment(raw)
     redact.text(raw.decode())
+    redact.source_line(raw.decode())
 
     assert time.process_time() - began < 1.2
 

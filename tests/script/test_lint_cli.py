@@ -108,6 +108,18 @@ def test_a_comment_accepts_a_place(folder: Path, comment: str, left: int) -> Non
     assert (len(found["hypotheses"]), found["ignored"]) == (left, 1 - left)
 
 
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_no_report_shows_a_password_of_the_source(form: str, folder: Path) -> None:
+    """Its line is shown, since something else in it may be slow, and reports are passed on."""
+    script = TRAINING.replace("loss.item()", 'send(loss.item(), password="hunter2")')
+    assert "hunter2" in script
+    (folder / "train.py").write_text(script)
+    shown = lint(folder, "train.py", "--format", form)
+
+    assert "hunter2" not in shown
+    assert "train.py" in shown
+
+
 def test_a_comment_accepts_a_file(folder: Path) -> None:
     """Anywhere in it."""
     (folder / "train.py").write_text(TRAINING + "# sysperf: ignore-file[sync-per-step]\n")
