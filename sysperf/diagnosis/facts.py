@@ -64,7 +64,7 @@ class Native(Record, kw_only=True):
     faults: Annotated[float, fact("the kernel's page faults and clearing of pages")] = 0.0
     files: Annotated[float, fact("the kernel's files: opening, reading, looking names up")] = 0.0
     collection: Annotated[float, fact("Python's garbage collector")] = 0.0
-    double: Annotated[float, fact("kernels for float64, of the time in kernels that tell their type")] = 0.0
+    double: Annotated[float | None, fact("kernels for float64, of the time in kernels that tell their type")] = None
     math: Annotated[float, fact("matrix products, convolutions and vectorised kernels")] = 0.0
 
 
@@ -93,7 +93,7 @@ class Traced(Record, kw_only=True):
 
 
 class Gpu(Record, kw_only=True):
-    """The GPUs that the program uses, over the window."""
+    """The GPUs that the program uses, over the window, with what other programs do on them."""
 
     utilization: float | None = None
     lowest: Annotated[float | None, fact("5th percentile of the utilisation")] = None

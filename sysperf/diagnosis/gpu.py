@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from sysperf.diagnosis.facts import Gpu
 
@@ -36,24 +37,34 @@ class Sampler:
                 return
             self._taken.append(meters)
 
-    def facts(self) -> Gpu | None:
-        """The means, and the utilisation's extremes and period; None of too few samples."""
-        return describe(list(self._taken))
+    def facts(self, numbers: Sequence[int]) -> Gpu | None:
+        """The means of these GPUs, and the utilisation's extremes and period; None of too few samples."""
+        return describe(list(self._taken), numbers)
 
 
-def describe(taken: Sequence[dict[str, float]]) -> Gpu | None:
-    """The same of any samples: names are ``gpu.N.METER``."""
-    if len(taken) < MIN_SAMPLES:
+def numbers(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[int, ...]:
+    """NVML's numbers of the GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
+    found = {gpu.bus_id.lower(): gpu.index for gpu in devices if gpu.bus_id}
+    if bus_ids is None:
+        return tuple(found.values()) if len(found) == 1 else ()
+    return tuple(found[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in found)
+
+
+def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu | None:
+    """The same of any samples, whose names are ``gpu.N.METER``: what others do on other GPUs is not the program's."""
+    mine = tuple(f"gpu.{number}." for number in numbers)
+    taken = [{name: value for name, value in meters.items() if name.startswith(mine)} for meters in taken]
+    if len(taken) < MIN_SAMPLES or not any(taken):
         return None
     means = {name: _mean(taken, name) for name in _NAMES}
     busy = sorted(value for meters in taken if (value := _over_gpus(meters, "utilization")) is not None)
     series = [_over_gpus(meters, "utilization") or 0.0 for meters in taken]
-    held = [max(_over_gpus(meters, "power_capped") or 0.0, _over_gpus(meters, "slowed") or 0.0) for meters in taken]
+    held = [max(values) for meters in taken if (values := _known(meters, "power_capped", "slowed"))]
     return Gpu(
         utilization=means["utilization"], sm_active=means["sm_active"], tensor_active=means["tensor_active"],
         dram_active=means["dram_active"], received_bytes_per_s=means["pcie_received_bytes_per_s"],
         lowest=busy[len(busy) // 20] if busy else None, highest=busy[-1 - len(busy) // 20] if busy else None,
-        period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in held) / len(held),
+        period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in held) / len(held) if held else None,
     )  # fmt: skip
 
 
@@ -81,6 +92,10 @@ def _score(around: Sequence[float], lag: int, power: float) -> float:
 def _over_gpus(meters: dict[str, float], name: str) -> float | None:
     values = [value for key, value in meters.items() if key.startswith("gpu.") and key.endswith(f".{name}")]
     return max(values) if values else None
+
+
+def _known(meters: dict[str, float], *names: str) -> list[float]:
+    return [value for name in names if (value := _over_gpus(meters, name)) is not None]
 
 
 def _mean(taken: Sequence[dict[str, float]], name: str) -> float | None:

@@ -42,7 +42,7 @@ def describe(samples: Samples, tid: int) -> Native | None:
         for kind in kinds(sample.frames[0]):
             counts[kind] += sample.count
     typed = counts.pop("double", 0), counts.pop("float", 0)
-    double = typed[0] / sum(typed) if sum(typed) >= MIN_TYPED else 0.0
+    double = typed[0] / sum(typed) if sum(typed) >= MIN_TYPED else None
     return Native(samples=total, double=double, **{kind: count / total for kind, count in counts.items()})
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 def share(before: Any, after: Any) -> float | None:
     """Of the quota's periods in between, the share in which the group was stopped; `Cgroup` records of the same group."""
-    if before is None or after is None or before.path != after.path or None in (before.nr_periods, after.nr_periods):
+    if before is None or after is None or before.path != after.path:
+        return None
+    if None in (before.nr_periods, after.nr_periods, before.nr_throttled, after.nr_throttled):
         return None
     periods = after.nr_periods - before.nr_periods
-    return (after.nr_throttled - before.nr_throttled) / periods if periods > 0 and after.nr_throttled is not None else 0.0
+    return (after.nr_throttled - before.nr_throttled) / periods if periods > 0 else 0.0

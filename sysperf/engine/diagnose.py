@@ -132,10 +132,16 @@ class _Diagnoser:
 
     def _finished(self, program: Program, after: Snapshot) -> Program:
         first, last = (next((one.cgroup for one in _processes(taken) if one.pid == program.pid), None) for taken in (self._machine, after))
-        of_gpu = self._gpus.facts() if self._gpus is not None and program.uses_gpu else None
-        return msgspec.structs.replace(
-            program, throttled=throttling.share(first, last), gpu=of_gpu or (Gpu() if program.uses_gpu else None)
-        )
+        found = self._gpu(program.pid, after) if program.uses_gpu else None
+        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=found)
+
+    def _gpu(self, pid: int, after: Snapshot) -> Gpu:
+        """The meters of the GPUs on which a program has a context."""
+        bus_ids = next((one.gpu_bus_ids for one in _processes(after) if one.pid == pid), None)
+        numbers = gpu.numbers(bus_ids, getattr(getattr(after.areas.get("gpu"), "facts", None), "devices", None) or ())
+        if self._gpus is not None and not numbers:
+            self._notes.append(f"GPU of process {pid}: NVML does not tell on which one it computes")
+        return (self._gpus.facts(numbers) if self._gpus is not None else None) or Gpu()
 
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None

@@ -6,6 +6,7 @@ import contextlib
 import json
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -111,18 +112,18 @@ def test_machine_code_is_told_by_its_library_and_symbol() -> None:
 
 def test_few_kernels_say_nothing_of_the_type() -> None:
     """Seven samples are no evidence."""
-    assert machine_code(("mkl_blas_dgemm", f"{TORCH}/lib/libtorch_cpu.so", 7)).double == 0.0
+    assert machine_code(("mkl_blas_dgemm", f"{TORCH}/lib/libtorch_cpu.so", 7)).double is None
 
 
 def test_a_saw_tooth_has_its_period() -> None:
     """A second on, a second off."""
     taken = [{"gpu.0.utilization": 1.0 if index // 10 % 2 else 0.0} for index in range(100)]
-    found = gpu.describe(taken)
+    found = gpu.describe(taken, (0,))
 
     assert found is not None
     assert found.period_s == pytest.approx(2.0, abs=0.3)
     assert (found.lowest, found.highest) == (0.0, 1.0)
-    assert gpu.describe(taken[:5]) is None
+    assert gpu.describe(taken[:5], (0,)) is None
 
 
 def test_details_of_a_trace(tmp_path: Path) -> None:
@@ -157,3 +158,23 @@ def test_any_other_file_is_an_error_of_its_own(data: bytes) -> None:
         file.flush()
         with contextlib.suppress(TraceError):
             traced.details(file.name)
+
+
+def test_what_others_do_on_other_gpus_is_not_the_programs() -> None:
+    """A program that waits beside a neighbour that computes is not busy."""
+    taken = [{"gpu.0.utilization": 0.1, "gpu.1.utilization": 1.0, "gpu.10.utilization": 1.0, "gpu.10.slowed": 1.0}] * 20
+    mine = gpu.describe(taken, (0,))
+
+    assert mine is not None
+    assert (round(mine.utilization or 0, 3), mine.throttled) == (0.1, None)
+    assert gpu.describe(taken, ()) is None
+
+
+def test_the_gpus_of_a_program_are_told_by_their_addresses() -> None:
+    """A machine's only GPU is the program's where NVML does not tell; of several, none is."""
+    several = [SimpleNamespace(index=number, bus_id=f"0000:0{number}:00.0") for number in range(3)]
+
+    assert gpu.numbers(("0000:02:00.0",), several) == (2,)
+    assert gpu.numbers(None, several) == ()
+    assert gpu.numbers(None, several[:1]) == (0,)
+    assert gpu.numbers((), several[:1]) == ()  # it has loaded CUDA, and computes elsewhere

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.diagnosis import counters, programs, window
+from sysperf.collect.cgroup import Cgroup
+from sysperf.diagnosis import counters, programs, throttling, window
 from sysperf.diagnosis.window import Window
 
 BUSY = "while True: pass"
@@ -127,3 +129,30 @@ def test_switches_for_finding_faults_are_known() -> None:
     """A switch that is off is none."""
     assert programs.debug({"CUDA_LAUNCH_BLOCKING": "1", "TORCH_DISTRIBUTED_DEBUG": "OFF"}, "") == ("CUDA_LAUNCH_BLOCKING=1",)
     assert programs.debug({"CUDA_LAUNCH_BLOCKING": "0"}, "python -X dev train.py") == ("-X dev",)
+
+
+def test_a_group_that_does_not_tell_its_throttling_is_unknown() -> None:
+    """Not 'never stopped'."""
+    first, last = Cgroup(version=2, path="/job", nr_periods=10), Cgroup(version=2, path="/job", nr_periods=90, nr_throttled=20)
+
+    assert throttling.share(first, last) is None
+    assert throttling.share(msgspec.structs.replace(first, nr_throttled=12), last) == 0.1
+
+
+def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:
+    """Its counters are of all the time since the machine started."""
+    looked = Window(os.getpid())
+    looked.machine_first = window.MachineReading({0: 100}, {0: 200}, {}, None)
+    looked.machine_last = window.MachineReading({0: 150, 1: 9_000}, {0: 300, 1: 10_000}, {}, None)
+
+    assert window.busy_cpus(looked, None) == 0.5
+
+
+def test_a_number_that_another_process_has_now_is_not_the_program() -> None:
+    """It would be looked into in the program's place."""
+    looked = Window(os.getpid())
+    looked.run(0.1)
+    assert looked.alive()
+    looked.processes[os.getpid()].first.stat.start_ticks -= 1
+
+    assert not looked.alive()
