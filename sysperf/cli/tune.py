@@ -83,9 +83,9 @@ def run(args: argparse.Namespace) -> int:
         found = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
     if found.comparison:
         _measuring.keep(found.comparison, experiment="tune", what=f"{tuning.named_winner(found)}: {os.path.basename(plan.argv[0])}")
-    _options.write(_rendered(found, args), args)
-    if found.profile:
+    if found.profile:  # before the output, which may go to a full disk or a pipe that was closed
         _write_profile(profile, found.profile)
+    _options.write(_rendered(found, args), args)
     return Exit.PARTIAL if found.state == "unconfirmed" else Exit.CLEAN
 
 

@@ -309,8 +309,8 @@ def _rendered(found: Comparison, args: argparse.Namespace) -> str:
 
 
 def state_path(plan: Plan) -> str:
-    """Return where a study of these commands is kept until it is done."""
-    key = to_json([plan.a, plan.b, plan.metric])
+    """Return where a study of these commands in this folder is kept."""
+    key = to_json([os.getcwd(), plan.a, plan.b, plan.metric])
     return f"{paths.state_folder()}/verify/{hashlib.sha256(key).hexdigest()[:16]}.json"
 
 
@@ -331,6 +331,7 @@ class _Progress:
 
     def __init__(self, plan: Plan) -> None:
         self._path = state_path(plan)
+        self._is_kept = True
 
     def __call__(self, state: State) -> None:
         self._save(state)
@@ -340,8 +341,10 @@ class _Progress:
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             files.write_whole(self._path, lambda file: file.write(to_json(state)), mode=0o600)
-        except OSError:
-            pass  # the study goes on; only --resume will not find it
+        except OSError as error:
+            if self._is_kept:
+                sys.stderr.write(f"sysperf: {self._path}: {error.strerror or error}: the study goes on, but --resume will not find it\n")
+            self._is_kept = False
 
 
 def _say(line: str, state: State) -> None:

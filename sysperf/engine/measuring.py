@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sysperf.host import Host
 from sysperf.model.comparison import Metric, Variant
@@ -39,8 +40,8 @@ class Measured(Record):
 
 
 def measure(variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, instances: int = 1) -> Measured:
-    """Run a variant once. Raises RunFailed when its time says nothing, OSError when there is no room for the probe's files."""
-    with tempfile.TemporaryDirectory(prefix="sysperf-verify-") as folder:
+    """Run a variant once. Raises RunFailed when its time says nothing, SysperfError where the probe has no folder."""
+    with _folder() as folder:
         environment = variant.environment(dict(os.environ))
         if metric.counts:
             environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts))
@@ -55,6 +56,19 @@ def measure(variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, 
         loss = probe.read_loss(folder) if metric.counts else None
     value = _value(variant, metric, finished, processes, warm_up, instances)
     return Measured(value, finished.wall_s, finished.cpu_s, load, tuple(processes[0].times) if processes else (), loss)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """A folder for what the probe writes, removed after the run. Raises SysperfError."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SysperfError(
+            f"there is no folder for the run's files: {error.strerror or error}", "make room there, or set TMPDIR to another folder"
+        ) from None
+    with folder as path:
+        yield path
 
 
 def limit_s(first_s: float, earlier_s: Sequence[float]) -> float:

@@ -157,14 +157,17 @@ class _Tuner:
             seed=self.plan.seed,
             keep_disturbed=self.plan.keep_disturbed,
         )
-        saved = self.store.kept("confirm", verify.State)
-        state = None if saved is None or saved.plan.b != plan.b else msgspec.structs.replace(saved, plan=plan)
+        note = f"confirm {winner}"  # by choice: all of them are started in the same way, and read the same file
+        saved = self.store.kept(note, verify.State)
+        state = None if saved is None else msgspec.structs.replace(saved, plan=plan)
 
         def keep(now: verify.State) -> None:
-            self.store.keep("confirm", now)
+            self.store.keep(note, now)
             self.observe(now)
 
         comparison = verify.verify(plan, keep, state)
+        if comparison.verdict == "faster" and not comparison.is_certain():
+            return self.result("unconfirmed", "faster by little: the further pairs do not show how much", winner, comparison)
         states: dict[str, State] = {"faster": "confirmed", "unclear": "unconfirmed"}
         reason = comparison.reason if comparison.verdict in states else "the best of the race is no faster than plain in fresh pairs"
         return self.result(states.get(comparison.verdict, "nothing"), reason, winner, comparison)
@@ -298,15 +301,17 @@ def words(factors: Sequence[Factor], choice: Choice) -> str:
 def _pilot(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
     """Decide how long a run is and how many there will be. Raises UsageError where the budget has room for too few."""
     metric, warm_up, last = plan.metric, 0, measured[-1]
+    counts = {len(done.step_times_s) for done in measured}
+    steps_of_all = counts.pop() if metric.counts and len(counts) == 1 else None
     run_s = max(done.wall_s for done in measured[1:])
     if metric.counts:
         steps = probe.Steps(last.step_times_s)
         warm_up = probe.warm_up_steps(steps, steps)
         enough = warm_up + steps_for(steps.durations()[warm_up:])
-        if not metric.max_steps and enough < len(steps.times):
+        if not metric.max_steps and enough < min(len(done.step_times_s) for done in measured):
             metric = msgspec.structs.replace(metric, max_steps=enough)
             run_s -= steps.times[-1] - steps.times[enough - 1]
-    counts = {len(done.step_times_s) for done in measured}
+            steps_of_all = enough
     possible = int(left_s / max(run_s, 0.01))
     total = min(plan.max_runs, max(round(SEARCH_SHARE * possible), min(MIN_RUNS, possible - CONFIRMING_RUNS)))
     if total < MIN_RUNS:
@@ -316,9 +321,8 @@ def _pilot(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
             f"{MIN_RUNS + CONFIRMING_RUNS}",
             f"--minutes {needed}, or shorter runs: --steps optimizer --max-steps N",
         )
-    known = metric.max_steps or (counts.pop() if len(counts) == 1 else None)
     use_tpe = tpe.available() and total >= tpe.MIN_RUNS
-    return Pilot(metric, run_s, warm_up, known if metric.counts else None, total, use_tpe)
+    return Pilot(metric, run_s, warm_up, steps_of_all, total, use_tpe)
 
 
 def steps_for(durations: Sequence[float]) -> int:
@@ -365,12 +369,15 @@ PROFILE_MARK = "found by sysperf tune"
 
 @contextlib.contextmanager
 def opened(path: str, *, resume: bool) -> Iterator[Store]:
-    """Open the file of a study, anew or as it was left. Raises UsageError."""
+    """Open the file of a study, anew or as it was left. Raises SysperfError."""
+    hint = "run it without --resume, or make room on that disk"
     try:
         store = Store(path, anew=not resume)
-        try:
-            yield store
-        finally:
-            store.close()
+    except (sqlite3.Error, OSError) as error:
+        raise SysperfError(f"{path}: {error}", hint) from None
+    try:
+        yield store
     except (sqlite3.Error, msgspec.MsgspecError) as error:
-        raise SysperfError(f"{path}: {error}", "run it without --resume, or make room on that disk") from None
+        raise SysperfError(f"{path}: {error}", hint) from None
+    finally:
+        store.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median, stdev
@@ -126,18 +127,22 @@ def verify_each(plans: Sequence[TriedPlan], observe: Observe = lambda _: None) -
         p_value = last[0].study().p_value() if last else None
         found.append(TriedFix(rules=tried.rules, promised=tried.promised, comparison=comparison, p_value=p_value))
     certain = stats.holm([1.0 if fix.p_value is None else fix.p_value for fix in found])
-    return [msgspec.structs.replace(fix, certain=sure) for fix, sure in zip(found, certain, strict=True)]
+    return [msgspec.structs.replace(fix, certain=sure and _has_verdict(fix)) for fix, sure in zip(found, certain, strict=True)]
+
+
+def _has_verdict(fix: TriedFix) -> bool:
+    return fix.comparison is not None and fix.comparison.verdict in ("faster", "slower")
 
 
 def conclude(state: State, interrupted: str = "") -> Comparison:
     """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
     study = state.study()
     progress = _at_any_time(study, interrupted) if interrupted and study.progress().verdict is None else study.progress()
-    low, ratio, high = progress.gain.ratios() if progress.gain else (None, None, None)
     values = {arm: [done.value for done in state.counting(arm)] for arm in ("a", "b")}
     losses = {arm: [done.loss for done in state.counting(arm) if done.loss is not None] for arm in ("a", "b")}
     if progress.verdict in ("faster", "slower") and (differ := _different_losses(losses["a"], losses["b"])):
-        progress = progress._replace(verdict="unclear", reason=differ)
+        progress = Progress("unclear", progress.interval, None, differ)  # other work has no ratio, that CI or a finding could take for one
+    low, ratio, high = progress.gain.ratios() if progress.gain else (None, None, None)
     return Comparison(
         a=state.plan.a,
         b=state.plan.b,
@@ -195,7 +200,20 @@ def _next_run(state: State, changer: change.Changer | None) -> State:
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
     first: Arm = "a" if random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
     arm: Arm = ("b" if done[0] == "a" else "a") if is_open else first
-    return _with_warm_up(msgspec.structs.replace(state, runs=(*state.runs, _run(state, arm, pair, changer))))
+    after = msgspec.structs.replace(state, runs=(*state.runs, _run(state, arm, pair, changer)))
+    if is_open:
+        _check_work(after)
+    return _with_warm_up(after)
+
+
+def _check_work(state: State) -> None:
+    """Raise SysperfError where the runs of the last pair made different numbers of steps; ranks may."""
+    a, b = sorted(state.runs[-2:], key=lambda done: done.arm)
+    if state.plan.metric.counts and not state.plan.ranks and a.steps != b.steps:
+        raise SysperfError(
+            f"{state.plan.a.name} made {a.steps} steps and {state.plan.b.name} {b.steps}: they do not do the same work",
+            "--max-steps ends both after the same number",
+        )
 
 
 def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> Run:
@@ -219,7 +237,10 @@ def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> R
 
 @contextlib.contextmanager
 def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limit_s: float) -> Iterator[None]:
-    """Have these settings during a run. The lease takes them back also when sysperf is killed. Raises SysperfError."""
+    """Have these settings during a run. The lease takes them back also when sysperf is killed. Raises SysperfError.
+
+    Ctrl-C ends the run, and waits where settings are being applied or taken back, or it would leave them to the lease.
+    """
     if not settings or changer is None:
         yield
         return
@@ -227,13 +248,19 @@ def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limi
     if not planned.changes:
         reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
         raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
-    done = changer.apply(planned, change.request("verify", lease_s=limit_s + LEASE_RESERVE_S))
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
+        done = changer.apply(planned, change.request("verify", lease_s=limit_s + LEASE_RESERVE_S))
         if done.state != "applied":
             raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` tells why")
-        yield
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            changer.undo(done.number)
     finally:
-        changer.undo(done.number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
 def _history(state: State) -> list[noise.Load]:
@@ -241,20 +268,8 @@ def _history(state: State) -> list[noise.Load]:
 
 
 def _with_warm_up(state: State) -> State:
-    """After the first pair: how many steps both variants leave out, and whether they do the same work."""
+    """After the first pair: how many steps both variants leave out."""
     if not state.plan.metric.counts or len(state.runs) != 2:
         return state
-    if state.plan.ranks:
-        return _warm(state)
-    a, b = sorted(state.runs, key=lambda done: done.arm)
-    if a.steps != b.steps:
-        raise SysperfError(
-            f"{state.plan.a.name} made {a.steps} steps and {state.plan.b.name} {b.steps}: they do not do the same work",
-            "--max-steps ends both after the same number",
-        )
-    return _warm(state)
-
-
-def _warm(state: State) -> State:
     a, b = state.runs
     return msgspec.structs.replace(state, warm_up_steps=probe.warm_up_steps(probe.Steps(a.step_times_s), probe.Steps(b.step_times_s)))

@@ -25,7 +25,6 @@ MAX_TAIL_BYTES = 16 << 10
 MAX_LINE_BYTES = 16 << 10
 """A line of output is searched for the metric up to here."""
 MAX_VALUES = 10_000
-MAX_RESULT_BYTES = 1 << 20
 TERM_GRACE_S = 5.0
 DRAIN_S = 0.2
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -69,7 +68,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern:
         os.waitpid(guard, 0)
     if not result:
         raise OSError("the process that guards the run was killed")
-    return msgspec.json.decode(result, type=Finished)
+    return msgspec.msgpack.decode(result, type=Finished)
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -86,7 +85,7 @@ def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         finished = _guarded(life, argv, env, limit_s, pattern, cwd)
-        os.write(result, msgspec.json.encode(finished)[:MAX_RESULT_BYTES])
+        os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
     except BaseException:  # noqa: BLE001 - a forked copy of us must end here, whatever happens
         _kill_descendants()
     os._exit(0)

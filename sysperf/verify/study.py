@@ -2,7 +2,7 @@
 
 The protocol: a first pair is discarded, since it warms caches; pairs are looked at after 6, 9, 13, 19, 28 and 40; noisy pairs
 are dropped whole, blind to which variant was disturbed; a gain found at an early look is measured again on fresh pairs, since
-stopping early overstates it.
+stopping early overstates it. Where fresh pairs show the opposite, nothing is clear.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
     interval: Interval | None
     """Of all pairs so far, at the level of a look; None before two pairs."""
     gain: Interval | None = None
-    """What is kept: of fresh pairs where the study stopped early, else of all."""
+    """What is kept: of fresh pairs where the study stopped early, else of all; where noise ended it, one for any time."""
     reason: str = ""
     """Why it is unclear."""
 
@@ -57,12 +57,18 @@ class Study(NamedTuple):
         """Return the verdict and the interval, or that more pairs are needed."""
         found = stats.interval(self.pairs, LOOK_LEVEL) if len(self.pairs) > 1 else None
         if self._too_noisy():
-            return Progress("unclear", found, found, f"{self.dropped} of {self.dropped + len(self.pairs)} pairs were disturbed")
+            total = self.dropped + len(self.pairs) + len(self.fresh)
+            gain = stats.anytime_interval(self.pairs) if self.pairs else None
+            return Progress("unclear", found, gain, f"{self.dropped} of {total} pairs were disturbed")
         verdict = self._verdict()
         if verdict is None or (self._stopped_early(verdict) and len(self.fresh) < self.fresh_pairs()):
             return Progress(None, found)
-        gain = stats.interval(self.fresh, TOTAL_LEVEL) if self._stopped_early(verdict) else found
-        return Progress(verdict, found, gain, self._advice() if verdict == "unclear" else "")
+        if not self._stopped_early(verdict):
+            return Progress(verdict, found, found, self._advice() if verdict == "unclear" else "")
+        gain = stats.interval(self.fresh, TOTAL_LEVEL)
+        if (gain.mean > 0) != (verdict == "faster"):
+            return Progress("unclear", found, gain, f"{verdict} in the first {len(self.pairs)} pairs, the opposite in the further ones")
+        return Progress(verdict, found, gain)
 
     def pairs_needed(self) -> int | None:
         """Estimate how many pairs decide between a difference and none; None before three pairs."""

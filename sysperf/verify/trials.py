@@ -5,6 +5,7 @@ The file may be torn, huge, or of another version: what is no result is skipped 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -87,11 +88,15 @@ def _tail(path: str) -> bytes:
 
 
 def append(path: str, trial: Trial) -> None:
-    """Add a result to the file, in one write, so that two commands never mix their lines. Raises OSError."""
+    """Add a result to the file, in one write, so that two commands never mix their lines. Raises OSError, also for half a line."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(descriptor, to_json(trial) + b"\n")
+        end = os.fstat(descriptor).st_size
+        is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
+        line = (b"\n" if is_torn else b"") + to_json(trial) + b"\n"
+        if os.write(descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -326,3 +330,195 @@ def test_every_safe_fix_is_tried_alone_and_together(tmp_path: Path) -> None:
     assert allocator["certain"] is True
     assert "speed" in allocator["promised"]
     assert [fix for rules, fix in tried.items() if len(rules) > 1 and fix["comparison"]["verdict"] != "faster"] == []
+
+
+FULL = 96 << 10
+"""Bytes of a file system that one file fills."""
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a small file system without room for another byte, or another file."""
+    if os.geteuid() != 0:
+        pytest.skip("to mount a file system needs root")
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={FULL},nr_inodes=8,mode=700", "none", folder), check=False)
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        (folder / "fill").write_bytes(bytes(FULL))
+        yield folder
+    finally:
+        subprocess.run(("umount", folder), check=True)
+
+
+def test_a_full_disk_takes_no_result_away(full: Path) -> None:
+    """The verdict is printed, what could not be kept is said once, and nothing is left half-written."""
+    done = verify(full, *SPEED, "--a", says(10), "--b", says(12))
+
+    assert "B is 20.0 % faster than A" in done.stdout
+    assert done.returncode == 0
+    assert done.stderr.count("--resume will not find it") == 1
+    assert "the result is not kept" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path for path in full.rglob("*") if path.is_file() and path.name != "fill" and path.stat().st_size] == []
+
+
+def test_a_study_is_that_of_its_folder(tmp_path: Path) -> None:
+    """`python train.py` in two folders are two programs: neither goes on with the other's runs."""
+    both = (*SPEED, "--a", says(10), "--b", says(12), "--resume")
+    with contextlib.chdir(tmp_path):
+        verify(tmp_path, *both[:-1])
+        here = verify(tmp_path, *both)
+    elsewhere = verify(tmp_path, *both)
+
+    assert here.returncode == 0
+    assert elsewhere.returncode == 2
+    assert "no interrupted study" in elsewhere.stderr
+
+
+def test_a_value_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+    """A speed that became nan: what was printed is said."""
+    done = verify(tmp_path, "--metric", "speed: (.*)", "--a", "echo speed: nan", "--b", "echo speed: 1")
+
+    assert done.returncode == 2
+    assert "A printed nan" in done.stderr
+
+
+JUMPING = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+/* The clock of the day jumps by a day, forwards and backwards in turn, each time that somebody reads it. */
+static int calls;
+static long jump(void) { return 86400L * (++calls % 2 ? 1 : -1); }
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = syscall(SYS_clock_gettime, clock, now);
+    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += jump();
+    return failed;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    int failed = syscall(SYS_gettimeofday, now, zone);
+    if (!failed) now->tv_sec += jump();
+    return failed;
+}
+time_t time(time_t *now) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (now) *now = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def jumping(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library in front of libc, with which the clock of the day jumps."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: install gcc")
+    folder = tmp_path_factory.mktemp("clock")
+    (folder / "jumping.c").write_text(JUMPING)
+    subprocess.run((compiler, "-shared", "-fPIC", "-o", folder / "jumping.so", folder / "jumping.c"), check=True)
+    return folder / "jumping.so"
+
+
+def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> None:
+    """Runs, limits, the budget, steps and leases use clocks that nobody sets; the program itself sees the jumps."""
+    package = tmp_path / "torch" / "optim"
+    package.mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "optimizer.py").write_text(
+        "hooks = []\n"
+        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
+        "def step():\n    for hook in hooks: hook(None, (), {})\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\nfrom torch.optim.optimizer import step\n"
+        "assert abs(time.time() - time.time()) > 80_000\n"
+        "for _ in range(12):\n    time.sleep(0.01)\n    step()\n"
+    )
+    with subprocess.Popen(("sleep", "300")) as other:
+        done = subprocess.run(
+            (
+                sys.executable, "-m", "sysperf", "verify", "--steps", "optimizer", "--max-pairs", "2", "--keep-disturbed", "--minutes", "2",
+                "--limit", "60", "--yes", "--json", "--set", f"process.nice@{other.pid}=5", "--", sys.executable, str(script),
+            ),
+            env={**environment(tmp_path), "PYTHONPATH": str(tmp_path), "LD_PRELOAD": str(jumping)},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        after = nice_of(other.pid)
+        other.kill()
+    assert done.returncode in {0, 1, 3}, done.stderr
+    found = json.loads(done.stdout)["comparison"]
+
+    assert (found["pairs"], len(found["runs"])) == (2, 6)
+    assert all(0.1 < run["wall_s"] < 60 for run in found["runs"])
+    assert all(1 < run["value"] < 100 for run in found["runs"])
+    assert after == 0
+
+
+def wait_for(pid: int, nice: int, seconds: float = 30.0) -> bool:
+    """Whether a process gets this nice value in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if nice_of(pid) == nice:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def sleeps(marker: str) -> bool:
+    """Whether the program that sleeps so long runs."""
+    return bool(subprocess.run(("pgrep", "-f", f"^sleep {marker}$"), check=False, capture_output=True).stdout)
+
+
+def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> None:
+    """The run ends at once with all its children, the setting at the end of its lease: nobody of ours is there to take it back."""
+    marker = f"81{os.getpid()}"
+    with subprocess.Popen(("sleep", "300")) as other:
+        words = ["verify", "--limit", "4", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", marker]
+        assert random.Random("1/0").random() >= 0.5, "the first run is B's"
+        script = (
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
+            f"verify.LEASE_RESERVE_S = 0.5\nsys.exit(main({words!r}))\n"
+        )
+        with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.DEVNULL) as killed:
+            end = time.monotonic() + 30
+            while not sleeps(marker) and time.monotonic() < end:
+                time.sleep(0.05)
+            applied = nice_of(other.pid)
+            killed.send_signal(signal.SIGKILL)
+        back = wait_for(other.pid, 0)
+        other.kill()
+
+    assert applied == 5
+    assert back
+    assert not sleeps(marker)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05])
+def test_ctrl_c_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, delay_s: float) -> None:
+    """Pressed again and again, also while the setting is being taken back."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        words = ("--limit", "100", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "99")
+        with subprocess.Popen(
+            (sys.executable, "-m", "sysperf", "verify", *words),
+            env=environment(tmp_path),
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        ) as stopped:
+            applied = wait_for(other.pid, 5)
+            for _ in range(10):
+                stopped.send_signal(signal.SIGINT)
+                time.sleep(delay_s or 0.0005)
+        after = nice_of(other.pid)
+        other.kill()
+
+    assert applied
+    assert after == 0

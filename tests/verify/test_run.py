@@ -96,3 +96,10 @@ def test_nothing_outlives_us(number: signal.Signals) -> None:
         time.sleep(0.05)
 
     assert not alive(marker)
+
+
+def test_what_is_no_finite_number_is_told_as_it_was_printed() -> None:
+    """A loss that became nan or inf comes out of the guard as such, beside numbers too large for a float."""
+    values = shell("echo loss: nan; echo loss: 1e999; echo loss: -inf; echo loss: 2", pattern=r"loss: (\S+)").values
+
+    assert [str(value) for value in values] == ["nan", "inf", "-inf", "2.0"]

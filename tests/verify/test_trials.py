@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,22 @@ def test_any_values_are_results_or_not(changes: dict[str, Any]) -> None:
     """What is taken as a result can be drawn: its figures are finite and in order."""
     found, _ = trials.parse(json.dumps({**plain(trial()), **changes}).encode())
     assert all(one.is_sound() and one.gain().text for one in found)
+
+
+def test_a_line_that_a_full_disk_tore_costs_no_other_result(tmp_path: Path) -> None:
+    """The write that did not fit is an error to tell; the next result stands on a line of its own."""
+    path = str(tmp_path / "trials.jsonl")
+    trials.append(path, trial(at=1e8))
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 50, resource.RLIM_INFINITY))
+        try:
+            trials.append(path, trial(at=2e8))
+        except OSError:
+            os._exit(7)
+        os._exit(0)
+    told = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    trials.append(path, trial(at=3e8))
+
+    assert told == 7
+    assert [found.at for found in trials.read([path]).found] == [1e8, 3e8]

@@ -1,0 +1,97 @@
+"""Facts about the verdict of a study: what fresh pairs, losses and steps have to say before a gain is believed."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysperf.cli.verify import exit_code
+from sysperf.engine import measuring, verify
+from sysperf.engine.measuring import Measured
+from sysperf.engine.verify import Plan, State, TriedPlan, conclude
+from sysperf.model.comparison import Metric, Run, Variant
+from sysperf.model.errors import SysperfError
+
+A, B = Variant("A", ("a",)), Variant("B", ("b",))
+SPEED = Metric("speed", "", True, "speed: (.*)")
+
+
+def study(ratios: list[float], **b: Any) -> State:
+    """A study in which B had these speeds, beside 100 of A, after a pair that warmed caches."""
+    runs = [Run(0, "a", 100.0, 1.0, 1.0), Run(0, "b", 100.0, 1.0, 1.0)]
+    for pair, ratio in enumerate(ratios, 1):
+        runs += [Run(pair, "a", 100.0, 1.0, 1.0, loss=1.0), Run(pair, "b", 100.0 * ratio, 1.0, 1.0, **{"loss": 1.0, **b})]
+    return State(plan=Plan(a=A, b=B, metric=SPEED), runs=tuple(runs))
+
+
+def test_a_gain_that_fresh_pairs_contradict_is_unclear() -> None:
+    """Six lucky pairs, and five further ones that show the opposite: it is not `faster` by a negative gain."""
+    lucky = [1.03, 1.031, 1.029, 1.03, 1.032, 1.028]
+    against = conclude(study([*lucky, 0.97, 0.971, 0.969, 0.97, 0.972]))
+    confirmed = conclude(study([*lucky, 1.01, 1.011, 1.009, 1.02, 1.012]))
+
+    assert (against.verdict, confirmed.verdict) == ("unclear", "faster")
+    assert "the opposite in the further ones" in against.reason
+    assert against.high
+    assert against.high < 1
+
+
+def test_no_bound_is_kept_by_work_that_differs() -> None:
+    """Twice as fast at another loss: no ratio, so that neither CI nor a finding's gain takes it for one."""
+    found = conclude(study([2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0, 2.0, 2.01, 2.02, 1.99], loss=1.5))
+
+    assert (found.verdict, found.ratio) == ("unclear", None)
+    assert exit_code(found, 2.0) == 3
+    assert found.median_b == pytest.approx(200)
+
+
+def test_the_interval_of_a_study_that_noise_ended_may_be_looked_at_any_time() -> None:
+    """It ended at no planned look: its interval is the e-process's, at its level."""
+    runs = [*study([1.03, 1.031, 1.029, 1.03]).runs, *(Run(pair, arm, 1.0, 1.0, 1.0, disturbed="others") for pair in (5, 6) for arm in ("a", "b"))]  # fmt: skip
+    noisy = conclude(State(plan=Plan(a=A, b=B, metric=SPEED), runs=tuple(runs)))
+
+    assert noisy.verdict == "unclear"
+    assert noisy.reason == "2 of 6 pairs were disturbed"
+    assert noisy.low
+    assert noisy.low < 1
+    assert (noisy.high or math.inf) > 1.03
+
+
+def test_each_pair_makes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B makes fewer steps from its third run on, as when an error ends it early."""
+    runs = {"A": 0, "B": 0}
+
+    def measured(variant: Variant, *_: object) -> Measured:
+        runs[variant.name] += 1
+        steps = 10 if variant.name == "B" and runs["B"] > 2 else 20
+        return Measured(100.0, 1.0, 1.0, None, tuple(map(float, range(steps))))
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    with pytest.raises(SysperfError, match="A made 20 steps and B 10"):
+        verify.verify(Plan(a=A, b=B, metric=Metric("steps per second", "steps/s", True, "", "optimizer")))
+
+
+def test_a_fix_is_certain_only_with_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses that differ make it unclear, however small the p-value is."""
+
+    def measured(variant: Variant, *_: object) -> Measured:
+        return Measured(200.0 if variant.name == "B" else 100.0, 1.0, 1.0, None, (), 2.0 if variant.name == "B" else 1.0)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    (fix,) = verify.verify_each([TriedPlan(("x",), "", Plan(a=A, b=B, metric=SPEED))])
+
+    assert fix.comparison
+    assert fix.comparison.verdict == "unclear"
+    assert not fix.certain
+
+
+def test_no_room_for_a_run_is_an_error_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where temporary files go not even a folder can be made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(SysperfError, match="no folder for the run's files") as error:
+        measuring.measure(Variant("A", ("true",)), SPEED, 5.0)
+    assert "TMPDIR" in error.value.hint
