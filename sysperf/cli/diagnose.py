@@ -4,9 +4,9 @@ It looks from outside first (a window of the kernel's accounting), then samples 
 second, each only as far as the question is open. The whole process tree counts: ranks, workers, servers. The job is not changed.
 
 cost to the job:
-  outside   nothing that can be measured
-  samples   below 1 %, for 6 s; needs py-spy, and root for programs of others
-  trace     a second of the job at half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
+  outside   nothing is attached or stopped; the reading takes CPU time of its own (not measured)
+  samples   the CPU time of py-spy and perf, for 6 s (not measured); needs py-spy, and root for programs of others
+  trace     a second of the job at about half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
 
 exit codes:
   0 healthy, or idle; 1 something slows it down; 3 it cannot be told

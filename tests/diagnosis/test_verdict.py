@@ -261,3 +261,14 @@ def test_every_cause_is_in_the_page() -> None:
     page = (ROOT / "docs/diagnose.md").read_text()
 
     assert {rule.id for rule in rules().rules if rule.scope == "diagnosis"} <= set(re.findall(r"diagnosis\.[a-z0-9-]+", page))
+
+
+def test_what_the_page_leaves_to_other_commands_is_there() -> None:
+    """It names their rules, and each detection that no cause is about is a rule there or is said to be nowhere."""
+    page = (ROOT / "docs/diagnose.md").read_text()
+    left = page.partition("## What others look for")[2]
+    named = set(re.findall(r"`((?:dataloader|script|numa|gpu|nccl|network|power|cpu)\.[a-z0-9-]+)`", left))
+
+    assert len(named) > 10
+    assert named <= {rule.id for rule in rules().rules}
+    assert all("sysperf" in row or "nowhere" in row for row in left.splitlines() if row.startswith("| ") and "where it is found" not in row)
