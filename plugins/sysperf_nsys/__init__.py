@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import time
 
-from sysperf.host import Host
+from sysperf.host import Host, files
 from sysperf.host.commands import Failed, output
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Trace, TraceRequest
@@ -47,13 +47,13 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
     owner(host, request.pid)
     path, program, start = _path(request), _program(), time.monotonic()
     session = sessions.name_of(sessions.number_of(host, request.pid) or "", _run(program, COMMAND_S, "sessions", "list"))
-    with tempfile.TemporaryDirectory(prefix="sysperf-nsys-") as folder:
+    with tempfile.TemporaryDirectory(prefix=".sysperf-nsys-", dir=os.path.dirname(path)) as folder:
         report = f"{folder}/report"
         _collect(program, session, report, duration_s, progress)
         progress("it is exported")
         _run(program, EXPORT_S, "export", "--type=sqlite", f"--output={folder}/export.sqlite", f"{report}.nsys-rep")
         events = count(f"{folder}/export.sqlite")
-        shutil.move(f"{folder}/export.sqlite", path)
+        _rename(f"{folder}/export.sqlite", path)
     return Trace(request.pid, path, os.path.getsize(path), events, 0, round(time.monotonic() - start, 1))
 
 
@@ -89,6 +89,16 @@ def _path(request: TraceRequest) -> str:
     if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
         raise UsageError(f"{os.path.dirname(path)}: cannot be written to", "choose another folder with --output")
     return path
+
+
+def _rename(written: str, path: str) -> None:
+    """Give the export its name, unless somebody has taken that meanwhile: with a link, too. Raises UsageError."""
+    try:
+        files.rename_new(written, path)
+    except FileExistsError:
+        raise UsageError(f"{path} exists by now", "choose another name with --output: nothing is overwritten") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
 
 
 def _program() -> str:

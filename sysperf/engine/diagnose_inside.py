@@ -28,6 +28,8 @@ MAX_SOURCE_BYTES = 4 << 20
 MAX_SOURCES = 64
 """Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
+LINT_S = 3.0
+"""Of a file: its author is the program's, who may have made one that takes a minute."""
 TRACE_S = 1.0
 RULES = Rules(phases.phase, phases.user_frame)
 
@@ -80,7 +82,7 @@ class Inside:
                 with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
                     copy.write(text)
             try:
-                found = lint.lint([folder], ruleset)
+                found = lint.lint([folder], ruleset, file_s=LINT_S)
             except SysperfError as error:
                 self._note("the script", error)
                 return ()
@@ -100,8 +102,11 @@ def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str
     except SysperfError as error:
         notes.append(f"trace of process {pid}: {error}{f' ({error.hint})' if error.hint else ''}")
         return None
-    folder = tempfile.mkdtemp(prefix="sysperf-diagnose-")
+    ours = tempfile.mkdtemp(prefix="sysperf-diagnose-")
+    folder = f"{ours}/trace"  # the program's user gets it, who could exchange it for a link if it lay in /tmp itself
     try:
+        os.mkdir(folder, 0o700)
+        os.chmod(ours, 0o711)  # noqa: S103 - to go through
         path = f"{folder}/trace.json"
         problem = _write(pid, folder, path, limit_s, name)
         if problem:
@@ -113,7 +118,7 @@ def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str
         notes.append(f"trace of process {pid}: {error}")
         return None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(ours, ignore_errors=True)
 
 
 def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sysperf import __version__
-from sysperf.engine.lint_workers import examine_all
+from sysperf.engine.lint_workers import FILE_S, examine_all
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown
@@ -44,11 +44,13 @@ class Target(NamedTuple):
     named: bool
 
 
-def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Any = None) -> Lint:
+def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Any = None, *, file_s: float = FILE_S) -> Lint:
     """Read and judge scripts and folders of them. `gpus` are the machine's, where rules may ask for them. Raises UsageError."""
     start = time.perf_counter()
     targets = [Target(path, named) for path, named in files(paths)]
-    found = examine_all(targets, lambda target: examine_file(target, ruleset, gpus), lambda target, why: unread(target.path, why))
+    found = examine_all(
+        targets, lambda target: examine_file(target, ruleset, gpus), lambda target, why: unread(target.path, why), file_s=file_s
+    )
     return _joined(found, ruleset, (time.perf_counter() - start) * 1e3)
 
 

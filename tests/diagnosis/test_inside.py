@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from sysperf.engine import diagnose_inside
+from sysperf import plugin
+from sysperf.engine import diagnose_inside, judging
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame
@@ -32,6 +35,37 @@ def test_the_folder_is_ours_again_before_the_trace_is_read(tmp_path: Path) -> No
     diagnose_inside._take_back(str(tmp_path), str(tmp_path / "trace.json"))
 
     assert tmp_path.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner would have root take away from others what the link leads to: the folder in /tmp is root's, and his lies in it."""
+    with tempfile.TemporaryDirectory() as theirs:
+        os.chown(theirs, 1, 1)
+
+        def attack(_pid: int, folder: str, _path: str, *_: object) -> str:
+            os.chown(folder, 65_534, 65_534)
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setresuid(65_534, 65_534, 65_534)
+                    os.rename(folder, f"{folder}.away")
+                    os.symlink(theirs, folder)
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            return ""
+
+        monkeypatch.setattr(diagnose_inside, "_write", attack)
+        monkeypatch.setattr(plugin, "tracer", lambda _: SimpleNamespace(owner=lambda *_: (0, 0)))
+        notes: list[str] = []
+        before = {*os.listdir(tempfile.gettempdir())}
+        assert diagnose_inside.trace(os.getpid(), judging.load_rules(), 5.0, "", notes) is None
+
+        assert os.stat(theirs).st_uid == 1
+        assert "No such file" in notes[0]
+        assert not [name for name in {*os.listdir(tempfile.gettempdir())} - before if name.startswith("sysperf-diagnose-")]
+        os.chown(theirs, 0, 0)
 
 
 def test_a_program_of_a_thousand_files_is_read_in_part(tmp_path: Path) -> None:

@@ -108,3 +108,29 @@ def test_events_of_an_export_are_counted(tmp_path: Path) -> None:
     assert sysperf_nsys.count(str(tmp_path / "export.sqlite")) == 2
     with pytest.raises(SysperfError):
         sysperf_nsys.count(str(tmp_path / "none"))
+
+
+WORKING = """#!/bin/sh
+case "$1" in
+sessions) printf '%s' 'LISTED' ;;
+export) for word; do case "$word" in --output=*) cp 'EXPORT' "${word#--output=}" ;; esac; done; ln -s 'VICTIM' 'PLACE' ;;
+esac
+"""
+
+
+def test_an_export_replaces_nothing_and_follows_no_link(stand_in: Path, launched: int) -> None:
+    """Somebody lays a link at its name, which can be guessed, while nsys exports; the temporary folder may be on another file system."""
+    victim, place, export = stand_in / "victim", stand_in / "trace.sqlite", stand_in / "made.sqlite"
+    victim.write_text("untouched")
+    sqlite3.connect(export).close()
+    words = {"LISTED": LISTED, "EXPORT": str(export), "VICTIM": str(victim), "PLACE": str(place)}
+    script = WORKING
+    for word, value in words.items():
+        script = script.replace(f"'{word}'", f"'{value}'")
+    (stand_in / "bin" / "nsys").write_text(script)
+    with pytest.raises(UsageError, match="exists by now"):
+        sysperf_nsys.trace(Host(), TraceRequest(launched, duration_ms=100, output=str(place)), lambda _: None)
+
+    assert place.is_symlink()
+    assert victim.read_text() == "untouched"
+    assert {one.name for one in stand_in.iterdir()} == {"bin", "victim", "trace.sqlite", "made.sqlite"}
