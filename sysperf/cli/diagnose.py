@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--seconds {args.seconds:g}: not between 1 and {MAX_SECONDS:g}")
     if not 0.0 <= args.warm_up <= MAX_SECONDS:
         raise UsageError(f"--warm-up {args.warm_up:g}: not between 0 and {MAX_SECONDS:g}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     if len(args.target) == 1 and args.target[0].isascii() and args.target[0].isdigit():
         return _report(args, _diagnosed(args, int(args.target[0][:20])))
     return _started(args)
@@ -80,8 +82,6 @@ def run(args: argparse.Namespace) -> int:
 def _started(args: argparse.Namespace) -> int:
     """Start the program under `wrap --traceable` without other changes, look at it when it is warm, then end it or let it end."""
     command = (*sysperf_command(), "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
     _adopt_orphans()
     program = None
     try:
@@ -96,7 +96,7 @@ def _started(args: argparse.Namespace) -> int:
 
 
 def _interrupted(number: int, _: object) -> None:
-    """Exit through the cleanup: the program is in a session of its own, which no terminal ends."""
+    """Exit through the cleanup: samplers and a program that was started are in sessions of their own, which no terminal ends."""
     raise SystemExit(128 + number)
 
 

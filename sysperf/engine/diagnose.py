@@ -25,7 +25,7 @@ from sysperf.engine import diagnose_causes, diagnose_inside
 from sysperf.engine.audit import judge_snapshot
 from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
-from sysperf.host import Host
+from sysperf.host import Host, commands
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import Record
@@ -165,7 +165,11 @@ class _Diagnoser:
                 )
                 for program in chosen
             }
-            found = {pid: tuple(future.result() if future is not None else None for future in each) for pid, each in futures.items()}
+            try:
+                found = {pid: tuple(future.result() if future is not None else None for future in each) for pid, each in futures.items()}
+            except (KeyboardInterrupt, SystemExit):
+                commands.stop()
+                raise
         seen = [self._with_samples(program, found[program.pid], inside) if program.pid in found else program for program in facts.programs]
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
 

@@ -110,12 +110,25 @@ def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise
     with process:
+        _running.add(process.pid)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a Ctrl-C that came meanwhile is raised here
             yield process
         finally:
+            _running.discard(process.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+_running: set[int] = set()
+"""Commands that threads wait for; none of them is reaped while it is in here."""
+
+
+def stop() -> None:
+    """Kill the commands that other threads wait for: those get an error. For a main thread that was interrupted."""
+    for pid in tuple(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tuple[bytes, bytes]:

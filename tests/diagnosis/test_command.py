@@ -110,6 +110,29 @@ def test_an_interruption_leaves_nothing_of_the_started_program(tmp_path: Path, n
             os.kill(rank, signal.SIGKILL)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_no_sampler_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
+    """py-spy and perf are in sessions of their own; the program goes on."""
+    files = tmp_path / "files"
+    files.mkdir()
+    with training(tmp_path, workers=0) as pid:
+        argv = (sys.executable, "-m", "sysperf", "diagnose", str(pid), "--seconds", "1")
+        with subprocess.Popen(argv, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(files)}) as program:
+            wait_for(lambda: bool(sampling(pid)))
+            program.send_signal(number)
+            program.wait(60)
+        assert not sampling(pid)
+        assert not list(files.iterdir())
+        os.kill(pid, 0)
+
+
+def sampling(pid: int) -> list[str]:
+    """The samplers of a process."""
+    found = subprocess.run(("ps", "-eo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in found if " record " in line and f"{pid}" in line.split() and "diagnose" not in line]
+
+
 def test_a_number_that_is_none_is_told() -> None:
     """A digit of another script, and a number that no process has."""
     assert command("diagnose", "99999999999999999999999").returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -174,3 +175,24 @@ def test_a_probe_answers_with_its_last_line() -> None:
     assert host.sources[-1].error == "the probe's answer is no JSON"
     assert host.probe(PYTHON, "z", "") == {}
     assert host.probe("/nonexistent/python", "x", "") is None
+
+
+def test_an_interrupted_main_thread_stops_the_commands_of_the_others() -> None:
+    """They would keep it until they end by themselves."""
+    problems: list[str] = []
+
+    def wait() -> None:
+        try:
+            output(("/bin/sleep", "600"), "sleep", 600)
+        except OSError as error:
+            problems.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not commands._running:
+        time.sleep(0.01)
+    commands.stop()
+    waiting.join(60)
+
+    assert problems == ["sleep failed: exit -9"]
+    assert not commands._running
