@@ -31,8 +31,10 @@ import msgspec
 from sysperf import paths
 from sysperf.cli import _measuring, _options
 from sysperf.cli.verify import progress_line
-from sysperf.engine import tune, tune_space, verify
-from sysperf.engine.tune import PROFILE_MARK, Plan, Progress
+from sysperf.engine import tune, tune_plan, tune_space, verify
+from sysperf.engine.tune import Progress
+from sysperf.engine.tune_plan import Plan
+from sysperf.engine.tune_result import PROFILE_MARK
 from sysperf.host import files
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
@@ -58,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     when = parser.add_argument_group("when it stops")
     when.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, metavar="N", help="the budget, confirmation included (default: 30)")
-    when.add_argument("--max-runs", type=int, default=tune.MAX_RUNS, metavar="N", help="at most so many runs of the search (default: 120)")
+    when.add_argument(
+        "--max-runs", type=int, default=tune_plan.MAX_RUNS, metavar="N", help="at most so many runs of the search (default: 120)"
+    )
     when.add_argument("--keep-disturbed", action="store_true", help="count runs during which others took CPUs, too")
     when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
     when.add_argument("--resume", action="store_true", help="go on with the search of the same command that was interrupted")
@@ -104,7 +108,7 @@ def planned(args: argparse.Namespace) -> Plan:
     if instances and args.metric:
         raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")
     asked = tune_space.Asked(tuple(_options.listed(args.without)), instances, args.loader)
-    plan = tune.plan_of(argv, _measuring.metric(args), asked)
+    plan = tune_plan.plan_of(argv, _measuring.metric(args), asked)
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return msgspec.structs.replace(
         plan,

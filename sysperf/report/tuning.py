@@ -76,6 +76,9 @@ def text(found: Tuning, *, color: bool = False, width: int = 100) -> str:
 def _factor(page: Page, effect: FactorEffect, top: float) -> None:
     page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {effect.importance:4.0%} of what the factors explain")
     for level in effect.levels[1:]:
+        if not level.runs:
+            page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink('dim', 'no run that counts')}")
+            continue
         shown = f"{(level.ratio - 1) * 100:+6.1f} %  ±{_error(level) * 100:.1f}"
         style = "good" if level.low > 1 else "error" if level.high < 1 else "plain"
         page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink(style, pad(bar(level.ratio, top), MAX_BAR))}  {shown}")
@@ -116,7 +119,7 @@ _WIDTH, _ROW, _LABEL, _MIDDLE, _REACH = 800, 18, 260, 530, 250
 
 def _effects(found: Sequence[FactorEffect]) -> str:
     """Bars of every level around the plain program, with a line of one standard error each way."""
-    rows = [(effect, level) for effect in found for level in effect.levels[1:]]
+    rows = [(effect, level) for effect in found for level in effect.levels[1:] if level.runs]
     top = max((max(abs(level.high - 1), abs(level.low - 1)) for _, level in rows), default=0.0) or 1.0
     drawn = "".join(_bar(effect, level, top, place) for place, (effect, level) in enumerate(rows))
     return f'<svg viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'

@@ -81,6 +81,7 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     assert found["state"] == "confirmed"
     assert found["comparison"]["ratio"] == pytest.approx(1.2, abs=0.02)
     assert found["effects"][0]["name"] == "OpenMP waiting"
+    assert found["effects"][0]["importance"] > 0.9
     assert any("cannot run so" in run.get("failed", "") or "exit code 1" in run.get("failed", "") for run in found["runs"])
     assert (trial["experiment"], trial["verdict"]) == ("tune", "faster")
     assert started
@@ -152,3 +153,22 @@ def test_two_studies_run_one_after_the_other(home: Path) -> None:
 
     assert waits == f"sysperf: waiting for the study of process {first.pid}: two at once would measure each other\n"
     assert second.returncode in {0, 3}
+
+
+def test_a_full_disk_ends_a_search_with_the_next_step(home: Path, full: Path) -> None:
+    """What cannot be kept is not searched for hours: it ends at once, and no program and no profile is left."""
+    done = subprocess.run(
+        command(),
+        env={**environment(home), "STATE_DIRECTORY": str(full)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=80,
+    )
+
+    assert done.returncode == 2
+    assert "full" in done.stderr
+    assert "make room on that disk" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (home / "train.profile.toml").exists()

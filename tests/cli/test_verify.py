@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -330,27 +329,6 @@ def test_every_safe_fix_is_tried_alone_and_together(tmp_path: Path) -> None:
     assert allocator["certain"] is True
     assert "speed" in allocator["promised"]
     assert [fix for rules, fix in tried.items() if len(rules) > 1 and fix["comparison"]["verdict"] != "faster"] == []
-
-
-FULL = 96 << 10
-"""Bytes of a file system that one file fills."""
-
-
-@pytest.fixture
-def full(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a small file system without room for another byte, or another file."""
-    if os.geteuid() != 0:
-        pytest.skip("to mount a file system needs root")
-    folder = tmp_path / "full"
-    folder.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={FULL},nr_inodes=8,mode=700", "none", folder), check=False)
-    if mounted.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        (folder / "fill").write_bytes(bytes(FULL))
-        yield folder
-    finally:
-        subprocess.run(("umount", folder), check=True)
 
 
 def test_a_full_disk_takes_no_result_away(full: Path) -> None:

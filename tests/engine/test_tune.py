@@ -9,7 +9,7 @@ import pytest
 
 from sysperf.engine import measuring, tune
 from sysperf.engine.measuring import Measured
-from sysperf.engine.tune import Plan
+from sysperf.engine.tune_plan import Pilot, Plan
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import SysperfError
 from sysperf.model.tuning import Factor, Level, TuneRun
@@ -38,7 +38,7 @@ def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Pa
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     path, scratch = str(tmp_path / "study.sqlite"), str(tmp_path / "scratch.toml")
     with tune.opened(path, resume=False) as store:
-        store.keep("pilot", tune.Pilot(SPEED, 1.0, total=24))
+        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
         searched(store, (1, 0))
         monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
         first = tune.tune(plan, store, scratch)
@@ -57,7 +57,7 @@ def test_a_gain_whose_size_fresh_pairs_do_not_show_writes_no_profile(tmp_path: P
     monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
-        store.keep("pilot", tune.Pilot(SPEED, 1.0, total=24))
+        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
         searched(store, (1, 0))
         found = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
 
@@ -75,7 +75,7 @@ def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, m
     metric = Metric("steps per second", "steps/s", True, "", "optimizer", 200)
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tune.tune(Plan(argv=("train",), metric=metric, factors=FACTORS), store, str(tmp_path / "scratch.toml"))
-        pilot = store.kept("pilot", tune.Pilot)
+        pilot = store.kept("pilot", Pilot)
 
     assert pilot
     assert pilot.steps == 100

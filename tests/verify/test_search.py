@@ -108,7 +108,18 @@ def test_the_model_finds_effects_beside_drift_and_outliers() -> None:
     assert model.error(0, 1) < 0.01
     assert abs(model.effect(1, 2)) < 0.02
     assert model.sparing() == (1, 0)
-    assert effects.importance(model)[0] > 0.8
+    assert effects.importance(model, seen)[0] > 0.8
+
+
+def test_a_level_that_never_ran_hides_no_other() -> None:
+    """+20 % of one level matter, although of another, with which the program fails, nothing is known."""
+    rng = random.Random(1)
+    seen = []
+    for at in range(24):
+        choice = (rng.randrange(2), rng.randrange(2))
+        seen.append(Observation(choice, at, 0.18 * choice[0] + rng.gauss(0, 0.003)))
+
+    assert effects.importance(effects.fit((3, 2), seen), seen)[0] > 0.95
 
 
 def test_a_level_that_always_fails_is_left_alone() -> None:

@@ -110,14 +110,18 @@ def fit(sizes: Sequence[int], observations: Sequence[Observation]) -> Effects:
     return Effects(sizes, solution[knots:], _schur(lower, effects), noise, [centre + value for value in solution[:knots]])
 
 
-def importance(effects: Effects) -> list[float]:
-    """Return each factor's share of the variance of predicted log speed, were all choices equally likely; zeros where nothing matters."""
+def importance(effects: Effects, observations: Sequence[Observation]) -> list[float]:
+    """Return each factor's share of the variance of predicted log speed, were all measured levels equally likely.
+
+    Zeros where nothing matters. A level that never ran is known by its prior alone, whose width would hide what the others do.
+    """
     variances = []
-    for factor, size in enumerate(effects.sizes):
-        values = [effects.effect(factor, level) for level in range(size)]
-        errors = sum(effects.error(factor, level) ** 2 for level in range(size)) / size
-        mean = sum(values) / size
-        variances.append(max(0.0, sum((value - mean) ** 2 for value in values) / size - errors))
+    for factor in range(len(effects.sizes)):
+        levels = {0} | {seen.choice[factor] for seen in observations}
+        values = [effects.effect(factor, level) for level in levels]
+        errors = sum(effects.error(factor, level) ** 2 for level in levels) / len(levels)
+        mean = sum(values) / len(levels)
+        variances.append(max(0.0, sum((value - mean) ** 2 for value in values) / len(levels) - errors))
     total = sum(variances)
     return [variance / total if total else 0.0 for variance in variances]
 

@@ -1,0 +1,59 @@
+"""What a search found: what each factor did, and the launch profile of the winner."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from sysperf.engine import tune_space
+from sysperf.engine.tune_plan import Plan
+from sysperf.launch.profile import Profile, text
+from sysperf.model.comparison import Comparison
+from sysperf.model.record import convert
+from sysperf.model.text import neutral
+from sysperf.model.tuning import Choice, Factor, FactorEffect, LevelEffect
+from sysperf.verify.search import effects
+from sysperf.verify.search.plan import WRAP, Search
+
+WRAPPED = "sysperf wrap without a profile"
+PROFILE_MARK = "found by sysperf tune"
+"""What a profile that `sysperf tune` wrote begins with: only such a file is replaced."""
+
+
+def words(factors: Sequence[Factor], choice: Choice) -> str:
+    """Return a choice as ``threads 8, allocator jemalloc``."""
+    if WRAP in choice:
+        return WRAPPED
+    parts = [f"{factor.name}: {factor.levels[level].name}" for factor, level in zip(factors, choice, strict=True) if level]
+    return ", ".join(parts) or "plain"
+
+
+def effects_of(search: Search, factors: Sequence[Factor]) -> tuple[FactorEffect, ...]:
+    """Return what each factor did, the one that mattered most first."""
+    model = search.model()
+    seen = search.observations()
+    shares = effects.importance(model, seen)
+
+    def levels(place: int) -> Iterator[LevelEffect]:
+        for level, entry in enumerate(factors[place].levels):
+            mean, error = model.effect(place, level), model.error(place, level)
+            runs = sum(1 for found in seen if found.choice[place] == level)
+            yield LevelEffect(entry.name, math.exp(mean), math.exp(mean - error), math.exp(mean + error), runs)
+
+    found = [FactorEffect(factor.name, shares[place], tuple(levels(place))) for place, factor in enumerate(factors)]
+    return tuple(sorted(found, key=lambda effect: -effect.importance))
+
+
+def profile_text(plan: Plan, winner: Choice, comparison: Comparison) -> str:
+    """Return the launch profile of a confirmed winner; nothing of the command but its program's name is in it."""
+    gained = f"{((comparison.ratio or 1) - 1) * 100:.1f} % faster than plain"
+    interval = f"{((comparison.low or 1) - 1) * 100:+.1f} to {((comparison.high or 1) - 1) * 100:+.1f} %"
+    name = os.path.basename(plan.argv[1] if len(plan.argv) > 1 and not plan.argv[1].startswith("-") else plan.argv[0])
+    note = (
+        f"{PROFILE_MARK} for {neutral(name, 100)} on {time.strftime('%Y-%m-%d')}: {words(plan.factors, winner)}\n"
+        f"{gained} ({interval}; {plan.metric.name}, {comparison.fresh_pairs or comparison.pairs} pairs)"
+    )
+    fields = {} if WRAP in winner else tune_space.profile_of(plan.factors, winner)
+    return text(convert({**fields, "note": note}, Profile))
