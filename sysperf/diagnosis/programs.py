@@ -257,11 +257,14 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
     )  # fmt: skip
 
 
+def is_rank(program: Program) -> bool:
+    """Whether it is one of several ranks, and known which."""
+    return program.rank is not None and program.rank >= 0 and (program.world_size or 1) > 1
+
+
 def ranks(found: Sequence[Program]) -> Ranks:
     """The ranks of a job beside each other, by what each wanted of the CPUs."""
-    several = [
-        one for one in found if (one.rank or 0) >= 0 and (one.world_size or 1) > 1 and one.used_cpus is not None and one.role == "computes"
-    ]
+    several = [one for one in found if is_rank(one) and one.used_cpus is not None and one.role == "computes"]
     if len(several) < 2:
         return Ranks(count=len(several))
     wanted = {one.pid: (one.used_cpus or 0.0) / max(0.05, 1 - (one.waited_share or 0.0)) for one in several}

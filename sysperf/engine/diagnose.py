@@ -225,7 +225,7 @@ def is_open(verdict: Verdict) -> bool:
 def sampled(found: Sequence[Program]) -> list[Program]:
     """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time."""
     computing = sorted((one for one in found if one.role == "computes"), key=lambda one: -(one.used_cpus or 0.0))
-    if len([one for one in computing if (one.rank or 0) >= 0 and (one.world_size or 1) > 1]) > 1:
+    if len([one for one in computing if programs.is_rank(one)]) > 1:
         return [computing[0], computing[-1]]
     return computing[:MAX_SAMPLED]
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, Line, Program
 from sysperf.diagnosis.verdict import Cause, Signal, State, Word
 from sysperf.engine.reading import now
@@ -105,7 +106,7 @@ def _percent(cost: float | None, part: float = 1.0) -> float | None:
 
 def name_of(program: Program) -> str:
     """``rank 3 (pid 4242)`` or ``python (pid 4242)``."""
-    what = f"rank {program.rank}" if (program.rank or 0) >= 0 and (program.world_size or 1) > 1 else program.name or "process"
+    what = f"rank {program.rank}" if programs.is_rank(program) else program.name or "process"
     return f"{what} (pid {program.pid})"
 
 

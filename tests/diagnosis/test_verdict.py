@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from sysperf.cli.diagnose import _Progress
-from sysperf.diagnosis import verdict
+from sysperf.diagnosis import programs, verdict
 from sysperf.diagnosis.facts import Diagnosis, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, diagnose_causes, judging
@@ -213,6 +213,14 @@ def test_of_many_ranks_two_are_looked_into() -> None:
     ranks = [program(pid=pid, rank=pid, world_size=256, used_cpus=1.0 + pid / 1000) for pid in range(1, 257)]
 
     assert [one.pid for one in diagnose.sampled(ranks)] == [256, 1]
+
+
+def test_a_rank_that_is_unknown_is_none() -> None:
+    """Its environment may not be read: neither rank 0 nor 'rank None'."""
+    unknown = [program(pid=pid, rank=None, world_size=2, stacks=Stacks(samples=300, inline_fetch=0.6)) for pid in (1, 2)]
+
+    assert judged(*unknown).causes[0].subjects == ("python (pid 1)", "python (pid 2)")
+    assert programs.ranks(unknown).count == 0
 
 
 def published(form: str, **facts: object) -> str:

@@ -75,6 +75,24 @@ def test_an_error_stays_in_the_window() -> None:
     drive(at_processes(refuse), do)
 
 
+def test_a_full_disk_is_told() -> None:
+    """The window does not look at a program for ever."""
+
+    def fail(*_: Any) -> Verdict:
+        raise OSError(28, "No space left on device")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "d")
+        for _ in range(50):
+            await pilot.pause(0.05)
+            if "No space" in screen_text(app):
+                break
+        assert "No space left" in screen_text(app)
+        assert "looking at" not in screen_text(app)
+
+    drive(at_processes(fail), do)
+
+
 def test_elsewhere_and_read_only_are_said() -> None:
     """There is no window."""
 

@@ -52,6 +52,9 @@ class Diagnosing(Reading):
         except SysperfError as error:
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._fail, acting.error_text(error))
+        except OSError as error:  # no room for temporary files, no thread to be had
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._fail, f"{error}")
         else:
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._show, "", verdict)
