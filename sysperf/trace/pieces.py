@@ -67,8 +67,8 @@ class Text:
         """The first half, what is wanted of the second by the index of another process, and what that did not come to."""
         import subprocess  # noqa: PLC0415 - for large files only
 
-        half = self.size // 2
-        command = [sys.executable or "python3", "-I", "-S", scan.__file__, self._file.name, str(half)]
+        half, place = self.size // 2, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"  # its name may be another file's by now
+        command = [sys.executable or "python3", "-I", "-S", scan.__file__, place, str(half)]
         try:
             scanner = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         except OSError:

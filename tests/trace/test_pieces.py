@@ -78,6 +78,29 @@ def test_a_second_process_changes_nothing_that_is_read(
     assert (alone.cut is None) == (rows == 1_000_000)
 
 
+def test_the_helper_reads_the_file_that_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name may lead elsewhere by now: what is skipped is told by the text itself."""
+    event = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":%d,"dur":1},\n'
+    path, text = tmp_path / "trace.json", b'{"traceEvents":[\n' + b"".join(event % at for at in range(10_000, 70_000))
+    path.write_bytes(text)
+    monkeypatch.setattr(pieces, "SCANNED_BYTES", 1)
+    monkeypatch.setattr(pieces, "_cpus", lambda: 2)
+    starts: list[int] = []
+
+    def wanted(start: int) -> bool:
+        starts.append(start)
+        return False
+
+    with path.open("rb") as file:
+        path.rename(tmp_path / "moved.json")
+        path.write_bytes(text.replace(b'"ts":', b'"ts":9'))
+        whole = b"".join(pieces.Text(file, lambda _: None).pieces(wanted))
+
+    assert whole == text
+    assert starts
+    assert max(starts) < 70_000
+
+
 @pytest.mark.parametrize("part", [0.3, 0.6, 0.999])
 def test_a_file_cut_anywhere_is_read_as_far_as_it_goes_by_two(
     tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch, part: float
