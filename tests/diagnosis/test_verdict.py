@@ -139,6 +139,11 @@ def test_what_computes_is_healthy() -> None:
         assert found.sentence.startswith("Healthy: bound by computation")
 
 
+def test_a_third_of_the_time_in_kernels_is_not_healthy() -> None:
+    """Kernels are PyTorch's own code: they are not counted twice."""
+    assert judged(program(native=Native(samples=300, torch=0.35, math=0.3, kernel=0.3, python=0.3))).word == "cannot-tell"
+
+
 def test_what_waits_for_work_is_idle() -> None:
     """A server without requests, a notebook at its prompt."""
     assert judged(program(role="idle", used_cpus=0.0, main_ran=0.0, main_slept=1.0)).word == "idle"
