@@ -45,8 +45,8 @@ def ask(running: Running, target: str, *headers: str) -> Any:
 
 def test_workers_are_read_when_somebody_asks(running: Running) -> None:
     """Of one program, of all, and of none that the agent does not watch."""
-    assert [one["pid"] for one in ask(running, "/v1/workers")["programs"]] == [PID]
-    assert [one["pid"] for one in ask(running, f"/v1/workers?pid={PID}")["programs"]] == [PID]
+    assert [program["pid"] for program in ask(running, "/v1/workers")["programs"]] == [PID]
+    assert [program["pid"] for program in ask(running, f"/v1/workers?pid={PID}")["programs"]] == [PID]
     assert running.get("/v1/workers?pid=1").status == 404
     assert running.get("/v1/workers?pid=x").status == 400
 
@@ -142,7 +142,7 @@ def test_history_counts_back_from_now(running: Running) -> None:
 
 def test_history_lists_its_series(running: Running) -> None:
     """With what each says."""
-    series = {one["name"]: one["doc"] for one in ask(running, "/v1/history")["series"]}
+    series = {entry["name"]: entry["doc"] for entry in ask(running, "/v1/history")["series"]}
 
     assert "share" in series["cpu.busy"]
     assert series["odd.name"] == ""
@@ -160,7 +160,7 @@ def test_a_wrong_question_is_told_so(running: Running, query: str) -> None:
 
 def test_too_many_series_are_refused(running: Running) -> None:
     """A question has a limit."""
-    assert running.get("/v1/history?series=" + ",".join(f"s{one}" for one in range(101))).status == 400
+    assert running.get("/v1/history?series=" + ",".join(f"s{number}" for number in range(101))).status == 400
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#"), max_size=60))
@@ -255,14 +255,14 @@ def listen(running: Running, target: str = "/v1/events", *headers: str) -> Any:
 
 def test_what_happens_is_heard(tmp_path: Path) -> None:
     """By all who listen, with the number under which it is kept."""
-    with serving(tmp_path) as running, listen(running) as one, listen(running, "/v1/events?kinds=finding") as two:
+    with serving(tmp_path) as running, listen(running) as everything, listen(running, "/v1/events?kinds=finding") as findings:
         number = running.call(running.table.store.event, START, "finding", "GPU 0", "came")
         running.call(running.events.publish, "sample", {"cpu.busy": 0.5})
         running.call(running.events.publish, "finding", Event(number, START, "finding", "GPU 0", "came"), number)
-        heard = read_until(one, b"came").decode()
+        heard = read_until(everything, b"came").decode()
 
         assert heard.startswith('event: sample\ndata: {"cpu.busy":0.5}\n\nid: 1\nevent: finding\ndata: {"id":1,')
-        assert read_until(two, b"came").startswith(b"id: 1\nevent: finding\n")
+        assert read_until(findings, b"came").startswith(b"id: 1\nevent: finding\n")
 
 
 @pytest.mark.parametrize("how", ["header", "query"])

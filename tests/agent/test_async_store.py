@@ -171,7 +171,7 @@ def test_the_agent_goes_on_while_its_disk_hangs(disk: Path, tmp_path: Path) -> N
             before = client.get("/v1/status")["samples"]
             _until(lambda: client.get("/v1/status")["samples"] > before)
             assert client.get("/v1/findings")["findings"] is not None
-        _until(lambda: "agent.late_s" in {one["name"] for one in client.get("/v1/history")["series"]})
+        _until(lambda: "agent.late_s" in {entry["name"] for entry in client.get("/v1/history")["series"]})
     finally:
         agent.terminate()
         assert agent.wait(20) == 0

@@ -206,10 +206,10 @@ def test_a_request_that_never_ends_is_cut(tmp_path: Path) -> None:
 
 def test_silent_clients_are_closed(tmp_path: Path) -> None:
     """One that says nothing, and one that says nothing more."""
-    with serving(tmp_path, limits=QUICK) as running, connect(running.path) as one, connect(running.path) as two:
-        two.sendall(ASK)
-        assert rest(one) == b""
-        assert rest(two).startswith(b"HTTP/1.1 200")
+    with serving(tmp_path, limits=QUICK) as running, connect(running.path) as first, connect(running.path) as second:
+        second.sendall(ASK)
+        assert rest(first) == b""
+        assert rest(second).startswith(b"HTTP/1.1 200")
         assert eventually(lambda: running.server.clients == 0)
 
 
@@ -242,8 +242,8 @@ def test_one_too_many_is_turned_away(tmp_path: Path) -> None:
 
         assert (refused.status, refused.headers["retry-after"]) == (503, "10")
         assert alive(running.path)
-        for one in held:
-            one.close()
+        for connection in held:
+            connection.close()
 
 
 def test_two_hundred_clients_do_no_harm_to_another(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
     """It is found, sampled, and told; its end is noticed at once, not with the next scan."""
     environ = {"LIBRARY": str(torch_library(tmp_path))}
     with agent(tmp_path, "--interval", "0.2", "--history", "none") as running, programs(FAKE_TORCH, env=environ) as (program,):
-        found = until(lambda: [one for one in running.get("/v1/processes")["processes"] if one["process"]["pid"] == program.pid], 40)
+        found = until(
+            lambda: [process for process in running.get("/v1/processes")["processes"] if process["process"]["pid"] == program.pid], 40
+        )
         assert found[0]["process"]["torch_version"] == "9.9.9+fake"
         until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"), 10)
         before = running.get("/v1/status")["samples"]
@@ -89,7 +91,7 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
         program.wait()
         gone = f"process.{program.pid}.cpu"
         until(lambda: gone not in running.get("/v1/meters")["meters"], SCAN_S - 1)
-        until(lambda: all(one["process"]["pid"] != program.pid for one in running.get("/v1/processes")["processes"]), SCAN_S - 1)
+        until(lambda: all(process["process"]["pid"] != program.pid for process in running.get("/v1/processes")["processes"]), SCAN_S - 1)
         assert time.monotonic() - killed < SCAN_S
 
 
@@ -100,7 +102,7 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
     if not python:
         pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
     with running(python, LOADER) as pid, agent(tmp_path, "--interval", "0.5", "--history", "none") as watching:
-        found = until(lambda: [one for one in watching.get("/v1/processes")["processes"] if one["process"]["pid"] == pid], 20)
+        found = until(lambda: [process for process in watching.get("/v1/processes")["processes"] if process["process"]["pid"] == pid], 20)
         wanted = {f"process.{pid}.{name}" for name in ("workers", "main_wait", "rss_bytes")}
         meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known, 20)
 
@@ -126,7 +128,7 @@ def test_what_a_sandbox_hides_is_a_problem(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with programs(OTHERS_TORCH, env={"LIBRARY": str(library)}), agent(tmp_path, "--history", "none", prefix=WITHOUT_PRIVILEGES) as running:
         assert running.get("/v1/processes")["processes"] == []
-        problem = until(lambda: next((one for one in running.get("/v1/status")["problems"] if "could not be examined" in one), ""))
+        problem = until(lambda: next((text for text in running.get("/v1/status")["problems"] if "could not be examined" in text), ""))
         assert "of other users" in problem
         assert "see-all-users" in problem
 
@@ -137,14 +139,16 @@ def test_kill_9_loses_no_history(tmp_path: Path) -> None:
     history = str(tmp_path / "history.db")
     with agent(tmp_path, "--interval", "0.2", "--history", history, "--mode", "advise") as running:
         first = until(lambda: running.get("/v1/findings")["findings"])
-        mine = next(one for one in first if one["outcome"]["rule"] == "site.always")
+        mine = next(finding for finding in first if finding["outcome"]["rule"] == "site.always")
         until(lambda: _count(history, "seen") and _count(history, "raw_system"))  # a flush each 10 s
         assert running.get("/v1/status")["store_problem"] == ""
         assert running.stop(signal.SIGKILL) == -signal.SIGKILL
         killed_at = time.time()
 
     with agent(tmp_path, "--interval", "0.2", "--history", history, "--mode", "advise") as running:
-        again = next(one for one in until(lambda: running.get("/v1/findings")["findings"]) if one["outcome"]["rule"] == "site.always")
+        again = next(
+            finding for finding in until(lambda: running.get("/v1/findings")["findings"]) if finding["outcome"]["rule"] == "site.always"
+        )
         past = running.get(f"/v1/history?series=memory.available_bytes&since={mine['first_seen'] - 60}&until={killed_at}")
         told = running.said().count("site.always")
 
@@ -227,9 +231,9 @@ def test_a_loop_without_samples_feeds_no_watchdog() -> None:
             told.extend(states)
             return True
 
-    one = loop.Agent(lambda: Setup(Settings(), Terms(rules())), Options(""), logging.getLogger("test"), Notifier({}))
-    one._notify.watchdog_s = 0.5
-    one._feed_at = one._awake_until = 0.0
+    daemon = loop.Agent(lambda: Setup(Settings(), Terms(rules())), Options(""), logging.getLogger("test"), Notifier({}))
+    daemon._notify.watchdog_s = 0.5
+    daemon._feed_at = daemon._awake_until = 0.0
 
     class Nobody:
         pids = ()
@@ -237,11 +241,11 @@ def test_a_loop_without_samples_feeds_no_watchdog() -> None:
     class Sampler:
         programs = Nobody()
 
-    one._sampler = Sampler()  # type: ignore[assignment]
-    one._sampled_at = 1000.0
-    one._feed(1001.0)
+    daemon._sampler = Sampler()  # type: ignore[assignment]
+    daemon._sampled_at = 1000.0
+    daemon._feed(1001.0)
     assert told == ["WATCHDOG=1"]
-    one._feed(1100.0)
+    daemon._feed(1100.0)
     assert told == ["WATCHDOG=1"], "no sample for 99 s"
 
 
@@ -258,17 +262,17 @@ def test_a_broken_rule_file_keeps_the_old_rules(tmp_path: Path) -> None:
         problems = running.get("/v1/status")["problems"]
         assert any("not reloaded" in problem and "memory.totl_bytes" in problem for problem in problems)
         assert "the former rules stay in force" in running.said()
-        assert "site.always" in [one["outcome"]["rule"] for one in running.get("/v1/findings")["findings"]]
+        assert "site.always" in [finding["outcome"]["rule"] for finding in running.get("/v1/findings")["findings"]]
 
         path.write_text(rule("other"))
         running.process.send_signal(signal.SIGHUP)
         until(lambda: "site.other" in active(running.get("/v1/findings")), 10)
         assert "site.always" not in active(running.get("/v1/findings"))
-        assert not [one for one in running.get("/v1/status")["problems"] if "reloaded" in one]
+        assert not [problem for problem in running.get("/v1/status")["problems"] if "reloaded" in problem]
 
 
 def active(answer: dict[str, list[dict[str, dict[str, str]]]]) -> list[str]:
-    return [one["outcome"]["rule"] for one in answer["findings"] if one["state"] == "active"]  # type: ignore[comparison-overlap]
+    return [finding["outcome"]["rule"] for finding in answer["findings"] if finding["state"] == "active"]  # type: ignore[comparison-overlap]
 
 
 def test_a_rule_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
@@ -322,18 +326,18 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     setup = Setup(Settings(interval_s=0.2), Terms(rules()))
     options = Options(str(tmp_path / "a.sock"), transactions=made)
-    one = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
+    daemon = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def scenario() -> tuple[int, tuple[str, ...]]:
-        task = asyncio.ensure_future(one.run())
+        task = asyncio.ensure_future(daemon.run())
         answer: tuple[int, tuple[str, ...]] = (0, ())
         for _ in range(600):  # a minute, on a machine that is busy
             await asyncio.sleep(0.1)
-            if hasattr(one, "_state"):
-                answer = one._state.samples, one._all_problems()
+            if hasattr(daemon, "_state"):
+                answer = daemon._state.samples, daemon._all_problems()
             if answer[0] >= 5 and any(what in problem for problem in answer[1]):
                 break
-        one._stopped()
+        daemon._stopped()
         await asyncio.wait_for(task, 60)
         return answer
 
@@ -361,7 +365,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     options = Options(str(tmp_path / "a.sock"), transactions=lambda: tuple(journal.transactions()))
     setup = Setup(Settings(interval_s=0.2), Terms(rules()))
-    one = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
+    daemon = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     told: list[tuple[str, str]] = []
     tell = Announcer.tell
@@ -379,20 +383,20 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
             await asyncio.sleep(0.05)
 
     async def scenario() -> None:
-        task = asyncio.ensure_future(one.run())
+        task = asyncio.ensure_future(daemon.run())
         for _ in range(600):
-            if hasattr(one, "_state") and one._state.last is not None:
+            if hasattr(daemon, "_state") and daemon._state.last is not None:
                 break
             await asyncio.sleep(0.05)
         for number, name in enumerate(("memory.swappiness-high", ""), 1):
             await changed(name)
             await soon(number)
-        one._stopped()
+        daemon._stopped()
         await asyncio.wait_for(task, 10)
 
     asyncio.run(scenario())
     assert ("change", "vm.swappiness: 60 → 10") in told
-    assert [set(one) for one in invalid[:2]] == [looks_at(one._auditor._terms.ruleset, "memory.swappiness-high"), set()]
+    assert [set(paths) for paths in invalid[:2]] == [looks_at(daemon._auditor._terms.ruleset, "memory.swappiness-high"), set()]
 
 
 # ---------------------------------------------------------------------- the audit, taken apart
@@ -427,7 +431,7 @@ def test_an_audit_by_parts_says_what_an_audit_says() -> None:
     audited = {(outcome.rule, outcome.state) for outcome in audit(Host("/"), judging.Terms(ruleset)).outcomes}
 
     volatile = ("mem.", "proc.", "storage.")  # other programs run beside this test
-    assert {one for one in looked ^ audited if not one[0].startswith(volatile)} == set()
+    assert {outcome for outcome in looked ^ audited if not outcome[0].startswith(volatile)} == set()
 
 
 def test_a_slow_area_is_read_less_often() -> None:
@@ -562,7 +566,7 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
 
     wish = Setting("thp.enabled", "always", rule="site.always")
     options = Options(str(tmp_path / "a.sock"), fixer=lambda: hand, settings_of=lambda _: [wish])
-    one = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
+    daemon = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def called(kind: str, count: int) -> None:
         for _ in range(200):
@@ -572,14 +576,14 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
         raise AssertionError(f"{kind} not {count} times: {hand.calls}")
 
     async def scenario() -> list[str]:
-        task = asyncio.ensure_future(one.run())
+        task = asyncio.ensure_future(daemon.run())
         await called("apply", 1)
-        one._reloaded()
+        daemon._reloaded()
         await called("undo", 1)
-        one._reloaded()
+        daemon._reloaded()
         await called("apply", 2)
-        told = [event.kind for event in await one._store.events()]
-        one._stopped()
+        told = [event.kind for event in await daemon._store.events()]
+        daemon._stopped()
         await asyncio.wait_for(task, 10)
         return told
 

@@ -158,7 +158,7 @@ def test_families_are_bounded() -> None:
     """A machine of ten thousand programs does not fill the server."""
     table = Table()
     table.figures = {f"process.{pid}.cpu": 1.0 for pid in range(10_000)}
-    table.held = tuple(TrackedFinding(reports.brief(f"rule.{one}", "error", "text"), START, START) for one in range(5_000))
+    table.held = tuple(TrackedFinding(reports.brief(f"rule.{number}", "error", "text"), START, START) for number in range(5_000))
 
     names = [name for name, _ in samples(table)]
 

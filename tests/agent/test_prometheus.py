@@ -101,7 +101,7 @@ def dashboard() -> Any:
 def expressions(dashboard: Any) -> list[str]:
     """Every query, with Grafana's variables filled in."""
     found = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    return [one.replace("$instance", ".*").replace("$__rate_interval", "5m") for one in found]
+    return [expression.replace("$instance", ".*").replace("$__rate_interval", "5m") for expression in found]
 
 
 def test_the_dashboard_is_one(dashboard: Any) -> None:
@@ -118,7 +118,7 @@ def test_the_dashboard_is_one(dashboard: Any) -> None:
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
     assert all(target["datasource"]["uid"] == "${datasource}" for panel in panels for target in panel.get("targets", []))
-    assert {one["name"] for one in dashboard["templating"]["list"]} == {"datasource", "instance"}
+    assert {variable["name"] for variable in dashboard["templating"]["list"]} == {"datasource", "instance"}
     assert [panel["title"] for panel in panels if panel["type"] == "row"] == [
         "Findings",
         "GPU",

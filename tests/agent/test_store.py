@@ -67,7 +67,9 @@ def test_points_are_means_with_lows_and_highs(path: str) -> None:
 
     points = store.history("cpu.busy", START, START + 600, 10)
 
-    assert [(point.mean, point.low, point.high) for point in points] == [(60 * one + 29.5, 60 * one, 60 * one + 59) for one in range(10)]
+    assert [(point.mean, point.low, point.high) for point in points] == [
+        (60 * minute + 29.5, 60 * minute, 60 * minute + 59) for minute in range(10)
+    ]
 
 
 def test_minutes_remain_when_seconds_are_gone(path: str) -> None:
@@ -80,7 +82,7 @@ def test_minutes_remain_when_seconds_are_gone(path: str) -> None:
     coarse = store.history("cpu.busy", START, START + 1_200, 10)
     fine = store.history("cpu.busy", START, START + 1_200, 1_200)
 
-    assert [point.mean for point in coarse] == [120 * one + 59.5 for one in range(10)]
+    assert [point.mean for point in coarse] == [120 * number + 59.5 for number in range(10)]
     assert len(fine) == 18 + 120
     assert (fine[0].mean, fine[0].low, fine[0].high) == (29.5, 0, 59)
     assert [point.mean for point in fine[-120:]] == list(range(1_080, 1_200))
@@ -233,7 +235,7 @@ def test_the_file_stays_within_its_size(path: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sysperf.agent.store.MAX_BYTES", 200_000)
     store = Store.open(path)
     for second in range(1_500):
-        store.append(START + second, {f"series.{one}": DICE.random() for one in range(40)})
+        store.append(START + second, {f"series.{number}": DICE.random() for number in range(40)})
         if second % 10 == 9:
             store.flush()
     store.prune()
@@ -246,7 +248,7 @@ def test_a_day_of_forty_series_is_small(path: str) -> None:
     """An hour takes no more than a twentieth of what 24 h may take: 40 MB."""
     store = Store.open(path)
     for second in range(3_600):
-        store.append(START + second, {f"series.{one}": DICE.random() * 1e9 for one in range(40)})
+        store.append(START + second, {f"series.{number}": DICE.random() * 1e9 for number in range(40)})
         if second % 10 == 9:
             store.flush()
     store.close()
@@ -453,7 +455,7 @@ def test_a_check_that_takes_too_long_is_left(path: str) -> None:
     """A large file on a slow disk does not hold up the start."""
     store = Store.open(path)
     for second in range(600):
-        store.append(START + second, {f"series.{one}": DICE.random() for one in range(200)})
+        store.append(START + second, {f"series.{number}": DICE.random() for number in range(200)})
         store.flush()
     store.close()
 
@@ -490,7 +492,7 @@ def test_a_full_disk_degrades_to_memory_and_back(small_disk: Path) -> None:
     store.retry_s = math.inf
     second = 60
     while not store.problem and second < 3_000:
-        store.append(START + second, {f"series.{one}": DICE.random() for one in range(200)} | {"cpu.busy": 1.0})
+        store.append(START + second, {f"series.{number}": DICE.random() for number in range(200)} | {"cpu.busy": 1.0})
         store.flush()
         second += 1
     fallen = second
@@ -521,7 +523,7 @@ def test_a_file_size_limit_degrades_to_memory(path: str) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
         for second in range(600):
-            store.append(START + second, {f"series.{one}": DICE.random() for one in range(200)})
+            store.append(START + second, {f"series.{number}": DICE.random() for number in range(200)})
             store.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

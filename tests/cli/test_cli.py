@@ -224,7 +224,7 @@ def test_a_saved_report_is_judged_again(tmp_path: Path) -> None:
     again = json.loads(sysperf("audit", "--from", str(saved), "--format", "json", "--fail-on", "never").stdout)
 
     def said(report: dict[str, object]) -> list[tuple[object, ...]]:
-        return [(one["rule"], one["state"], one["subject"], one["message"]) for one in report["outcomes"]]  # type: ignore[attr-defined]
+        return [(outcome["rule"], outcome["state"], outcome["subject"], outcome["message"]) for outcome in report["outcomes"]]  # type: ignore[attr-defined]
 
     assert said(again) == said(first)
     assert again["tally"] == first["tally"]
@@ -481,10 +481,10 @@ def test_describe_is_generated_from_the_records() -> None:
     """Every fact that a rule may name is described, with where it is read."""
     described = json.loads(sysperf("facts", "--describe", "numa", "--format", "json").stdout)
 
-    names = {one["fact"]: one for one in described}
+    names = {fact["fact"]: fact for fact in described}
     assert names["numa.balancing"]["reads"] == ["/proc/sys/kernel/numa_balancing"]
     assert "numa.nodes[].mem_total_bytes" in names
-    assert all(one["doc"] for one in described)
+    assert all(fact["doc"] for fact in described)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

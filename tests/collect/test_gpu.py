@@ -29,8 +29,8 @@ def server(machine: MakeMachine, *gpus: Answers, **extra: Any) -> Gpu:
 
 def only(facts: Gpu) -> Device:
     assert facts.devices is not None
-    (one,) = facts.devices
-    return one
+    (card,) = facts.devices
+    return card
 
 
 def test_a_server_of_eight_is_read_whole(machine: MakeMachine) -> None:
@@ -39,8 +39,8 @@ def test_a_server_of_eight_is_read_whole(machine: MakeMachine) -> None:
 
     assert facts.nvml is True
     assert facts.devices is not None
-    assert [one.bus_id for one in facts.devices] == [bus_id(index) for index in range(8)]
-    assert [one.numa_node for one in facts.devices] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [card.bus_id for card in facts.devices] == [bus_id(index) for index in range(8)]
+    assert [card.numa_node for card in facts.devices] == [0, 0, 0, 0, 1, 1, 1, 1]
     last = facts.devices[7]
     assert (last.name, last.brand, last.architecture, last.compute_capability) == ("NVIDIA H100 80GB HBM3", "nvidia", "hopper", "9.0")
     assert last.local_cpus == CpuSet.parse("48-95")
@@ -53,14 +53,14 @@ def test_a_server_of_eight_is_read_whole(machine: MakeMachine) -> None:
 
 def test_units_are_those_of_the_names(machine: MakeMachine) -> None:
     """Milliwatts become watts, event bits become names, and the driver's own memory is no process's."""
-    one = only(server(machine, H100))
+    card = only(server(machine, H100))
 
-    assert (one.power.usage_watts, one.power.default_limit_watts) == (691.2, 700.0)
-    assert one.clocks.events == ("sw-power-cap",)
-    assert one.memory_used_bytes == 10 * GIB - GIB // 2
-    assert one.memory_reserved_bytes == GIB // 2
-    assert one.thermal.memory_celsius == 61
-    assert one.pcie.replays_per_hour == 0.0
+    assert (card.power.usage_watts, card.power.default_limit_watts) == (691.2, 700.0)
+    assert card.clocks.events == ("sw-power-cap",)
+    assert card.memory_used_bytes == 10 * GIB - GIB // 2
+    assert card.memory_reserved_bytes == GIB // 2
+    assert card.thermal.memory_celsius == 61
+    assert card.pcie.replays_per_hour == 0.0
 
 
 def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
@@ -85,31 +85,31 @@ def test_a_narrow_link_shows_beside_what_gpu_and_slot_can(machine: MakeMachine) 
     facts = collect(machine(found, links, calls(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8})))
 
     assert facts.devices is not None
-    assert [(one.pcie.width_lanes, one.pcie.max_width_lanes, one.pcie.slot_width_lanes) for one in facts.devices] == [
+    assert [(card.pcie.width_lanes, card.pcie.max_width_lanes, card.pcie.slot_width_lanes) for card in facts.devices] == [
         (16, 16, 16),
         (8, 16, 16),
     ]
-    assert [one.pcie.slot_generation for one in facts.devices] == [5, 5]
-    assert [(one.nvlink.links, one.nvlink.active) for one in facts.devices] == [(12, 0), (12, 0)]
+    assert [card.pcie.slot_generation for card in facts.devices] == [5, 5]
+    assert [(card.nvlink.links, card.nvlink.active) for card in facts.devices] == [(12, 0), (12, 0)]
 
 
 def test_what_a_consumer_card_lacks_is_known_to_be_absent(machine: MakeMachine) -> None:
     """No ECC, MIG, NVLink or pending repairs: false and 0, not unknown."""
-    one = only(server(machine, RTX))
+    card = only(server(machine, RTX))
 
-    assert (one.ecc.supported, one.ecc.enabled, one.ecc.remap_pending, one.ecc.remap_failed) == (False, False, False, False)
-    assert (one.mig_enabled, one.gpm_supported, one.virtualization) == (False, False, "none")
-    assert (one.nvlink.links, one.nvlink.active, one.nvlink.fabric) == (0, 0, "not-supported")
-    assert (one.ecc.uncorrected, one.power.limit_watts, one.clocks.app_mhz) == (None, 700.0, None)
+    assert (card.ecc.supported, card.ecc.enabled, card.ecc.remap_pending, card.ecc.remap_failed) == (False, False, False, False)
+    assert (card.mig_enabled, card.gpm_supported, card.virtualization) == (False, False, "none")
+    assert (card.nvlink.links, card.nvlink.active, card.nvlink.fabric) == (0, 0, "not-supported")
+    assert (card.ecc.uncorrected, card.power.limit_watts, card.clocks.app_mhz) == (None, 700.0, None)
 
 
 def test_old_drivers_answer_under_old_names(machine: MakeMachine) -> None:
     """Before driver 535 events were throttle reasons, before 510 used memory had one meaning."""
-    one = only(server(machine, RTX))
+    card = only(server(machine, RTX))
 
-    assert one.clocks.events == ("idle",)
-    assert (one.memory_total_bytes, one.memory_used_bytes, one.memory_reserved_bytes) == (24 * GIB, 2 * GIB, None)
-    assert one.addressing_mode is None
+    assert card.clocks.events == ("idle",)
+    assert (card.memory_total_bytes, card.memory_used_bytes, card.memory_reserved_bytes) == (24 * GIB, 2 * GIB, None)
+    assert card.addressing_mode is None
 
 
 def test_a_driver_that_hides_the_number_of_links_is_asked_link_by_link(machine: MakeMachine) -> None:
@@ -121,41 +121,41 @@ def test_a_driver_that_hides_the_number_of_links_is_asked_link_by_link(machine: 
         "DeviceGetNvLinkState,6": OSError("Invalid Argument"),
     }
 
-    one = only(server(machine, v100))
+    card = only(server(machine, v100))
 
-    assert (one.nvlink.links, one.nvlink.active) == (6, 5)
-    assert one.nvlink.replays is None
+    assert (card.nvlink.links, card.nvlink.active) == (6, 5)
+    assert card.nvlink.replays is None
 
 
 def test_old_gpus_retire_pages_instead_of_rows(machine: MakeMachine) -> None:
     """Before Ampere a bad page waits for the next driver load."""
     v100 = {**RTX, "DeviceGetArchitecture": 5, "DeviceGetEccMode": [1, 1], "DeviceGetRetiredPagesPendingStatus": 1}
 
-    one = only(server(machine, v100))
+    card = only(server(machine, v100))
 
-    assert (one.ecc.enabled, one.ecc.remap_pending, one.ecc.remap_failed, one.ecc.remapped_rows) == (True, True, False, 0)
-    assert one.ecc.uncorrected is None, "the recorded machine does not answer it"
+    assert (card.ecc.enabled, card.ecc.remap_pending, card.ecc.remap_failed, card.ecc.remapped_rows) == (True, True, False, 0)
+    assert card.ecc.uncorrected is None, "the recorded machine does not answer it"
 
 
 def test_repairs_that_a_partitioned_gpu_does_not_tell_are_unknown(machine: MakeMachine) -> None:
     """With instances in use NVML refuses to tell of rows: that is no proof of health."""
-    one = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetRemappedRows": NOT_SUPPORTED}))
+    card = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetRemappedRows": NOT_SUPPORTED}))
 
-    assert (one.ecc.remap_pending, one.ecc.remap_failed, one.ecc.remapped_rows) == (None, None, None)
+    assert (card.ecc.remap_pending, card.ecc.remap_failed, card.ecc.remapped_rows) == (None, None, None)
 
 
 def test_a_partitioned_gpu_says_so(machine: MakeMachine) -> None:
     """Under MIG the utilisation of the whole is not told."""
-    one = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetUtilizationRates": NOT_SUPPORTED}))
+    card = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetUtilizationRates": NOT_SUPPORTED}))
 
-    assert (one.mig_enabled, one.utilization_percent, one.memory_utilization_percent) == (True, None, None)
+    assert (card.mig_enabled, card.utilization_percent, card.memory_utilization_percent) == (True, None, None)
 
 
 def test_a_virtual_gpu_says_so(machine: MakeMachine) -> None:
     """A vGPU tells neither power nor link."""
-    one = only(server(machine, VGPU))
+    card = only(server(machine, VGPU))
 
-    assert (one.virtualization, one.power.limit_watts, one.pcie.width_lanes) == ("vgpu", None, None)
+    assert (card.virtualization, card.power.limit_watts, card.pcie.width_lanes) == ("vgpu", None, None)
 
 
 def test_under_wsl_nvml_answers_without_pci(machine: MakeMachine) -> None:
@@ -176,8 +176,8 @@ def test_a_lost_gpu_is_lost_and_the_others_are_read(machine: MakeMachine) -> Non
     facts = server(machine, H100, dying)
 
     assert facts.devices is not None
-    assert [one.lost for one in facts.devices] == [False, True]
-    assert [one.name for one in facts.devices] == ["NVIDIA H100 80GB HBM3", None]
+    assert [card.lost for card in facts.devices] == [False, True]
+    assert [card.name for card in facts.devices] == ["NVIDIA H100 80GB HBM3", None]
     assert facts.devices[1].ecc.enabled is None
 
 
@@ -267,11 +267,11 @@ def test_without_nvml_the_pci_bus_lists_the_gpus(machine: MakeMachine, reason: s
 
     assert facts.nvml is False
     assert facts.devices is not None
-    assert [(one.bus_id, one.name, one.uuid) for one in facts.devices] == [
+    assert [(card.bus_id, card.name, card.uuid) for card in facts.devices] == [
         (bus_id(0), "NVIDIA A100-PCIE-40GB", None),
         (bus_id(1), None, None),
     ]
-    assert [one.numa_node for one in facts.devices] == [0, 1]
+    assert [card.numa_node for card in facts.devices] == [0, 1]
     assert (facts.devices[0].pcie.width_lanes, facts.devices[0].pcie.generation, facts.devices[0].persistence) == (16, 1, None)
     assert any(source.path == "nvml:SystemGetDriverVersion()" and source.error == reason for source in host.sources)
 

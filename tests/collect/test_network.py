@@ -76,7 +76,7 @@ def test_virtual_interfaces_are_named_and_no_more(machine: MakeMachine) -> None:
 
     found = collect(host).interfaces or ()
 
-    assert {one.name: one.kind for one in found} == {"lo": "loopback", "docker0": "virtual", "veth1": "virtual"}
+    assert {interface.name: interface.kind for interface in found} == {"lo": "loopback", "docker0": "virtual", "veth1": "virtual"}
     assert not [source.path for source in host.sources if source.path.startswith("/sys/class/net/") and source.path.count("/") > 4]
 
 

@@ -25,8 +25,8 @@ def port(name: str = "mlx5_0", number: int = 1, **changed: str) -> Files:
 
 
 def only(facts: Nic) -> Port:
-    (one,) = facts.ports or ()
-    return one
+    (nic_port,) = facts.ports or ()
+    return nic_port
 
 
 def test_a_healthy_port_is_described(machine: MakeMachine) -> None:
@@ -36,20 +36,28 @@ def test_a_healthy_port_is_described(machine: MakeMachine) -> None:
     there = {path.replace(f"{IB}/mlx5_0", device): content for path, content in port().items()}
     nodes: Files = {"/sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0\n", "/dev/infiniband/uverbs0": ""}
     facts = collect(machine({**there, **nodes, f"/sys/bus/pci/devices/{CARD}/numa_node": "1\n"}, links))
-    one = only(facts)
+    nic_port = only(facts)
 
-    assert (one.name, one.port, one.state, one.physical_state, one.link_layer) == ("mlx5_0", 1, "ACTIVE", "LinkUp", "InfiniBand")
-    assert (one.rate_gbps, one.lanes, one.firmware, one.verbs_node) == (400.0, 4, "28.39.1002", True)
-    assert (one.pci_address, one.numa_node) == (CARD, 1)
-    assert (one.link_downed, one.symbol_errors, one.integrity_errors, facts.counted_hours) == (0, 0, 0, 10.0)
-    assert (one.slow_restarts, one.receive_errors_per_s) == (None, None)
+    assert (nic_port.name, nic_port.port, nic_port.state, nic_port.physical_state, nic_port.link_layer) == (
+        "mlx5_0",
+        1,
+        "ACTIVE",
+        "LinkUp",
+        "InfiniBand",
+    )
+    assert (nic_port.rate_gbps, nic_port.lanes, nic_port.firmware, nic_port.verbs_node) == (400.0, 4, "28.39.1002", True)
+    assert (nic_port.pci_address, nic_port.numa_node) == (CARD, 1)
+    assert (nic_port.link_downed, nic_port.symbol_errors, nic_port.integrity_errors, facts.counted_hours) == (0, 0, 0, 10.0)
+    assert (nic_port.slow_restarts, nic_port.receive_errors_per_s) == (None, None)
 
 
 def test_a_port_that_is_down_and_one_lane_of_four(machine: MakeMachine) -> None:
     """Polling: no partner answers. A rate without lanes in brackets is a rate all the same."""
     facts = collect(machine({**port(state="1: DOWN", phys_state="2: Polling"), **port("efa_0", rate="100 Gb/sec")}))
 
-    assert [(one.name, one.state, one.physical_state, one.rate_gbps, one.lanes) for one in facts.ports or ()] == [
+    assert [
+        (nic_port.name, nic_port.state, nic_port.physical_state, nic_port.rate_gbps, nic_port.lanes) for nic_port in facts.ports or ()
+    ] == [
         ("efa_0", "ACTIVE", "LinkUp", 100.0, None),
         ("mlx5_0", "DOWN", "Polling", 400.0, 4),
     ]
@@ -58,9 +66,9 @@ def test_a_port_that_is_down_and_one_lane_of_four(machine: MakeMachine) -> None:
 @pytest.mark.parametrize("text", ["N/A (no PMA)", "-1", "٣", "9" * 40, ""])
 def test_a_counter_that_is_no_number_is_unknown(machine: MakeMachine, text: str) -> None:
     """Never 0: a port without counters is not one without errors."""
-    one = only(collect(machine({**port(), f"{IB}/mlx5_0/ports/1/counters/symbol_error": text})))
+    nic_port = only(collect(machine({**port(), f"{IB}/mlx5_0/ports/1/counters/symbol_error": text})))
 
-    assert one.symbol_errors is None
+    assert nic_port.symbol_errors is None
 
 
 def test_a_missing_device_node_is_seen_where_the_folder_can_be(machine: MakeMachine) -> None:
@@ -110,7 +118,7 @@ def test_only_links_of_cards_count(machine: MakeMachine) -> None:
 
 def test_a_captured_infiniband_port() -> None:
     """A QLogic adapter of 2012: active, 40 Gbit/s on four lanes, without an error."""
-    one = only(collect(captured("hwloc", "40intel64-2g2n4c+pcilocality")))
+    nic_port = only(collect(captured("hwloc", "40intel64-2g2n4c+pcilocality")))
 
-    assert (one.name, one.state, one.rate_gbps, one.lanes) == ("qib0", "ACTIVE", 40.0, 4)
-    assert (one.link_downed, one.symbol_errors, one.integrity_errors, one.numa_node) == (0, 0, 0, 2)
+    assert (nic_port.name, nic_port.state, nic_port.rate_gbps, nic_port.lanes) == ("qib0", "ACTIVE", 40.0, 4)
+    assert (nic_port.link_downed, nic_port.symbol_errors, nic_port.integrity_errors, nic_port.numa_node) == (0, 0, 0, 2)

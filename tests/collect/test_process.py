@@ -45,8 +45,8 @@ def files(*parts: Files) -> Files:
 
 
 def only(found: Processes) -> Process:
-    (one,) = found.processes
-    return one
+    (program,) = found.processes
+    return program
 
 
 # ---------------------------------------------------------------------- finding
@@ -54,13 +54,13 @@ def only(found: Processes) -> Process:
 
 def test_a_process_that_maps_libtorch_is_found_and_described(machine: MakeMachine) -> None:
     """Who, what and since when come from files anybody may read; the version from beside the mapped library."""
-    one = only(collect(machine(files(process(70, env="PATH=/bin OMP_NUM_THREADS=4", ticks=500)))))
+    program = only(collect(machine(files(process(70, env="PATH=/bin OMP_NUM_THREADS=4", ticks=500)))))
 
-    assert (one.pid, one.ppid, one.name, one.user) == (70, 1, "python", 1000)
-    assert (one.command, one.age_s, one.cpu_s) == ("python train.py", 930.5, 5.0)
-    assert (one.torch_version, one.torch_prefix) == ("2.13.0+cpu", "/venv")
-    assert one.env == {"OMP_NUM_THREADS": "4"}
-    assert (one.allowed, one.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
+    assert (program.pid, program.ppid, program.name, program.user) == (70, 1, "python", 1000)
+    assert (program.command, program.age_s, program.cpu_s) == ("python train.py", 930.5, 5.0)
+    assert (program.torch_version, program.torch_prefix) == ("2.13.0+cpu", "/venv")
+    assert program.env == {"OMP_NUM_THREADS": "4"}
+    assert (program.allowed, program.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
 
 
 def test_ordinary_processes_cost_one_tiny_read_each(machine: MakeMachine) -> None:
@@ -86,9 +86,9 @@ def test_large_processes_without_libtorch_are_not_ours(machine: MakeMachine) -> 
 def test_a_libtorch_program_without_python_is_found(machine: MakeMachine) -> None:
     """The C++ distribution has no version.py, but a file that says its build."""
     library = {"/opt/libtorch/build-version": "2.12.1+cu130\n"}
-    one = only(collect(machine({**process(70, "serve", mapped=("/opt/libtorch/lib/libtorch_cpu.so",)), **library})))
+    program = only(collect(machine({**process(70, "serve", mapped=("/opt/libtorch/lib/libtorch_cpu.so",)), **library})))
 
-    assert (one.torch_version, one.torch_prefix) == ("2.12.1+cu130", "")
+    assert (program.torch_version, program.torch_prefix) == ("2.12.1+cu130", "")
 
 
 def test_what_may_not_be_read_is_counted_not_ignored(machine: MakeMachine) -> None:
@@ -123,7 +123,7 @@ def test_one_damaged_stat_hides_one_process(machine: MakeMachine, damage: str) -
     """It counts as one that could not be examined; the others are described as ever."""
     found = collect(machine(files(process(70), {**process(71), "/proc/70/stat": damage})))
 
-    assert [one.pid for one in found.processes] == [71]
+    assert [program.pid for program in found.processes] == [71]
     assert found.unreadable == 1
 
 
@@ -131,7 +131,7 @@ def test_folders_that_only_look_like_process_numbers_are_no_processes(machine: M
     """str.isdigit() takes superscripts, which int() refuses."""
     found = collect(machine(files(process(70), {"/proc/²/statm": "9 9", "/proc/٣/statm": "9 9"})))
 
-    assert ([one.pid for one in found.processes], found.scanned) == ([70], 1)
+    assert ([program.pid for program in found.processes], found.scanned) == ([70], 1)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_process_that_ends_meanwhile_leaves_no_trace(machine: MakeMachine, los
 
     found = collect(host)
 
-    assert [one.pid for one in found.processes] == [71]
+    assert [program.pid for program in found.processes] == [71]
     assert found.unreadable == 0
     assert not [source for source in host.sources if source.error and "/70" in source.path]
 
@@ -193,11 +193,11 @@ def test_workers_are_folded_under_their_program(machine: MakeMachine) -> None:
         argv="python -c from\u00a0multiprocessing.forkserver\u00a0import\u00a0main;\u00a0main(5,\u00a07,\u00a0[])",
     )
 
-    one, other = collect(machine(files(process(70), process(71), *forked, server, served))).processes
+    program, other = collect(machine(files(process(70), process(71), *forked, server, served))).processes
 
-    assert (one.workers, one.worker_start, one.worker_cpus, one.worker_threads) == (2, "fork", CpuSet([2]), 2)
+    assert (program.workers, program.worker_start, program.worker_cpus, program.worker_threads) == (2, "fork", CpuSet([2]), 2)
     assert (other.workers, other.worker_start) == (1, "forkserver")
-    assert one.worker_rss_bytes == 2 * 300_000 << 10
+    assert program.worker_rss_bytes == 2 * 300_000 << 10
 
 
 def test_workers_need_no_maps_of_their_own(machine: MakeMachine) -> None:
@@ -267,7 +267,7 @@ def test_the_kernel_tells_a_fork_from_what_was_executed() -> None:
     """A fork has its parent's address space; a started copy has a new one, at addresses of its own."""
     with running(PYTHON, COPIES) as pid:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        own, copy, forked = (Stat(Path(f"/proc/{one}/stat").read_text()) for one in (pid, *children))
+        own, copy, forked = (Stat(Path(f"/proc/{number}/stat").read_text()) for number in (pid, *children))
         for child in children:
             os.kill(int(child), 9)
 
@@ -277,18 +277,18 @@ def test_the_kernel_tells_a_fork_from_what_was_executed() -> None:
 def test_workers_of_torch_before_2_5_have_no_name(machine: MakeMachine) -> None:
     """There the forked copies are taken for the loader's workers."""
     old: Files = {f"{SITE}/torch/version.py": "__version__ = '2.4.1'\n"}
-    one = only(collect(machine(files(process(70), process(81, ppid=70), old))))
+    program = only(collect(machine(files(process(70), process(81, ppid=70), old))))
 
-    assert (one.workers, one.forks, one.pins_memory) == (1, 0, None)
+    assert (program.workers, program.forks, program.pins_memory) == (1, 0, None)
 
 
 def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
     """torch.compile starts a pool whose command line names it, and the pool forks its workers when they are needed."""
     pool = f"python {SITE}/torch/_inductor/compile_worker/__main__.py --workers=2"
     head, workers = process(80, ppid=70, argv=pool), [process(pid, ppid=80, argv=pool) for pid in (81, 82)]
-    one, waiting = (only(collect(machine(files(process(70), head, *made)))) for made in (workers, []))
+    program, waiting = (only(collect(machine(files(process(70), head, *made)))) for made in (workers, []))
 
-    assert (one.compile_workers, one.workers, one.forks) == (2, 0, 0)
+    assert (program.compile_workers, program.workers, program.forks) == (2, 0, 0)
     assert waiting.compile_workers == 1
 
 
@@ -299,11 +299,11 @@ def test_the_mask_before_openmp_narrowed_it(machine: MakeMachine) -> None:
     """With a binding variable, the masks of the team, the workers and the parent tell what was allowed at the start."""
     bound = process(70, ppid=5, env="OMP_PROC_BIND=close", allowed="0", threads=("python",))
     bound["/proc/70/task/71/status"] = "Cpus_allowed_list:\t1\n"
-    one = only(
+    program = only(
         collect(machine(files(bound, {"/proc/5/status": "Cpus_allowed_list:\t0-7\n"}, process(80, "pt_data_worker", ppid=70, allowed="0"))))
     )
 
-    assert (str(one.allowed), str(one.allowed_at_start), str(one.worker_cpus)) == ("0", "0-7", "0")
+    assert (str(program.allowed), str(program.allowed_at_start), str(program.worker_cpus)) == ("0", "0-7", "0")
 
 
 def test_a_taskset_is_no_narrowing(machine: MakeMachine) -> None:
@@ -318,34 +318,34 @@ def test_compute_threads_are_those_that_worked(machine: MakeMachine) -> None:
     """The team carries the program's name; a thread that hardly ran is none of it, nor is one with a name of its own."""
     program = process(70, threads=("python", "python", "pt_autograd_0"), ticks=1000)
     program["/proc/70/task/72/stat"] = stat(72, ticks=10)
-    one = only(collect(machine(files(program))))
+    only_process = only(collect(machine(files(program))))
 
-    assert (one.threads, one.compute_threads, one.thread_names) == (4, 2, ("pt_autograd_0",))
+    assert (only_process.threads, only_process.compute_threads, only_process.thread_names) == (4, 2, ("pt_autograd_0",))
 
 
 def test_thread_names_tell_pinning_training_and_collectives(machine: MakeMachine) -> None:
     """What is not there is false where this PyTorch names its threads, and unknown where it does not yet."""
     named = ("pt_data_pin", "pt_autograd_0", "pt_nccl_watchdg")
-    one = only(collect(machine(files(process(70, threads=named)))))
+    program = only(collect(machine(files(process(70, threads=named)))))
     older: Files = {f"{SITE}/torch/version.py": "__version__ = '2.6.0'\n"}
     old = only(collect(machine(files(process(70, threads=named), older))))
 
-    assert (one.pins_memory, one.ran_backward, one.nccl_group, one.gloo_group) == (True, True, True, False)
+    assert (program.pins_memory, program.ran_backward, program.nccl_group, program.gloo_group) == (True, True, True, False)
     assert old.gloo_group is None
 
 
 def test_faults_beyond_the_first_touch_cost_time(machine: MakeMachine) -> None:
     """400,000 kB were touched once; what faults beyond those 100,000 pages was given back and fetched again."""
-    one = only(collect(machine(files(process(70, ticks=1000, faults=1_100_000)))))
+    program = only(collect(machine(files(process(70, ticks=1000, faults=1_100_000)))))
 
-    assert one.refault_share == pytest.approx(0.2)  # 1,000,000 faults of 2 µs in 10 s of CPU time
+    assert program.refault_share == pytest.approx(0.2)  # 1,000,000 faults of 2 µs in 10 s of CPU time
 
 
 def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> None:
     """schedstat holds nanoseconds run, nanoseconds waited, and slices."""
-    one = only(collect(machine(files(process(70), {"/proc/70/schedstat": "8000000000 2000000000 99\n"}))))
+    program = only(collect(machine(files(process(70), {"/proc/70/schedstat": "8000000000 2000000000 99\n"}))))
 
-    assert (one.main_run_s, one.main_wait_s) == (8.0, 2.0)
+    assert (program.main_run_s, program.main_wait_s) == (8.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -359,9 +359,9 @@ def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> 
 )
 def test_demand_is_what_a_program_wanted_of_its_cpus(machine: MakeMachine, schedstat: str, ticks: int, demand: float | None) -> None:
     """Waiting for a CPU is wanting one, too."""
-    one = only(collect(machine(files(process(70, ticks=ticks), {"/proc/70/schedstat": schedstat}))))
+    program = only(collect(machine(files(process(70, ticks=ticks), {"/proc/70/schedstat": schedstat}))))
 
-    assert one.demand == demand
+    assert program.demand == demand
 
 
 def test_workers_are_as_busy_as_their_cpu_time_in_their_lives(machine: MakeMachine) -> None:
@@ -410,37 +410,37 @@ def test_two_openmp_runtimes_and_an_allocator_are_seen(machine: MakeMachine) -> 
         "/usr/lib/libtcmalloc_minimal.so.4.5.10",
         "/usr/lib/libasan.so.8",
     )
-    one = only(collect(machine(files(process(70, mapped=mapped)))))
+    program = only(collect(machine(files(process(70, mapped=mapped)))))
 
-    assert [library.name for library in one.openmp] == ["libgomp", "libiomp5"]
-    assert (one.allocator, one.allocators, one.sanitizers) == ("tcmalloc", ("tcmalloc",), ("asan",))
-    assert one.packages == ("sklearn", "torch")
+    assert [library.name for library in program.openmp] == ["libgomp", "libiomp5"]
+    assert (program.allocator, program.allocators, program.sanitizers) == ("tcmalloc", ("tcmalloc",), ("asan",))
+    assert program.packages == ("sklearn", "torch")
 
 
 def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
     """A mapped one is there, a file that is mapped by its real name is there, and what is neither was skipped."""
     env = "LD_PRELOAD=/usr/lib/libjemalloc.so:libtcmalloc_minimal.so.4:/nope/libjemalloc.so.1:$LIB/libx.so"
     mapped = (LIBTORCH, "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4.5.10")
-    one = only(collect(machine(files(process(70, env=env, mapped=mapped)))))
+    program = only(collect(machine(files(process(70, env=env, mapped=mapped)))))
 
-    assert one.preload_missing == ("/nope/libjemalloc.so.1",)
-    assert len(one.preload or ()) == 4
+    assert program.preload_missing == ("/nope/libjemalloc.so.1",)
+    assert len(program.preload or ()) == 4
 
 
 def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) -> None:
     """Its paths are not ours: the version and the preloads are looked up where it sees them."""
     inside: Files = {f"/proc/70/root{SITE}/torch/version.py": "__version__ = '2.9.1+cu128'\n", "/proc/70/root/lib/mine.so": b""}
     links = {"/proc/70/ns/mnt": "mnt:[2]", "/proc/self/ns/mnt": "mnt:[1]"}
-    one = only(collect(machine(files(process(70, env="LD_PRELOAD=/lib/mine.so"), inside), links=links)))
+    program = only(collect(machine(files(process(70, env="LD_PRELOAD=/lib/mine.so"), inside), links=links)))
 
-    assert (one.torch_version, one.preload_missing, one.data_mounts) == ("2.9.1+cu128", (), None)
+    assert (program.torch_version, program.preload_missing, program.data_mounts) == ("2.9.1+cu128", (), None)
 
 
 def test_a_replaced_installation_is_noticed(machine: MakeMachine) -> None:
     """The maps say that the file a program runs is no longer the one on disk."""
-    one = only(collect(machine(files(process(70, mapped=(f"{LIBTORCH} (deleted)",))))))
+    program = only(collect(machine(files(process(70, mapped=(f"{LIBTORCH} (deleted)",))))))
 
-    assert (one.torch_replaced, one.torch_version) == (True, "2.13.0+cpu")
+    assert (program.torch_replaced, program.torch_version) == (True, "2.13.0+cpu")
 
 
 def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> None:
@@ -475,10 +475,10 @@ def test_data_files_tell_their_file_systems(machine: MakeMachine) -> None:
         "/proc/80/fd/5": "/home/me/x.npy",
         "/proc/70/fd/1": "/dev/null",
     }
-    one = only(collect(machine(files(process(70, mapped=(LIBTORCH, "/data/shard-0.arrow")), worker, mounts), links=links)))
+    program = only(collect(machine(files(process(70, mapped=(LIBTORCH, "/data/shard-0.arrow")), worker, mounts), links=links)))
 
-    assert [(mount.point, mount.fstype, mount.files) for mount in one.data_mounts or ()] == [("/", "ext4", 1), ("/data", "nfs4", 2)]
-    assert one.open_files == 4
+    assert [(mount.point, mount.fstype, mount.files) for mount in program.data_mounts or ()] == [("/", "ext4", 1), ("/data", "nfs4", 2)]
+    assert program.open_files == 4
 
 
 def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> None:
@@ -487,10 +487,10 @@ def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> N
         "/proc/70/numa_maps": "7f00 bind:0 anon=5 N0=5 kernelpagesize_kB=2048\n7f10 default file=/x mapped=3 N0=1 N1=2 kernelpagesize_kB=4\n",
         **{f"/sys/devices/system/node/node{node}/cpulist": "" for node in (0, 1)},
     }
-    one = only(collect(machine(files(process(70), numa))))
+    program = only(collect(machine(files(process(70), numa))))
 
-    assert one.numa_policy == "bind:0"
-    assert [(pages.node, pages.bytes) for pages in one.numa_pages or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
+    assert program.numa_policy == "bind:0"
+    assert [(pages.node, pages.bytes) for pages in program.numa_pages or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
 
 
 @pytest.mark.parametrize("policy", ["prefer (many):1", "prefer (many)=static:1", "weighted interleave:0-1", "prefer:1", "interleave:0-1"])
@@ -520,7 +520,7 @@ def test_ranks_of_one_launcher_are_one_job(machine: MakeMachine) -> None:
 
     found = collect(machine(files(launcher, *ranks))).processes
 
-    assert [(one.launcher, one.rank, one.world_size, one.job, one.leads_job) for one in found] == [
+    assert [(program.launcher, program.rank, program.world_size, program.job, program.leads_job) for program in found] == [
         ("torchrun", -1, 1, 60, False),
         ("", 0, 2, 60, True),
         ("", 1, 2, 60, False),
@@ -555,11 +555,11 @@ def test_slurm_variables_make_a_rank_only_under_srun(machine: MakeMachine) -> No
 def test_unreadable_variables_are_unknown(machine: MakeMachine) -> None:
     """No rank, no preload and no setting is concluded from a file that may not be read, or that a title overwrote."""
     denied: Files = {"/proc/70/environ": PermissionError(errno.EACCES, "Permission denied", "/proc/70/environ")}
-    one = only(collect(machine(files(process(70), denied))))
+    program = only(collect(machine(files(process(70), denied))))
     titled = only(collect(machine(files(process(70, argv="VLLM::EngineCore", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
     plain = only(collect(machine(files(process(70, argv="python", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
 
-    assert (one.env, one.rank, one.preload_missing) == (None, None, None)
+    assert (program.env, program.rank, program.preload_missing) == (None, None, None)
     assert titled.env is None
     assert plain.env == {}
 
@@ -607,7 +607,7 @@ def test_any_file_of_a_process_may_be_rubbish(name: str, raw: bytes) -> None:
     """No content of any file stops the collector."""
     host = make_machine({**files(process(70), process(71)), f"/proc/70/{name}": raw})
 
-    assert 71 in [one.pid for one in collect(host).processes]
+    assert 71 in [program.pid for program in collect(host).processes]
 
 
 def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
@@ -629,14 +629,14 @@ def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
         host = Host("/", record=True)
         found = collect(host)
 
-    one = next(one for one in found.processes if one.pid == pid)
+    program = next(candidate for candidate in found.processes if candidate.pid == pid)
     everything = to_json(found).decode() + repr(host.answers) + repr(host.sources)
     hidden = [*secrets.values(), "verysecretvalue", "hunter2", "nccl-secret"]
     assert [secret for secret in hidden if secret in everything] == []
-    shown = (one.name, one.command or "", *(one.env or {}).values())
+    shown = (program.name, program.command or "", *(program.env or {}).values())
     assert not any(char in text for text in shown for char in "\x1b\x07\n\u202e")
-    assert (one.torch_version, one.torch_prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
-    assert "--password" in (one.command or "")
+    assert (program.torch_version, program.torch_prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
+    assert "--password" in (program.command or "")
 
 
 def test_variables_that_nothing_reads_are_found_by_deep_only(tmp_path: Path) -> None:
@@ -646,8 +646,8 @@ def test_variables_that_nothing_reads_are_found_by_deep_only(tmp_path: Path) -> 
     (library.parent.parent / "config.py").write_text('os.environ.get("TORCHINDUCTOR_FX_GRAPH_CACHE")')
     known = {"NCCL_P2P_LEVEL": "NVL", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1", "NCCL_VERSION": "2.30", "NCCL_OFI_X": "1"}
     with running(PYTHON, FAKE, env={"LIBRARY": str(library), "NCCL_P2P_DISABEL": "1", **known}) as pid:
-        deep = next(one for one in collect(Host("/", deep=True)).processes if one.pid == pid)
-        plain = next(one for one in collect(Host("/")).processes if one.pid == pid)
+        deep = next(program for program in collect(Host("/", deep=True)).processes if program.pid == pid)
+        plain = next(program for program in collect(Host("/")).processes if program.pid == pid)
 
     assert (deep.variables_searched, deep.unread_variables) == (True, ("NCCL_P2P_DISABEL",))
     assert (plain.variables_searched, plain.unread_variables) == (False, None)
@@ -659,9 +659,9 @@ def test_a_pipe_among_the_modules_of_a_program_keeps_nobody_waiting(tmp_path: Pa
     os.mkfifo(library.parent.parent / "a.py")
     with running(PYTHON, FAKE, env={"LIBRARY": str(library), "NCCL_P2P_DISABEL": "1"}) as pid:
         host = Host("/", deep=True)
-        one = next(one for one in collect(host).processes if one.pid == pid)
+        program = next(candidate for candidate in collect(host).processes if candidate.pid == pid)
 
-    assert (one.variables_searched, one.unread_variables) == (True, None)
+    assert (program.variables_searched, program.unread_variables) == (True, None)
     assert "not a plain file" in {source.error for source in host.sources}
 
 
@@ -671,7 +671,7 @@ def test_looking_at_processes_has_an_end(machine: MakeMachine, monkeypatch: pyte
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     host = machine(files(process(70), process(71), process(72)))
 
-    assert [one.pid for one in collect(host).processes] == [70, 71]
+    assert [program.pid for program in collect(host).processes] == [70, 71]
     assert ("/proc", "looking at the processes took 20 s: the youngest are not shown") in [
         (source.path, source.error) for source in host.sources
     ]
@@ -699,8 +699,8 @@ def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     ruleset = judging.load_rules()
     ruleset.select(["omp", "alloc", "env"], [])
     report = audit(Host("/"), judging.Terms(ruleset))
-    one = next(one for one in report.snapshot.areas["process"].facts.processes if one.pid == pid)
-    return one, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.subject}
+    program = next(candidate for candidate in report.snapshot.areas["process"].facts.processes if candidate.pid == pid)
+    return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.subject}
 
 
 @needs_torch
@@ -728,12 +728,12 @@ def test_a_real_program_is_described(tmp_path: Path) -> None:
         (TORCH_PYTHON, "-c", "import torch; print(torch.__version__)"), capture_output=True, text=True, check=True
     ).stdout.strip()
     with running(TORCH_PYTHON, LOADER, env={"LD_PRELOAD": "/nope/libjemalloc.so.1", "OMP_NUM_THREADS": "2"}) as pid:
-        one, said = findings(pid)
+        program, said = findings(pid)
 
-    assert (one.torch_version, one.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
-    assert Path(one.torch_prefix, "bin").is_dir()
-    assert one.openmp
-    assert one.pins_memory is False
+    assert (program.torch_version, program.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
+    assert Path(program.torch_prefix, "bin").is_dir()
+    assert program.openmp
+    assert program.pins_memory is False
     assert "allocator.preload-missing-file" in said
 
 
@@ -745,7 +745,7 @@ def test_only_deep_looks_for_stuck_processes(machine: MakeMachine) -> None:
     calls: dict[str, object] = {"stuck-tasks": [[7, "python"], [8, "\x1b[31mdd"]]}
     deep, shallow = (collect(machine(files(process(10, pages=SMALL)), calls=calls, deep=deep)).stuck for deep in (True, False))
 
-    assert [(one.pid, one.name) for one in deep or ()] == [(7, "python"), (8, "\\x1b[31mdd")]
+    assert [(program.pid, program.name) for program in deep or ()] == [(7, "python"), (8, "\\x1b[31mdd")]
     assert shallow is None
 
 
@@ -758,7 +758,7 @@ def test_a_busy_machine_has_no_stuck_process() -> None:
             sleeper.kill()
 
     assert found is not None
-    assert sleeper.pid not in {one.pid for one in found}
+    assert sleeper.pid not in {program.pid for program in found}
 
 
 def test_a_process_in_vfork_is_seen_as_stuck() -> None:
@@ -774,4 +774,4 @@ def test_a_process_in_vfork_is_seen_as_stuck() -> None:
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
 
-    assert parent.pid in {one.pid for one in found or ()}
+    assert parent.pid in {program.pid for program in found or ()}

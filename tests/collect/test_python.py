@@ -64,7 +64,10 @@ def test_a_shim_of_pyenv_leads_to_the_chosen_version(machine: MakeMachine) -> No
 
     found = collect(host).environments
 
-    assert [(one.prefix.rpartition("/")[2], one.manager, one.python_version, one.active) for one in found] == [
+    assert [
+        (environment.prefix.rpartition("/")[2], environment.manager, environment.python_version, environment.active)
+        for environment in found
+    ] == [
         ("3.11.7", "pyenv", "3.11.7", True),
         ("3.10.13", "pyenv", "3.10.13", False),
     ]
@@ -87,7 +90,7 @@ def test_conda_lists_its_environments(machine: MakeMachine) -> None:
 
     found = collect(host).environments
 
-    assert [(one.prefix, one.manager, one.library) for one in found] == [
+    assert [(environment.prefix, environment.manager, environment.library) for environment in found] == [
         ("/opt/conda", "conda", "python3.11"),
         ("/data/envs/work", "conda", "python3.12"),
     ]
@@ -100,7 +103,7 @@ def test_conda_is_found_where_its_installer_puts_it(machine: MakeMachine) -> Non
 
     found = collect(machine({**base, **work}, base_links | work_links, HOME)).environments
 
-    assert [one.prefix for one in found] == ["/home/ada/miniforge3", "/home/ada/miniforge3/envs/work"]
+    assert [environment.prefix for environment in found] == ["/home/ada/miniforge3", "/home/ada/miniforge3/envs/work"]
 
 
 def test_the_users_folder_comes_before_the_systems(machine: MakeMachine) -> None:

@@ -137,7 +137,7 @@ def test_places_are_followed_through_encryption_and_raid(machine: MakeMachine) -
         {**HERE, "mount-of:cwd": "/"},
     )
 
-    held = {one.name: one.holds for one in collect(host).disks or ()}
+    held = {drive.name: drive.holds for drive in collect(host).disks or ()}
 
     assert held == {"sda": ("root", "tmp", "home", "cwd"), "sdb": ("root", "tmp", "home", "cwd"), "sdc": ()}
 
@@ -289,7 +289,7 @@ def test_any_content_is_survived(mountinfo: bytes, pressure: bytes, word: bytes)
     facts = collect(host)
 
     assert facts.pressure_some is None or 0 <= facts.pressure_some <= 1
-    assert all(one.size_bytes is None or one.size_bytes >= 0 for one in facts.disks or ())
+    assert all(drive.size_bytes is None or drive.size_bytes >= 0 for drive in facts.disks or ())
 
 
 @settings(max_examples=60)

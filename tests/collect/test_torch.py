@@ -85,7 +85,7 @@ def test_two_environments_with_two_versions_are_both_shown(machine: MakeMachine)
 
     found = collect(machine({**SHELL, **python_at(V), **cu130_in(SITE), **conda}, links, CALLS)).installs
 
-    assert [(one.prefix, one.manager, one.version, one.cuda, one.active) for one in found] == [
+    assert [(install.prefix, install.manager, install.version, install.cuda, install.active) for install in found] == [
         (V, "venv", "2.13.0+cu130", "13.0", True),
         ("/opt/conda", "conda", "2.5.1", "12.4", False),
     ]
@@ -196,7 +196,7 @@ def test_a_copy_in_the_users_folder_hides_that_of_the_environment(machine: MakeM
 
     found = collect(machine({**files, "/proc/self/environ": "CONDA_PREFIX=/opt/conda\0"}, links, CALLS)).installs
 
-    assert [(one.prefix, one.manager, one.version, one.active, one.duplicates) for one in found] == [
+    assert [(install.prefix, install.manager, install.version, install.active, install.duplicates) for install in found] == [
         ("/home/ada/.local", "user", "2.9.1+cpu", True, ()),
         ("/opt/conda", "conda", "2.5.1", False, (Copy(users, "2.9.1+cpu"),)),
     ]

@@ -15,14 +15,14 @@ Names = Mapping[str, Any]
 OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda one, many: one in many,
+    ast.GtE: operator.ge, ast.In: lambda item, many: item in many,
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len, "count": lambda many: sum(map(bool, many)), "sum": sum, "abs": abs, "int": int, "float": float, "ver": Version,
     "min": min, "max": max, "unique": lambda many: tuple(dict.fromkeys(many)),
     "major": lambda text: Version(text).major, "minor": lambda text: Version(text).minor, "cpus": CpuSet.parse,
     "matches": lambda text, pattern: re.search(pattern, text) is not None, "lower": str.lower, "startswith": str.startswith,
-    "overlaps": lambda one, two: not one.isdisjoint(two), "within": lambda one, two: one.issubset(two),
+    "overlaps": lambda left, right: not left.isdisjoint(right), "within": lambda left, right: left.issubset(right),
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: C901, PLR0911 - one li
             return _applied(OPERATORS[type(node.op)], _value(node.left, names), _value(node.right, names))
         case ast.Compare():
             chain = [_value(part, names) for part in (node.left, *node.comparators)]
-            return kleene((_compared(op, one, two) for op, one, two in zip(node.ops, chain, chain[1:], strict=False)), False)
+            return kleene((_compared(op, left, right) for op, left, right in zip(node.ops, chain, chain[1:], strict=False)), False)
         case ast.GeneratorExp() | ast.ListComp():
             return _comprehended(node, names)
         case ast.Call(func=ast.Name()):
@@ -70,30 +70,30 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: C901, PLR0911 - one li
     raise NotImplementedError(type(node).__name__)
 
 
-def _compared(op: ast.cmpop, one: Any, two: Any) -> bool | None:
-    if one is None or two is None:
+def _compared(op: ast.cmpop, left: Any, right: Any) -> bool | None:
+    if left is None or right is None:
         return None
     match op:
         case ast.Eq():
-            return _equal(one, two)
+            return _equal(left, right)
         case ast.NotEq():
-            same = _equal(one, two)
+            same = _equal(left, right)
             return None if same is None else not same
         case ast.NotIn():
-            inside = _compared(ast.In(), one, two)
+            inside = _compared(ast.In(), left, right)
             return None if inside is None else not inside
-        case ast.In() if isinstance(two, tuple):
-            return kleene((None if item is None else one == item for item in two), True)
-    answer = _applied(OPERATORS[type(op)], one, two)
+        case ast.In() if isinstance(right, tuple):
+            return kleene((None if item is None else left == item for item in right), True)
+    answer = _applied(OPERATORS[type(op)], left, right)
     return None if answer is None else bool(answer)
 
 
-def _equal(one: Any, two: Any) -> bool | None:
-    if not (isinstance(one, tuple) and isinstance(two, tuple)):
-        return bool(one == two)
-    if len(one) != len(two):
+def _equal(left: Any, right: Any) -> bool | None:
+    if not (isinstance(left, tuple) and isinstance(right, tuple)):
+        return bool(left == right)
+    if len(left) != len(right):
         return False
-    return kleene((None if None in pair else pair[0] == pair[1] for pair in zip(one, two, strict=True)), False)
+    return kleene((None if None in pair else pair[0] == pair[1] for pair in zip(left, right, strict=True)), False)
 
 
 def _applied(function: Callable[..., Any], *values: Any) -> Any:

@@ -22,10 +22,10 @@ def test_equal_machines_do_not_differ() -> None:
 
 def test_what_differs_is_named_in_the_order_of_its_weight() -> None:
     """Items are matched by what identifies them, not by their place."""
-    one = Box(mode="a", disks=(Disk("sda", False), Disk("sdb", False)))
-    two = Box(mode="b", disks=(Disk("sdb", True),))
+    first = Box(mode="a", disks=(Disk("sda", False), Disk("sdb", False)))
+    second = Box(mode="b", disks=(Disk("sdb", True),))
 
-    found = compare([snapshot(one), snapshot(two)], MATTERS)
+    found = compare([snapshot(first), snapshot(second)], MATTERS)
 
     assert [(diff.fact, diff.values) for diff in found] == [
         ("box.mode", ("a", "b")),

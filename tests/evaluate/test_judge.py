@@ -43,7 +43,9 @@ def test_a_finding_has_evidence_message_and_fix() -> None:
     (outcome,) = judged([rule(fix=[fix])], Box(swappiness=60), (Source("/proc/sys/vm/swappiness"),)).outcomes
 
     assert (outcome.state, outcome.message) == ("finding", "swappiness is 60")
-    assert [(one.fact, one.value, one.source) for one in outcome.evidence] == [("box.swappiness", 60, "/proc/sys/vm/swappiness")]
+    assert [(evidence.fact, evidence.value, evidence.source) for evidence in outcome.evidence] == [
+        ("box.swappiness", 60, "/proc/sys/vm/swappiness")
+    ]
     assert outcome.fixes[0].command == "sudo sysctl -w vm.swappiness=10"
     assert outcome.fixes[0].undo == "sudo sysctl -w vm.swappiness=60"
     assert outcome.gain.text == "unmeasured"
@@ -153,7 +155,7 @@ def test_each_item_is_judged(count: int) -> None:
 
     spinning = [number for number in range(1, count) if number % 3 == 0]
     found = {outcome.subject: outcome for outcome in verdicts.outcomes}
-    assert {name for name, one in found.items() if one.state == "finding"} == {f"sd{number}" for number in spinning}
+    assert {name for name, outcome in found.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
     assert found["sd0"].state == "unknown"
     assert verdicts.passed == count - 1 - len(spinning)
     for number in spinning:

@@ -66,14 +66,14 @@ def test_a_baseline_accepts_and_reports_what_is_gone() -> None:
 def test_a_baseline_only_shrinks() -> None:
     """The first takes all; a later one drops what is gone, keeps what is unknown, and never adds."""
     first, fresh = shrink(None, [FINDING, UNKNOWN], "now", RULES)
-    assert [one.fingerprint for one in first.accepted] == ["f1"]
+    assert [accepted.fingerprint for accepted in first.accepted] == ["f1"]
     assert fresh == []
 
     both = Baseline(accepted=(*first.accepted, Accepted("box.other", "", "f2"), Accepted("box.other", "x", "f3")))
     new = Outcome("box.new", "finding", "error", "host", "New", fingerprint="f9")
     later, fresh = shrink(both, [FINDING, UNKNOWN, new], "later", RULES)
 
-    assert [one.fingerprint for one in later.accepted] == ["f1", "f2"]
+    assert [accepted.fingerprint for accepted in later.accepted] == ["f1", "f2"]
     assert fresh == [new]
 
 

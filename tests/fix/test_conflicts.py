@@ -32,7 +32,7 @@ def who(found: Machine, *wishes: str) -> tuple[Conflict, ...]:
     disputed = {conflict.knob for conflict in planned.conflicts}
     assert not {change.knob for change in planned.changes} & disputed
     assert disputed <= {change.knob for change in forced.changes}
-    assert {one.setting.knob for one in planned.skipped} >= disputed
+    assert {skip.setting.knob for skip in planned.skipped} >= disputed
     return planned.conflicts
 
 
@@ -52,7 +52,9 @@ def test_nobody(tmp_path: Path) -> None:
 def test_a_daemon_that_runs(tmp_path: Path, comm: str, name: str, wish: str) -> None:
     """By the name that the kernel keeps of it, told by its whole name."""
     found = machine(tmp_path, {}, [comm])
-    assert [(one.who, one.what) for one in who(found, wish, "vm.swappiness=10")] == [(name, "is running and sets it by itself")]
+    assert [(conflict.who, conflict.what) for conflict in who(found, wish, "vm.swappiness=10")] == [
+        (name, "is running and sets it by itself")
+    ]
     assert [change.knob for change in found.plan(wish, "vm.swappiness=10").changes] == ["vm.swappiness"]
     assert conflicts.setters(found.host, wish.partition("=")[0]) == (name,)
 
@@ -75,7 +77,7 @@ def test_tuned_sets_what_its_profile_says(tmp_path: Path) -> None:
         "kernel.numa_balancing=0",
         "block.read_ahead_kb@nvme0n1=512",
     )
-    assert {one.knob: one.what for one in who(found, *wishes)} == {
+    assert {conflict.knob: conflict.what for conflict in who(found, *wishes)} == {
         "cpu.governor": "is running and sets it to performance|powersave (profile mine)",
         "thp.enabled": "is running and sets it to always (profile mine)",
         "vm.dirty_ratio": "is running and sets it to 40 (profile mine)",
@@ -101,7 +103,7 @@ def test_tuned_that_does_not_run_sets_nothing(tmp_path: Path) -> None:
 def test_profiles_that_include_themselves(tmp_path: Path, files: dict[str, str]) -> None:
     """Each is read once, and not without end."""
     found = machine(tmp_path, {"/etc/tuned/active_profile": "p", **files}, ["tuned"])
-    assert {one.knob for one in who(found, "vm.swappiness=10")} == {"vm.swappiness"}
+    assert {conflict.knob for conflict in who(found, "vm.swappiness=10")} == {"vm.swappiness"}
     assert len(found.host.sources) < 2_000
 
 

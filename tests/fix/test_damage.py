@@ -58,7 +58,7 @@ def undo_all(machine: Machine) -> bool:
     for number in reversed(machine.journal.numbers()):
         try:
             undone = recovery.undo(machine.host, machine.journal, number)
-            reported |= any(one.step.state not in ("undone", "gone") for one in undone)
+            reported |= any(result.step.state not in ("undone", "gone") for result in undone)
         except JournalError:
             reported = True
         reported |= bool(machine.journal.read(number).problem)
@@ -176,10 +176,10 @@ def test_ninety_days_of_renewals_stay_small(fast: Path, every: bool) -> None:
     for _ in range(renewals):
         recovery.renew(machine.journal, 1, 300)
         largest = max(largest, path.stat().st_size)
-    one = machine.journal.read(1)
+    transaction = machine.journal.read(1)
     assert largest < 64 << 10
-    assert one.lease
-    assert 290 < one.lease.until_s - boot_s() <= 300
+    assert transaction.lease
+    assert 290 < transaction.lease.until_s - boot_s() <= 300
     recovery.undo(machine.host, machine.journal, 1)
     assert machine.kernel.get(SWAPPINESS) == "60"
 
@@ -194,7 +194,7 @@ def test_a_step_that_fails_in_another_way_each_time_fills_no_disk(fast: Path) ->
     assert len(Path(machine.journal.path(1)).read_bytes().splitlines()) <= MAX_LINES + 1
     first, _ = machine.journal.read(1).steps
     assert (first.reason, first.read) == ("it reads 999", "10")
-    assert [one.step.state for one in recovery.undo(machine.host, machine.journal, 1)] == ["undone", "undone"]
+    assert [result.step.state for result in recovery.undo(machine.host, machine.journal, 1)] == ["undone", "undone"]
 
 
 def test_what_is_damaged_is_not_written_anew(fast: Path) -> None:

@@ -66,7 +66,7 @@ except JournalError as error: print(error)
     assert "Read-only file system" in applying
     assert (made.kernel.get(SWAPPINESS), made.kernel.get(DIRTY)) == ("60", "20")
     assert "[madvise]" in made.kernel.get(THP)
-    assert [one.step.state for one in recovery.undo(made.host, made.journal, 1)] == ["undone", "undone"]
+    assert [result.step.state for result in recovery.undo(made.host, made.journal, 1)] == ["undone", "undone"]
 
 
 def test_steps_are_undone_last_first(made: Machine) -> None:

@@ -126,10 +126,10 @@ def test_a_torn_last_line_is_a_step_that_never_began(made: Machine) -> None:
     apply(made, *SEVERAL)
     whole = Path(made.journal.path(1)).read_bytes()
     for size in range(len(whole)):
-        one = replay(1, whole[:size])
+        logged = replay(1, whole[:size])
         announced = sum(b'"line":"step-started"' in line for line in whole[: size + 1].split(b"\n")[:-1])  # what ends a line may lack
-        assert len(one.steps) == announced
-        assert one.state != "damaged"
+        assert len(logged.steps) == announced
+        assert logged.state != "damaged"
     Path(made.journal.path(1)).write_bytes(whole[:-20])
     recovery.undo(made.host, made.journal, 1)
     assert made.journal.read(1).state == "rolled-back"
@@ -148,7 +148,7 @@ def test_a_line_in_the_middle_that_is_garbage_costs_its_step_only(made: Machine)
     undone = recovery.undo(made.host, made.journal, 1)
 
     assert made.kernel.get(THP) == "always [madvise] never"
-    assert [one.step.state for one in undone] == ["undone", "lost"]
+    assert [result.step.state for result in undone] == ["undone", "lost"]
     assert undone[1].step.change.target == "step 1, whose line in the journal is damaged"
     assert made.journal.read(1).problem == "line 2 of its journal cannot be read"
 
@@ -358,16 +358,16 @@ def test_two_at_once_wait_for_each_other(fast: Path) -> None:
     context = multiprocessing.get_context("fork")
     gate, told = context.Barrier(2), context.Queue()
     running = [context.Process(target=_applier, args=(fast / "m", value, gate, told)) for value in (11, 22)]
-    for one in running:
-        one.start()
+    for process in running:
+        process.start()
     states = dict(told.get(timeout=30) for _ in running)
-    for one in running:
-        one.join()
+    for process in running:
+        process.join()
 
     assert sorted(states.values()) == ["applied", "rolled-back"]
     (won,) = [value for value, state in states.items() if state == "applied"]
     assert machine.kernel.get(SWAPPINESS) == str(won)
-    assert {one.state for one in machine.journal.transactions()} == {"applied", "rolled-back"}
+    assert {logged.state for logged in machine.journal.transactions()} == {"applied", "rolled-back"}
     for number in machine.journal.numbers():
         recovery.undo(machine.host, machine.journal, number)
     assert machine.kernel.get(SWAPPINESS) == "60"
@@ -409,7 +409,7 @@ def test_root_believes_no_journal_that_others_can_write(made: Machine, of: str, 
     with pytest.raises(JournalError):
         recovery.renew(made.journal, 1, 600)
     assert made.kernel.get(SWAPPINESS) == "10"
-    assert [one.state for one in made.journal.transactions()] == ["damaged" if of == "file" else "applied"]
+    assert [logged.state for logged in made.journal.transactions()] == ["damaged" if of == "file" else "applied"]
 
 
 def test_what_is_no_file_is_no_journal(made: Machine) -> None:
@@ -417,7 +417,7 @@ def test_what_is_no_file_is_no_journal(made: Machine) -> None:
     apply(made, "vm.swappiness=10")
     os.mkfifo(made.journal.path(2))
     os.mkdir(made.journal.path(3))
-    assert [one.state for one in made.journal.transactions()] == ["applied", "damaged", "damaged"]
+    assert [logged.state for logged in made.journal.transactions()] == ["applied", "damaged", "damaged"]
     assert recovery.undo(made.host, made.journal, 1)[0].step.state == "undone"
 
 
@@ -425,7 +425,7 @@ def test_a_transaction_that_goes_away_while_they_are_listed(made: Machine, monke
     """The list is without it."""
     apply(made, "vm.swappiness=10")
     monkeypatch.setattr(made.journal, "numbers", lambda: [1, 2])
-    assert [one.number for one in made.journal.transactions()] == [1]
+    assert [logged.number for logged in made.journal.transactions()] == [1]
 
 
 # ---------------------------------------------------------------------- clocks and restarts
@@ -438,7 +438,7 @@ def test_numbers_do_not_follow_the_clock(made: Machine) -> None:
     os.utime(path, (4_000_000_000, 4_000_000_000))
     journals.edit(made.journal, lambda line: {**line, "taken_at": "2126-01-01T00:00:00Z"} if "taken_at" in line else line)
     assert apply(made, "vm.swappiness=20").number == 2
-    assert [one.number for one in made.journal.transactions()] == [1, 2]
+    assert [logged.number for logged in made.journal.transactions()] == [1, 2]
 
 
 @root_only
@@ -468,8 +468,8 @@ def test_a_restart_ends_what_was_interrupted(made: Machine) -> None:
     journals.another_boot(made.journal)
     recover(made)
 
-    (one,) = made.journal.transactions()
-    assert [step.state for step in one.steps] == ["gone"]
+    (logged,) = made.journal.transactions()
+    assert [step.state for step in logged.steps] == ["gone"]
     assert made.kernel.get(SWAPPINESS) == "10"
 
 
@@ -499,7 +499,7 @@ def test_after_a_restart_another_value_is_the_machines(made: Machine) -> None:
     apply(made, "vm.swappiness=10")
     journals.another_boot(made.journal)
     made.kernel.put(SWAPPINESS, "33")
-    assert [one.step.state for one in recovery.undo(made.host, made.journal, 1)] == ["gone"]
+    assert [result.step.state for result in recovery.undo(made.host, made.journal, 1)] == ["gone"]
     assert made.kernel.get(SWAPPINESS) == "33"
 
 

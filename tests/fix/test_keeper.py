@@ -35,9 +35,9 @@ def until(what: Callable[[], object], seconds: float = 10.0) -> bool:
     return True
 
 
-def keeper_of(one: Transaction) -> Keeper:
-    assert one.keeper
-    return one.keeper
+def keeper_of(leased_change: Transaction) -> Keeper:
+    assert leased_change.keeper
+    return leased_change.keeper
 
 
 @pytest.fixture
@@ -45,58 +45,58 @@ def machine(made: Machine) -> Iterator[Machine]:
     """A made machine; no keeper outlives the test."""
     yield made
     latency.release()
-    for one in made.journal.transactions():
-        if one.keeper and keepers.alive(one.keeper) and one.keeper.pid != os.getpid():
-            os.kill(one.keeper.pid, signal.SIGKILL)
+    for leased_change in made.journal.transactions():
+        if leased_change.keeper and keepers.alive(leased_change.keeper) and leased_change.keeper.pid != os.getpid():
+            os.kill(leased_change.keeper.pid, signal.SIGKILL)
 
 
 def test_a_lease_ends_by_itself(machine: Machine) -> None:
     """The value is back, the keeper is gone."""
-    one = leased(machine, "vm.swappiness=10", lease_s=0.5)
+    leased_change = leased(machine, "vm.swappiness=10", lease_s=0.5)
     assert machine.kernel.get(SWAPPINESS) == "10"
-    assert keepers.alive(keeper_of(one))
+    assert keepers.alive(keeper_of(leased_change))
     assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not keepers.alive(keeper_of(one)))
+    assert until(lambda: not keepers.alive(keeper_of(leased_change)))
     assert machine.journal.read(1).state == "undone"
 
 
 def test_a_keeper_holds_nothing(machine: Machine) -> None:
     """No lock, no terminal, no file but the null device, no folder that could not be unmounted."""
     with open(machine.folder / "open", "w") as left:
-        one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
+        keeper_process = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
         assert left.fileno() > 2
 
         def opened() -> set[str]:
-            return {os.readlink(f"/proc/{one.pid}/fd/{name}") for name in os.listdir(f"/proc/{one.pid}/fd")}
+            return {os.readlink(f"/proc/{keeper_process.pid}/fd/{name}") for name in os.listdir(f"/proc/{keeper_process.pid}/fd")}
 
         assert until(lambda: opened() == {os.devnull})  # it has tried the lock once
-    assert os.readlink(f"/proc/{one.pid}/cwd") == "/"
-    assert os.getsid(one.pid) != os.getsid(0)
+    assert os.readlink(f"/proc/{keeper_process.pid}/cwd") == "/"
+    assert os.getsid(keeper_process.pid) != os.getsid(0)
     with machine.journal.locked(0.0):
         pass
 
 
 def test_undoing_dismisses_the_keeper(machine: Machine) -> None:
     """It has nothing left to do."""
-    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
+    keeper_process = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
     recovery.undo(machine.host, machine.journal, 1)
-    assert until(lambda: not keepers.alive(one))
+    assert until(lambda: not keepers.alive(keeper_process))
     assert machine.kernel.get(SWAPPINESS) == "60"
 
 
 def test_a_lease_that_is_renewed_holds_on(machine: Machine) -> None:
     """The keeper looks at the journal again when the time has come."""
-    one = leased(machine, "vm.swappiness=10", lease_s=0.7)
+    leased_change = leased(machine, "vm.swappiness=10", lease_s=0.7)
     recovery.renew(machine.journal, 1, 60)
     time.sleep(1.2)
     assert machine.kernel.get(SWAPPINESS) == "10"
-    assert keepers.alive(keeper_of(one))
+    assert keepers.alive(keeper_of(leased_change))
 
 
 def test_a_keeper_that_was_killed_is_replaced_by_recovering(machine: Machine) -> None:
     """The lease is in the journal; before it ends, nothing is taken back."""
-    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.8))
-    os.kill(one.pid, signal.SIGKILL)
+    keeper_process = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.8))
+    os.kill(keeper_process.pid, signal.SIGKILL)
     with machine.journal.locked():
         assert recovery.recover(machine.host, machine.journal) == []
     time.sleep(0.9)
@@ -132,18 +132,18 @@ def test_a_keeper_waits_for_those_at_work(machine: Machine) -> None:
     """While somebody else has the lock, the lease can not end; afterwards it does, and nobody was kept from working."""
     with machine.journal.locked():
         pass
-    one = leased(machine, "vm.swappiness=10", lease_s=0.3)
+    leased_change = leased(machine, "vm.swappiness=10", lease_s=0.3)
     with machine.journal.locked():
         time.sleep(0.8)
         assert machine.kernel.get(SWAPPINESS) == "10"
     assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not keepers.alive(keeper_of(one)))
+    assert until(lambda: not keepers.alive(keeper_of(leased_change)))
 
 
 def test_what_can_not_be_put_back_is_tried_again_by_its_keeper(machine: Machine) -> None:
     """The keeper stays until it is."""
     file = machine.folder / f"root{SWAPPINESS}"
-    one = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.3))
+    keeper_process = keeper_of(leased(machine, "vm.swappiness=10", lease_s=0.3))
     os.rename(machine.folder / "root/proc/sys/vm", machine.folder / "vm")
     (machine.folder / "root/proc/sys/vm").write_text("")  # ENOTDIR, which is not "gone"
     time.sleep(0.6)
@@ -152,7 +152,7 @@ def test_what_can_not_be_put_back_is_tried_again_by_its_keeper(machine: Machine)
     os.rename(machine.folder / "vm", machine.folder / "root/proc/sys/vm")
     if machine.journal.read(1).live:
         assert until(lambda: machine.kernel.get(SWAPPINESS) == "60")
-    assert until(lambda: not keepers.alive(one))
+    assert until(lambda: not keepers.alive(keeper_process))
 
 
 def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> None:
@@ -192,11 +192,11 @@ def device(machine: Machine) -> Machine:
 
 def test_a_wake_up_limit_holds_as_long_as_its_keeper(device: Machine) -> None:
     """Not the process that applied it, which ends; killing the keeper gives it up, too."""
-    one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=60))
+    keeper_process = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=60))
     assert latency.held() == []
     assert limit(device) == 20
     assert standing.standings(device.host, device.journal, device.journal.read(1))[0].verdict == "holds"
-    os.kill(one.pid, signal.SIGKILL)
+    os.kill(keeper_process.pid, signal.SIGKILL)
     assert until(lambda: limit(device) == RELAXED_US)
     assert [found.step.state for found in recovery.undo(device.host, device.journal, 1)] == ["undone"]
 
@@ -214,9 +214,9 @@ def test_undoing_gives_a_wake_up_limit_up(device: Machine) -> None:
 
 def test_a_lease_of_a_wake_up_limit_ends(device: Machine) -> None:
     """By itself."""
-    one = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=0.4))
+    keeper_process = keeper_of(leased(device, "cpu.dma_latency_us=20", lease_s=0.4))
     assert until(lambda: limit(device) == RELAXED_US)
-    assert until(lambda: not keepers.alive(one))
+    assert until(lambda: not keepers.alive(keeper_process))
 
 
 def test_a_limit_looser_than_anothers_is_refused_and_not_kept(device: Machine) -> None:

@@ -144,7 +144,7 @@ def _interrupted(machine: Machine) -> None:
     for point in range(1, 2_000):
         trial = machine.copy(machine.folder.parent / "trial")
         _killed(lambda: _apply(Machine(trial.folder), *SEVERAL, persist=True), point, "call")  # noqa: B023 - called before the next
-        found = [step.state for one in trial.journal.transactions() for step in one.steps]
+        found = [step.state for logged in trial.journal.transactions() for step in logged.steps]
         if found[3:] == ["intended"] and trial.kernel.state()[f"{POLICY}1/scaling_governor"] == "performance":
             shutil.rmtree(machine.folder)
             os.rename(trial.folder, machine.folder)
@@ -223,7 +223,7 @@ def test_killed_at_any_point_everything_comes_back(
             assert killed.kernel.state() == before, f"point {number}"
             _settle(killed, backwards=not number % 2)
             assert killed.kernel.state() == before, f"point {number}, again"
-            assert not [step for one in killed.journal.transactions() for step in one.steps if step.state in (*LIVE, "foreign")]
+            assert not [step for logged in killed.journal.transactions() for step in logged.steps if step.state in (*LIVE, "foreign")]
     record_property(COUNTS, f"kills at each {mode}, {name}: {shown(Counter(restored=number + 1))}")
 
 

@@ -67,7 +67,7 @@ def test_systemd_reads_them(kept: Machine) -> None:
 def test_undoing_removes_them(kept: Machine) -> None:
     """First the files, then the values; nothing of ours is left."""
     done = recovery.undo(kept.host, kept.journal, 1)
-    assert [one.step.change.target for one in done][:2] == [TMPFILES, SYSCTL]
+    assert [result.step.change.target for result in done][:2] == [TMPFILES, SYSCTL]
     assert not os.listdir(f"{kept.folder}/root/etc/sysctl.d")
     assert not os.listdir(f"{kept.folder}/root/etc/tmpfiles.d")
     assert kept.kernel.get(SWAPPINESS) == "60"
@@ -77,7 +77,7 @@ def test_a_file_that_somebody_edited_is_kept(kept: Machine) -> None:
     """And named; --force removes it."""
     with open(f"{kept.folder}/root{SYSCTL}", "a") as file:
         file.write("vm.overcommit_memory = 1\n")
-    done = {one.step.change.target: one for one in recovery.undo(kept.host, kept.journal, 1)}
+    done = {result.step.change.target: result for result in recovery.undo(kept.host, kept.journal, 1)}
     assert (done[SYSCTL].step.state, done[SYSCTL].message) == ("foreign", "somebody has edited it since")
     assert "overcommit" in content(kept, SYSCTL)
     recovery.undo(kept.host, kept.journal, 1, force=True)
@@ -87,7 +87,7 @@ def test_a_file_that_somebody_edited_is_kept(kept: Machine) -> None:
 def test_a_file_that_somebody_removed_is_gone(kept: Machine) -> None:
     """That is what undoing would have done."""
     os.unlink(f"{kept.folder}/root{SYSCTL}")
-    assert {one.step.state for one in recovery.undo(kept.host, kept.journal, 1)} == {"undone"}
+    assert {result.step.state for result in recovery.undo(kept.host, kept.journal, 1)} == {"undone"}
 
 
 def test_a_file_that_is_there_already_is_not_overwritten(made: Machine) -> None:

@@ -37,7 +37,7 @@ def apply(machine: Machine, *wishes: str) -> Transaction:
 
 
 def undo(machine: Machine, number: int = 1, **options: Any) -> list[tuple[str, str]]:
-    return [(one.step.state, one.message) for one in recovery.undo(machine.host, machine.journal, number, **options)]
+    return [(result.step.state, result.message) for result in recovery.undo(machine.host, machine.journal, number, **options)]
 
 
 def values(victim: Victim) -> list[tuple[int, tuple[int, ...], int]]:

@@ -31,7 +31,7 @@ def apply(machine: Machine, *wishes: str, **request: Any) -> Transaction:
 
 def undo(machine: Machine, number: int, *, force: bool = False) -> list[str]:
     """The states of the steps that were taken back."""
-    return [one.step.state for one in recovery.undo(machine.host, machine.journal, number, force=force)]
+    return [result.step.state for result in recovery.undo(machine.host, machine.journal, number, force=force)]
 
 
 def test_everything_is_applied_and_everything_comes_back(made: Machine) -> None:
@@ -159,7 +159,7 @@ def test_what_belongs_to_somebody_else_stays(made: Machine) -> None:
     made.kernel.put(f"{POLICY}1/scaling_governor", "schedutil")
     done = recovery.undo(made.host, made.journal, 1)
 
-    assert [one.message for one in done if one.step.state == "foreign"] == ["somebody has set it to schedutil since"]
+    assert [result.message for result in done if result.step.state == "foreign"] == ["somebody has set it to schedutil since"]
     assert made.kernel.get(f"{POLICY}1/scaling_governor") == "schedutil"
     assert made.kernel.get(SWAPPINESS) == "60"
     assert made.journal.read(1).state == "partly-undone"
@@ -232,7 +232,7 @@ def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made:
     undo(made, 1)
     undo(made, 2)
     assert made.kernel.get(SWAPPINESS) == "60"
-    assert [one.state for one in made.journal.transactions()] == ["undone", "rolled-back"]
+    assert [logged.state for logged in made.journal.transactions()] == ["undone", "rolled-back"]
 
 
 def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,4 +426,4 @@ def test_both_files_of_balancing_are_one_setting(made: Machine) -> None:
     """A rule and a person may ask for the same: one change; for different values: the first, and the other is told so."""
     planned = made.plan("kernel.numa_balancing=0", "kernel.numa_balancing=0", "kernel.numa_balancing=2")
     assert [(change.target, change.after) for change in planned.changes] == [(BALANCING, "0")]
-    assert [one.reason for one in planned.skipped] == ["it is to be 0 already"]
+    assert [skip.reason for skip in planned.skipped] == ["it is to be 0 already"]

@@ -298,8 +298,8 @@ def test_two_captures_cannot_be_matched(tmp_path: Path) -> None:
     for name in ("a.tar", "b.tar"):
         write_capture(identified(), tmp_path / name)
 
-    one, other = (Host(tmp_path / name).nvml("DeviceGetUUID", 0) for name in ("a.tar", "b.tar"))
-    assert one != other
+    first, second = (Host(tmp_path / name).nvml("DeviceGetUUID", 0) for name in ("a.tar", "b.tar"))
+    assert first != second
 
 
 @pytest.mark.parametrize("name", ["node1", "ubuntu", "localhost", "vm"])

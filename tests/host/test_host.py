@@ -169,7 +169,7 @@ def test_glob_with_wildcards_anywhere(machine: MakeMachine) -> None:
 def test_glob_is_bounded(machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wildcards multiply; the cut is noted."""
     monkeypatch.setattr("sysperf.host.MAX_ENTRIES", 10)
-    host = machine({f"/sys/{one}/{two}": "" for one in range(5) for two in range(5)})
+    host = machine({f"/sys/{first}/{second}": "" for first in range(5) for second in range(5)})
 
     assert len(host.glob("/sys/*/*")) == 10
     assert "more than 10" in (why(host) or "")

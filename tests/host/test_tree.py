@@ -455,12 +455,12 @@ def reference(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
     with tarfile.open(path) as tar:
         return [
             (
-                one.name,
-                one.type,
-                one.linkname if one.issym() or one.islnk() else "",
-                content.read() if one.isreg() and (content := tar.extractfile(one)) else None,
+                member.name,
+                member.type,
+                member.linkname if member.issym() or member.islnk() else "",
+                content.read() if member.isreg() and (content := tar.extractfile(member)) else None,
             )
-            for one in tar
+            for member in tar
         ]
 
 

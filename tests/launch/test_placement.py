@@ -210,7 +210,7 @@ def test_eight_ranks_with_eight_gpus() -> None:
     """Four on each node, two cores each with their siblings, no core twice."""
     found = [put(two_nodes(), rank(number, 8), GPUS) for number in range(8)]
 
-    assert [str(one.cpus) for one in found] == [
+    assert [str(share.cpus) for share in found] == [
         "0-1,16-17",
         "2-3,18-19",
         "4-5,20-21",
@@ -220,8 +220,8 @@ def test_eight_ranks_with_eight_gpus() -> None:
         "12-13,28-29",
         "14-15,30-31",
     ]
-    assert {one.threads for one in found} == {2}
-    assert [str(one.memory_nodes) for one in found] == ["0"] * 4 + ["1"] * 4
+    assert {share.threads for share in found} == {2}
+    assert [str(share.memory_nodes) for share in found] == ["0"] * 4 + ["1"] * 4
 
 
 def test_each_rank_sees_only_its_own_gpu() -> None:
@@ -229,15 +229,15 @@ def test_each_rank_sees_only_its_own_gpu() -> None:
     found = [put(two_nodes(), Ranks("Slurm", number, 8), VisibleGpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
 
     assert str(found[0].cpus) == "14-15,30-31"
-    assert CpuSet.union(one.cpus or CpuSet() for one in found) == CpuSet(range(32))
-    assert sum(len(one.cpus or ()) for one in found) == 32
+    assert CpuSet.union(share.cpus or CpuSet() for share in found) == CpuSet(range(32))
+    assert sum(len(share.cpus or ()) for share in found) == 32
 
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_several_ranks_on_one_of_many_gpus(ours: bool) -> None:
     """`CUDA_VISIBLE_DEVICES=3` for all of them: they divide the CPUs beside that GPU, instead of all taking the part of its only rank."""
-    one = VisibleGpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
-    found = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), one) for number in range(4)]
+    visible = VisibleGpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
+    found = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), visible) for number in range(4)]
 
     assert [str(share.cpus) for share in found] == ["0-1,16-17", "2-3,18-19", "4-5,20-21", "6-7,22-23"]
 
@@ -247,7 +247,7 @@ def test_ranks_of_which_one_has_a_gpu_beside_no_known_node() -> None:
     gpus = (PlacedGpu("0000:0f:00.0"), PlacedGpu("0000:10:00.0"), *EIGHT_GPUS[4:6])
     found = [put(two_nodes(), rank(number, 4), VisibleGpus(gpus, gpus)) for number in range(4)]
 
-    assert [str(one.cpus) for one in found] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
+    assert [str(share.cpus) for share in found] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
     assert "divide all CPUs evenly" in found[3].notes[0]
 
 
@@ -255,16 +255,16 @@ def test_two_ranks_without_gpus_take_a_node_each() -> None:
     """Nodes first."""
     found = [put(two_nodes(), rank(number, 2)) for number in range(2)]
 
-    assert [str(one.cpus) for one in found] == ["0-7,16-23", "8-15,24-31"]
-    assert [one.memory_nodes for one in found] == [CpuSet([0]), CpuSet([1])]
+    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
+    assert [share.memory_nodes for share in found] == [CpuSet([0]), CpuSet([1])]
 
 
 def test_ranks_that_do_not_divide_the_nodes() -> None:
     """Three ranks on two nodes: even parts, of which the middle one straddles; the others prefer their node's memory."""
     found = [put(two_nodes(), rank(number, 3)) for number in range(3)]
 
-    assert [str(one.cpus) for one in found] == ["0-4,16-20", "5-9,21-25", "10-15,26-31"]
-    assert [one.memory_nodes for one in found] == [CpuSet([0]), CpuSet(), CpuSet([1])]
+    assert [str(share.cpus) for share in found] == ["0-4,16-20", "5-9,21-25", "10-15,26-31"]
+    assert [share.memory_nodes for share in found] == [CpuSet([0]), CpuSet(), CpuSet([1])]
 
 
 def test_four_ranks_on_two_nodes() -> None:
@@ -283,7 +283,7 @@ def test_more_ranks_than_cores_share_and_are_told() -> None:
     """Each rank has a core, some the same."""
     found = [put(one_node(2), rank(number, 5)) for number in range(5)]
 
-    assert all(len(one.cpus or ()) == 1 for one in found)
+    assert all(len(share.cpus or ()) == 1 for share in found)
     assert "5 ranks share 2 cores" in found[0].notes
 
 
@@ -307,9 +307,9 @@ def test_more_ranks_than_performance_cores() -> None:
     cores = (*(CpuSet([cpu, cpu + 1]) for cpu in (0, 2)), *(CpuSet([cpu]) for cpu in range(4, 12)))
     found = [put(one_node(12, cores=cores, performance=cpus("0-3")), rank(number, 4)) for number in range(4)]
 
-    assert [str(one.cpus) for one in found] == ["0-3,10-11", "4-5", "6-7", "8-9"]
-    assert [one.threads for one in found] == [2, 2, 2, 2]
-    assert not any(one.notes for one in found)
+    assert [str(share.cpus) for share in found] == ["0-3,10-11", "4-5", "6-7", "8-9"]
+    assert [share.threads for share in found] == [2, 2, 2, 2]
+    assert not any(share.notes for share in found)
 
 
 def hybrid(fast: int = 6, slow: int = 8, capacity: int | None = None) -> Machine:
@@ -507,7 +507,7 @@ def test_instances_of_ours_divide_the_gpus() -> None:
     """--nproc 2 with eight GPUs: the first four are on node 0."""
     found = [put(two_nodes(), Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True), GPUS) for number in range(2)]
 
-    assert [str(one.cpus) for one in found] == ["0-7,16-23", "8-15,24-31"]
+    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
 
 
 def test_instances_of_ours_divide_the_cpus_asked_for() -> None:

@@ -57,7 +57,9 @@ def test_what_env_in_the_command_does_comes_after_us() -> None:
     """A variable that it sets, removes or clears cannot be set around it: kept, and said, also when it was asked for."""
     for argv in (("env", "A=0", *ARGV), ("env", "-u", "A", *ARGV), ("env", "-i", *ARGV)):
         found = planned(want("env", "A", "1", ASKED), want("preload", "LD_PRELOAD", "/lib/libjemalloc.so.2"), argv=argv)
-        assert ("A" in found.env, [(one.name, one.because) for one in found.kept][:1]) == (False, [("A", "in the command")]), argv
+        assert ("A" in found.env, [(setting.name, setting.because) for setting in found.kept][:1]) == (False, [("A", "in the command")]), (
+            argv
+        )
     assert "LD_PRELOAD" not in found.env
 
 
@@ -85,7 +87,7 @@ def test_numactl_in_the_command_stays() -> None:
     found = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"), argv=("numactl", "-C", "1", "-m", "1", *ARGV))
 
     assert (found.cpus, found.memory) == (None, "")
-    assert [one.because for one in found.kept] == ["numactl in the command"] * 2
+    assert [setting.because for setting in found.kept] == ["numactl in the command"] * 2
 
 
 def test_a_memory_policy_that_is_set_already_stays() -> None:

@@ -132,7 +132,7 @@ def test_tasks_of_slurm_that_share_a_mask(machine: MakeMachine) -> None:
     """--cpu-bind=sockets with four tasks on two sockets: two tasks a mask, numbered as they stand in the list."""
     found = [read(machine({}), slurm(rank, "0x0F,0xF0,0x0F,0xF0"), HALF) for rank in range(4)]
 
-    assert [(one.own_cpus, one.sharing, one.place_among_sharing) for one in found] == [
+    assert [(rank.own_cpus, rank.sharing, rank.place_among_sharing) for rank in found] == [
         (True, 2, 0),
         (True, 2, 0),
         (True, 2, 1),

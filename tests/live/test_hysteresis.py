@@ -116,7 +116,7 @@ def test_subjects_are_apart() -> None:
     case.see(outcome(subject="python (pid 7)"), outcome(subject="python (pid 8)"))
     case.see(outcome(subject="python (pid 8)"))
 
-    assert [one.outcome.subject for one in case.findings.active()] == ["python (pid 8)"]
+    assert [finding.outcome.subject for finding in case.findings.active()] == ["python (pid 8)"]
 
 
 def test_rules_that_were_not_judged_keep_their_findings() -> None:
@@ -143,7 +143,7 @@ def test_one_that_keeps_coming_is_called_flapping() -> None:
     """Each return within the hour doubles the quiet that it takes to go."""
     case = Case()
 
-    kinds = [kind for _ in range(12) for kind in (*case.see(outcome()), *[one for _ in range(8) for one in case.see()])]
+    kinds = [kind for _ in range(12) for kind in (*case.see(outcome()), *[later for _ in range(8) for later in case.see()])]
 
     assert kinds[: 2 * MIN_FLAPS] == ["finding", "gone"] * MIN_FLAPS
     assert kinds[2 * MIN_FLAPS :] == ["flapping", "gone", "flapping"]
@@ -217,7 +217,7 @@ def test_a_number_that_was_given_away_is_another_subject() -> None:
 
     assert case.see(before, present=["process:7:100"]) == ["finding"]
     assert sorted(case.see(after, present=["process:7:200"])) == ["finding", "gone"]
-    assert [one.outcome.key for one in case.findings.active()] == [after.key]
+    assert [finding.outcome.key for finding in case.findings.active()] == [after.key]
 
 
 def test_what_was_seen_under_a_rules_earlier_id_was_seen() -> None:

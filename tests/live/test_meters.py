@@ -529,13 +529,15 @@ def test_what_a_gpu_lacks_is_asked_once() -> None:
 
 def test_a_lost_gpu_is_a_problem_and_no_end() -> None:
     """All its answers fail: no meters, and the reason. It is asked again, for it may come back."""
-    one = gpus.calls(gpus.H100)
-    session = RecordedNvml({key: one[key] if "Count" in key else gpus.LOST for key in one} | dict.fromkeys(_live_questions(), gpus.LOST))
+    answers = gpus.calls(gpus.H100)
+    session = RecordedNvml(
+        {key: answers[key] if "Count" in key else gpus.LOST for key in answers} | dict.fromkeys(_live_questions(), gpus.LOST)
+    )
     meters = Gpus(lambda: session, Clock())
 
     assert meters.sample() == {}
     assert meters.problem == "GPU is lost"
-    session.calls.update(one)
+    session.calls.update(answers)
     assert meters.sample()["gpu.0.utilization"] == 0.97
 
 
@@ -570,7 +572,7 @@ def test_gpus_are_let_go() -> None:
 
 
 @settings(max_examples=40)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(["gpu", "pid", "2", "197", "used"]), one, max_size=3), max_leaves=6))  # fmt: skip
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpu", "pid", "2", "197", "used"]), inner, max_size=3), max_leaves=6))  # fmt: skip
 def test_any_answer_of_a_driver(answer: object) -> None:
     """An answer of another shape than documented says nothing, and breaks nothing."""
     session = RecordedNvml({})
@@ -583,7 +585,7 @@ def test_any_answer_of_a_driver(answer: object) -> None:
 
 def test_documented_names_are_well_formed() -> None:
     """A series has a documentation of one line without a full stop; unknown ones have none."""
-    assert all(one.help and "\n" not in one.help and not one.help.endswith(".") for one in METERS.values())
+    assert all(metric.help and "\n" not in metric.help and not metric.help.endswith(".") for metric in METERS.values())
     assert describe("gpu.11.power_watts") == METERS["gpu.*.power_watts"].help
     assert describe("nobody.knows") == ""
     assert make_machine({}).live is False

@@ -369,7 +369,7 @@ def _findings() -> dict[str, Any]:
 def _found() -> dict[str, str]:
     """Rules and what an audit says of them."""
     report = json.loads(here("audit", "--format", "json")["out"])
-    return {one["rule"]: one["state"] for one in report["outcomes"] if one["state"] == "finding"}
+    return {outcome["rule"]: outcome["state"] for outcome in report["outcomes"] if outcome["state"] == "finding"}
 
 
 # ---------------------------------------------------------------------- kill -9
@@ -468,10 +468,10 @@ def _kill(wishes: Mapping[str, str], step: int, moment: str, pid: int, before: V
 def _die_between_threads() -> None:
     """The second of them has its CPUs, the third has not."""
     done: list[int] = []
-    one = process.Cpus._set
+    setter = process.Cpus._set
 
     def _set(self: process.Cpus, tid: int, value: str) -> None:
-        one(self, tid, value)
+        setter(self, tid, value)
         done.append(tid)
         if len(done) == 2:
             _die()
@@ -496,7 +496,7 @@ def start_of_system() -> dict[str, Any]:
     before = values()
     lines = ("/lib/systemd/systemd-sysctl", "systemd-tmpfiles --create --remove --boot --exclude-prefix=/dev")
     done = [subprocess.run(line.split(), capture_output=True, text=True, check=False) for line in lines]
-    return {"said": [one.stderr for one in done], "set": different(before, values())}
+    return {"said": [result.stderr for result in done], "set": different(before, values())}
 
 
 def interrupted() -> None:

@@ -201,7 +201,7 @@ def _make_initramfs(unpacked: Path, folder: Path) -> None:
 
 def root(packages: Sequence[str] = ()) -> Path:
     """An ext4 image with this Python, what sysperf imports, numactl, busybox, and further Debian packages with all they need."""
-    installed = sorted(f"{one.name} {one.version}" for one in _needed())
+    installed = sorted(f"{package.name} {package.version}" for package in _needed())
     key = (sys.version, sys.base_prefix, installed, packages, Path(__file__).read_text())
     return kept("root", key, lambda folder: _make_root(folder, packages)) / "root.img"
 
@@ -239,9 +239,9 @@ def _copy_python(tree: Path) -> None:
     (venv / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\ninclude-system-site-packages = false\n")
     for name in ("python", "python3"):
         (venv / "bin" / name).symlink_to(interpreter)
-    for one in _needed():
-        for file in one.files or ():
-            source = Path(str(one.locate_file(file)))
+    for package in _needed():
+        for file in package.files or ():
+            source = Path(str(package.locate_file(file)))
             if ".." not in file.parts and source.is_file():
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, site / file)

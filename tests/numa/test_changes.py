@@ -92,8 +92,8 @@ def test_every_thread_of_a_process_is_set(seen: Seen) -> None:
 
 def test_changes_says_that_all_hold(seen: Seen) -> None:
     (journal,) = json.loads(ok(seen["listed"]))["journals"]
-    (one,) = journal["transactions"]
-    assert [standing["verdict"] for standing in one["standing"]] == ["holds"] * len(WISHES | OF_PROCESS)
+    (transaction,) = journal["transactions"]
+    assert [standing["verdict"] for standing in transaction["standing"]] == ["holds"] * len(WISHES | OF_PROCESS)
 
 
 def test_undo_gives_everything_back(seen: Seen) -> None:
@@ -218,14 +218,14 @@ def test_a_kill_in_the_middle_leaves_a_part_changed(killed: Seen) -> None:
 
 def test_undo_after_a_kill_gives_everything_back(killed: Seen) -> None:
     """Wherever it came, the files that would set it again included."""
-    for one in killed["kills"]:
-        ok(one["first"])
-        assert one["left"] == {}, (one["step"], one["moment"])
-        assert one["states"][1] == "rolled-back"
+    for kill in killed["kills"]:
+        ok(kill["first"])
+        assert kill["left"] == {}, (kill["step"], kill["moment"])
+        assert kill["states"][1] == "rolled-back"
 
 
 def test_undo_after_a_kill_may_be_repeated(killed: Seen) -> None:
-    assert {ok(one["again"]) for one in killed["kills"] if one["again"]} == {"Nothing to take back.\n"}
+    assert {ok(kill["again"]) for kill in killed["kills"] if kill["again"]} == {"Nothing to take back.\n"}
 
 
 def test_a_kill_between_two_threads_is_nobody_elses_change(killed: Seen) -> None:
@@ -252,7 +252,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 def states(listed: list[Seen]) -> list[str]:
-    return [one["transaction"]["state"] for one in listed]
+    return [transaction["transaction"]["state"] for transaction in listed]
 
 
 def step_states(listed: list[Seen], number: int) -> set[str]:
@@ -262,11 +262,11 @@ def step_states(listed: list[Seen], number: int) -> set[str]:
 def test_what_power_loss_interrupted_is_over_after_the_start(lost: Seen) -> None:
     """The journal has every step that was done; the values are those of the start, nothing sets anything, and undo agrees."""
     after = lost["interrupted"]
-    (one,) = after["listed"]
-    assert one["transaction"]["state"] == "open"
-    assert len(one["transaction"]["steps"]) == len(LASTING) // 2 - 1
-    assert not one["transaction"]["problem"]
-    assert {standing["verdict"] for standing in one["standing"]} == {"unknown"}
+    (transaction,) = after["listed"]
+    assert transaction["transaction"]["state"] == "open"
+    assert len(transaction["transaction"]["steps"]) == len(LASTING) // 2 - 1
+    assert not transaction["transaction"]["problem"]
+    assert {standing["verdict"] for standing in transaction["standing"]} == {"unknown"}
     assert after["started"]["set"] == after["left"] == {}
     assert "machine restarted" in ok(after["first"])
     assert ok(after["again"]) == "Nothing to take back.\n"
@@ -294,7 +294,7 @@ def test_what_is_to_last_outlives_a_power_loss(lost: Seen) -> None:
     assert {name: in_force(after["started"]["set"][path_of(name)][1]) for name in lasting} == lasting
     assert after["kept"][path_of("vm.overcommit_memory")] == "0\n"
     assert states(after["listed"])[2:] == ["applied", "applied"]
-    assert {one["verdict"] for one in after["listed"][3]["standing"]} == {"holds"}
+    assert {standing["verdict"] for standing in after["listed"][3]["standing"]} == {"holds"}
     assert ok(after["expired"]) == "/proc/sys/vm/overcommit_memory: gone: the machine restarted since\n"
     assert {name: in_force(after["kept"][path_of(name)]) for name in lasting} == lasting
 
@@ -337,9 +337,9 @@ def test_tuned_that_was_killed_never_restores(beside: Seen) -> None:
 
 def test_sysperf_that_was_killed_restores_what_tuned_does_not(beside: Seen) -> None:
     """The same three settings, killed before and after each of them, and after the last."""
-    for one in beside["ours"]:
-        ok(one["said"])
-        assert one["after"] == beside["before"], (one["step"], one["moment"])
+    for kill in beside["ours"]:
+        ok(kill["said"])
+        assert kill["after"] == beside["before"], (kill["step"], kill["moment"])
     assert beside["ours"][-1]["killed"] == TUNED
     assert len(beside["ours"]) == 2 * len(SAME) + 1
 

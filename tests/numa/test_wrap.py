@@ -155,7 +155,7 @@ def threads(found: Mapping[str, Any]) -> int:
 def state(done: Done, rule: str) -> str:
     """What an audit says of a rule: the first of its outcomes."""
     report = json.loads(done.out)
-    return next((one["state"] for one in report["outcomes"] if one["rule"] == rule), "silent")
+    return next((outcome["state"] for outcome in report["outcomes"] if outcome["rule"] == rule), "silent")
 
 
 # ---------------------------------------------------------------------- one program
@@ -339,7 +339,7 @@ def test_a_cpuset_is_never_left(seen: dict[str, Done]) -> None:
     """On one node: memory near. Across two: each instance has its CPU and that CPU's memory."""
     assert on_node(placed(seen["cpuset"]), 1)
     found = [json.loads(line[4:]) for line in sorted(seen["cpuset across"].out.splitlines())]
-    assert [(one["cpus"], home(one)) for one in found] == [([1], "0"), ([2], "1")]
+    assert [(rank["cpus"], home(rank)) for rank in found] == [([1], "0"), ([2], "1")]
 
 
 def test_memory_that_the_cpuset_forbids_is_not_asked_for(seen: dict[str, Done]) -> None:
@@ -408,7 +408,7 @@ def test_threads_are_cores_and_siblings_stay_in_the_mask(large: dict[str, Done])
 def test_four_instances_take_a_core_each(large: dict[str, Done]) -> None:
     """Both threads of one core, memory of its node."""
     found = [json.loads(line[4:]) for line in sorted(large["instances"].out.splitlines())]
-    assert [(one["cpus"], one["threads"], home(one)) for one in found] == [
+    assert [(rank["cpus"], rank["threads"], home(rank)) for rank in found] == [
         ([0, 1], "1", "0"),
         ([2, 3], "1", "0"),
         ([4, 5], "1", "1"),

@@ -62,7 +62,7 @@ def test_only_the_main_thread_counts() -> None:
     found = split(Samples(7, 2, 50, tuple(samples)))
 
     assert found.samples == 10
-    shares = {one.name: (one.share, one.frame, one.frame_share) for one in found.phases if one.samples}
+    shares = {part.name: (part.share, part.frame, part.frame_share) for part in found.phases if part.samples}
     assert shares == {"backward": (0.2, USER, 0.2), "other": (0.8, USER, 0.6)}
     assert "train /home/me/train.py:12 (60.0%)" in profile.split(found)
 
@@ -93,8 +93,8 @@ def test_shares_add_up_whatever_was_sampled(samples: list[Sample]) -> None:
     """Each sample of the main thread is in exactly one phase, a line's share is within its phase's, and the text is harmless."""
     found: Split = split(Samples(7, 2, 50, tuple(samples)))
 
-    assert tuple(one.name for one in found.phases) == PHASES
-    assert sum(one.samples for one in found.phases) == found.samples <= sum(sample.count for sample in samples)
-    assert sum(one.share for one in found.phases) == pytest.approx(1 if found.samples else 0)
-    assert all(0 <= one.frame_share <= one.share for one in found.phases)
+    assert tuple(part.name for part in found.phases) == PHASES
+    assert sum(part.samples for part in found.phases) == found.samples <= sum(sample.count for sample in samples)
+    assert sum(part.share for part in found.phases) == pytest.approx(1 if found.samples else 0)
+    assert all(0 <= part.frame_share <= part.share for part in found.phases)
     assert "\x1b" not in profile.split(found)

@@ -149,7 +149,7 @@ def test_a_real_program_shows_its_threads() -> None:
     assert "MainThread" in text.stdout
     assert "rest" in text.stdout
     assert "\x1b" not in text.stdout
-    assert [one["frames"][0]["function"] for one in data["threads"]] == ["rest", "rest"]
+    assert [thread["frames"][0]["function"] for thread in data["threads"]] == ["rest", "rest"]
     assert data["pid"] == program.pid
 
 
@@ -216,12 +216,12 @@ def test_loading_in_the_main_thread_is_seen(tmp_path: Path) -> None:
     with training(tmp_path, 0) as pid:
         data = json.loads(command("stacks", str(pid), "--seconds", "3", "--json").stdout)
 
-    shares = {one["name"]: one["share"] for one in data["phases"]}
+    shares = {phase["name"]: phase["share"] for phase in data["phases"]}
     assert data["samples"] >= 30
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["inline fetch"] > 0.5
     assert shares["loader wait"] < 0.1
-    fetch = next(one for one in data["phases"] if one["name"] == "inline fetch")
+    fetch = next(phase for phase in data["phases"] if phase["name"] == "inline fetch")
     assert fetch["frame"]["file"] == str(tmp_path / "train.py")
     assert fetch["frame"]["function"].endswith("__getitem__")
 
@@ -233,7 +233,7 @@ def test_waiting_for_workers_is_seen(tmp_path: Path) -> None:
         data = json.loads(command("stacks", str(pid), "--seconds", "3", "--json").stdout)
         text = command("stacks", str(pid), "--seconds", "1").stdout
 
-    shares = {one["name"]: one["share"] for one in data["phases"]}
+    shares = {phase["name"]: phase["share"] for phase in data["phases"]}
     assert shares["loader wait"] > 0.4
     assert shares["inline fetch"] < 0.1
     assert "loader wait" in text

@@ -193,7 +193,7 @@ def test_a_profiler_at_work_is_waited_for(folder: str, tmp_path: Path) -> None:
     with asking(folder, "busy") as program:
         sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "t.json")), told.append)
 
-    assert any("at work already" in one for one in told)
+    assert any("at work already" in line for line in told)
 
 
 def test_a_trace_by_time_that_was_dropped_is_asked_for_again(folder: str, tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
     assert by_time.events > 0
     shaped = loaded(by_time.path)["traceEvents"]
     assert isinstance(shaped, list)
-    assert any("Input Dims" in one.get("args", {}) for one in shaped)
+    assert any("Input Dims" in event.get("args", {}) for event in shaped)
     assert not os.path.lexists(f"{folder}/dynolog")
 
 

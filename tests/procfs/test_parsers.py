@@ -242,8 +242,8 @@ def test_meminfo_is_read_back(sizes: dict[str, int], of_node: bool) -> None:
 @given(st.lists(st.integers(0, 10_000), min_size=6, max_size=6), COUNT)
 def test_pressure_is_read_back(hundredths: list[int], total_us: int) -> None:
     """Percents become shares; a line that is not there is unknown."""
-    one, two, three, *rest = (f"{number / 100:.2f}" for number in hundredths)
-    some = f"some avg10={one} avg60={two} avg300={three} total={total_us}\n"
+    avg10, avg60, avg300, *rest = (f"{number / 100:.2f}" for number in hundredths)
+    some = f"some avg10={avg10} avg60={avg60} avg300={avg300} total={total_us}\n"
     pressure = psi.parse(some + f"full avg10={rest[0]} avg60={rest[1]} avg300={rest[2]} total=0\n")
 
     assert pressure.some is not None

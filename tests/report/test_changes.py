@@ -69,8 +69,8 @@ def test_an_outcome() -> None:
 def test_how_a_change_stands(verdict: str, now: str, said: str) -> None:
     """In words."""
     step = Step(SWAPPINESS, "applied", "10")
-    one = Transaction(number=3, state="applied", steps=(step,), taken_at="2026-11-21T06:00:00Z", by="root", why="apply")
-    text = changes.transactions([(one, [Standing(step, now, verdict)])], {3: 125.0}, color=False, width=80)
+    transaction = Transaction(number=3, state="applied", steps=(step,), taken_at="2026-11-21T06:00:00Z", by="root", why="apply")
+    text = changes.transactions([(transaction, [Standing(step, now, verdict)])], {3: 125.0}, color=False, width=80)
     assert said in text
     assert "3  in force, 2 min 5 s left" in text
     assert "60 → 10, for memory.swappiness-high" in text
@@ -79,8 +79,8 @@ def test_how_a_change_stands(verdict: str, now: str, said: str) -> None:
 @pytest.mark.parametrize("state", ["open", "applied", "rolled-back", "undone", "partly-undone", "damaged"])
 def test_every_state_has_words(state: str) -> None:
     """None is shown by its name in the program."""
-    one = msgspec.structs.replace(Transaction(number=1, state="open"), state=state, problem="line 2 can not be read")
-    text = changes.transactions([(one, [])], {}, color=False, width=80)
+    transaction = msgspec.structs.replace(Transaction(number=1, state="open"), state=state, problem="line 2 can not be read")
+    text = changes.transactions([(transaction, [])], {}, color=False, width=80)
     assert text.startswith("1  ")
     assert "line 2 can not be read" in text
 

@@ -46,9 +46,9 @@ def test_findings_fail_and_unknown_ones_are_skipped() -> None:
     """A failure carries its severity; a skip says why."""
     root = parsed("sick")
 
-    assert [one.attrib["type"] for one in root.iter("failure")] == ["error"] * 3 + ["warning", "info", "info", "hint"]
-    assert any("Permission denied" in one.attrib["message"] for one in root.iter("skipped"))
-    assert any("agreed until 2027" in one.attrib["message"] for one in root.iter("skipped"))
+    assert [element.attrib["type"] for element in root.iter("failure")] == ["error"] * 3 + ["warning", "info", "info", "hint"]
+    assert any("Permission denied" in element.attrib["message"] for element in root.iter("skipped"))
+    assert any("agreed until 2027" in element.attrib["message"] for element in root.iter("skipped"))
 
 
 def test_a_healthy_machine_is_no_empty_run() -> None:
@@ -65,7 +65,7 @@ def test_foreign_text_is_well_formed(text: str) -> None:
     """XML holds no control character and no surrogate, and elements are only ours."""
     root = read(render(reports.hostile(text), "junit"))
 
-    assert {one.tag for one in root.iter()} <= {
+    assert {element.tag for element in root.iter()} <= {
         "testsuites",
         "testsuite",
         "testcase",

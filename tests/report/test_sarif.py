@@ -69,7 +69,7 @@ def test_results_of_one_rule_share_it() -> None:
     rules = run["tool"]["driver"]["rules"]
 
     assert [rule["id"] for rule in rules].count("gpu.link-narrow") == 1
-    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
     assert f"- <{reports.KERNEL_DOC}>" in rules[1]["help"]["markdown"]
     assert rules[1]["helpUri"] == reports.KERNEL_DOC
 
@@ -86,7 +86,7 @@ def test_a_result_says_what_to_do() -> None:
 
 def test_a_waived_finding_is_a_suppressed_result() -> None:
     """It is in the log, with the reason of the waiver."""
-    (suppressed,) = [one for one in run_of(reports.sick())["results"] if "suppressions" in one]
+    (suppressed,) = [result for result in run_of(reports.sick())["results"] if "suppressions" in result]
 
     assert suppressed["suppressions"] == [{"kind": "external", "status": "accepted", "justification": reports.SUPPRESSED.because}]
 
@@ -96,9 +96,9 @@ def test_unknown_checks_are_notifications_not_results() -> None:
     run = run_of(reports.sick())
     notes = run["invocations"][0]["toolExecutionNotifications"]
 
-    assert [note["associatedRule"]["id"] for note in notes] == [one.rule for one in reports.UNKNOWNS]
+    assert [note["associatedRule"]["id"] for note in notes] == [outcome.rule for outcome in reports.UNKNOWNS]
     assert "Permission denied" in notes[0]["message"]["text"]
-    assert not {one["ruleId"] for one in run["results"]} & {one.rule for one in reports.UNKNOWNS}
+    assert not {result["ruleId"] for result in run["results"]} & {outcome.rule for outcome in reports.UNKNOWNS}
 
 
 def test_braces_and_links_in_messages_are_literal() -> None:

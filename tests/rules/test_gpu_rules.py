@@ -114,9 +114,9 @@ def test_a_degraded_link_names_its_gpu(judge: Judge) -> None:
     findings = found(judge(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8}))
 
     assert set(findings) == {"gpu.pcie-width-degraded"}
-    (one,) = findings["gpu.pcie-width-degraded"]
-    assert one.subject == "GPU 1 (NVIDIA A100-PCIE-40GB)"
-    assert any(evidence.source == "nvml:DeviceGetCurrPcieLinkWidth(1)" and evidence.value == 8 for evidence in one.evidence)
+    (finding,) = findings["gpu.pcie-width-degraded"]
+    assert finding.subject == "GPU 1 (NVIDIA A100-PCIE-40GB)"
+    assert any(evidence.source == "nvml:DeviceGetCurrPcieLinkWidth(1)" and evidence.value == 8 for evidence in finding.evidence)
 
 
 def test_a_hot_gpu_is_named_once(judge: Judge) -> None:
@@ -171,9 +171,9 @@ def test_an_old_driver_is_set_against_the_environment(judge: Judge) -> None:
     """CUDA 13 wheels need driver 580."""
     old, new = (judge(H100, extra={**CUDA_13, "/sys/module/nvidia/version": f"{version}\n"}) for version in ("535.183.01", "580.95.05"))
 
-    (one,) = found(old)["driver.too-old-for-cuda"]
-    assert one.subject == VENV
-    assert "580.65.06" in one.message
+    (finding,) = found(old)["driver.too-old-for-cuda"]
+    assert finding.subject == VENV
+    assert "580.65.06" in finding.message
     assert "driver.too-old-for-cuda" not in found(new)
 
 

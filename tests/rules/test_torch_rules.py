@@ -58,11 +58,12 @@ def test_the_cpu_build_on_a_gpu_machine_is_an_error(findings: Judge) -> None:
     found = findings({**GPU, **python_at(V), **torch_in(SITE)})
 
     assert list(found) == ["torch.cpu-wheel-on-gpu-host"]
-    one = found["torch.cpu-wheel-on-gpu-host"]
-    assert (one.severity, one.subject) == ("error", V)
-    assert "2.13.0+cpu" in one.message
+    finding = found["torch.cpu-wheel-on-gpu-host"]
+    assert (finding.severity, finding.subject) == ("error", V)
+    assert "2.13.0+cpu" in finding.message
     assert (
-        f"{V}/bin/python3 -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130" in one.fixes[0].command
+        f"{V}/bin/python3 -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130"
+        in finding.fixes[0].command
     )
 
 
@@ -76,7 +77,7 @@ def test_an_old_conda_environment_beside_a_good_one_is_told_apart(findings: Judg
     found = findings({**GPU, **python_at(V), **cu130_in(SITE), **conda}, links)
 
     assert set(found) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "torch.compile-toolchain-missing"}
-    assert {one.subject for one in found.values()} == {"/opt/conda"}
+    assert {finding.subject for finding in found.values()} == {"/opt/conda"}
     assert found["torch.version-lag"].evidence[-1].source == "/opt/conda/lib/python3.9/site-packages/torch/version.py"
 
 

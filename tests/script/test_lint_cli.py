@@ -50,7 +50,7 @@ def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
 
     assert "train.py:15:18: script.sync-per-step" in text
     assert "These are hypotheses" in text
-    assert {one["severity"] for one in document(folder, "train.py")["hypotheses"]} <= {"info", "hint"}
+    assert {hypothesis["severity"] for hypothesis in document(folder, "train.py")["hypotheses"]} <= {"info", "hint"}
     lint(folder, "train.py", "--fail-on", "info", code=1)
     lint(folder, "train.py", "--fail-on", "warning")
 
@@ -63,10 +63,10 @@ def test_json_fits_its_published_schema(folder: Path, golden: Golden) -> None:
 
 def test_a_hypothesis_says_what_would_confirm_it(folder: Path) -> None:
     """Detections of a trace or a running program, and the function that a stack would name."""
-    (one,) = [one for one in document(folder, "train.py")["hypotheses"] if one["rule"] == "script.sync-per-step"]
+    (hypothesis,) = [each for each in document(folder, "train.py")["hypotheses"] if each["rule"] == "script.sync-per-step"]
 
-    assert (one["function"], one["confirmed_by"], one["detects"]) == ("train", ["T4", "E29"], ["S6"])
-    assert one["code"] == "total += loss.item()"
+    assert (hypothesis["function"], hypothesis["confirmed_by"], hypothesis["detects"]) == ("train", ["T4", "E29"], ["S6"])
+    assert hypothesis["code"] == "total += loss.item()"
 
 
 def test_sarif_has_regions(folder: Path) -> None:
@@ -137,7 +137,7 @@ def test_folders_are_walked_without_what_is_not_the_users(folder: Path) -> None:
     (folder / "own/loop").symlink_to(folder)
     (folder / "own/again.py").symlink_to(folder / "train.py")
 
-    files = {one["file"] for one in document(folder, ".")["hypotheses"]}
+    files = {hypothesis["file"] for hypothesis in document(folder, ".")["hypotheses"]}
     assert files in ({"./train.py", "./own/train.py"}, {"./own/again.py", "./own/train.py"})
 
 
@@ -150,9 +150,9 @@ def test_notebooks_have_cells(folder: Path) -> None:
         {"cell_type": "code", "source": f"%matplotlib inline\ndef train{rest}"},
     ]
     (folder / "book.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
-    (one,) = document(folder, "book.ipynb", "--select", "sync-per-step")["hypotheses"]
+    (hypothesis,) = document(folder, "book.ipynb", "--select", "sync-per-step")["hypotheses"]
 
-    assert (one["cell"], one["line"], one["code"], one["fixable"]) == (3, 10, "total += loss.item()", False)
+    assert (hypothesis["cell"], hypothesis["line"], hypothesis["code"], hypothesis["fixable"]) == (3, 10, "total += loss.item()", False)
 
 
 def test_fix_shows_a_diff_and_asks(folder: Path) -> None:

@@ -61,7 +61,7 @@ def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     found = engine.lint([str(tmp_path), str(tmp_path / "pipe.py")], shipped())
 
-    assert {os.path.basename(one.file): one.reason for one in found.unread} == {
+    assert {os.path.basename(result.file): result.reason for result in found.unread} == {
         "pipe.py": "no plain file",
         "gone.py": "No such file or directory",
     }
@@ -105,8 +105,8 @@ def test_a_process_that_ends_costs_its_own_file() -> None:
     before = set(me.children())
     found = examine_all(range(8), answer, lambda number, why: engine.unread(str(number), why), file_s=1.0)
 
-    assert [one.file for one in found] == [str(number) for number in range(8)]
-    reasons = [one.unread.reason if one.unread else "" for one in found]
+    assert [result.file for result in found] == [str(number) for number in range(8)]
+    reasons = [result.unread.reason if result.unread else "" for result in found]
     assert [bool(reason) for reason in reasons] == [False, True, True, True, False, False, False, False]
     assert "ended" in reasons[1]
     assert "longer than 1 s" in reasons[2]

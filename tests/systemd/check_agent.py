@@ -101,7 +101,7 @@ def stranger_and_figures() -> dict[str, Any]:
 @fact
 def findings() -> list[str]:
     wait(lambda: ask("/v1/status")["samples"] > 0)
-    return [one["outcome"]["rule"] for one in ask("/v1/findings")["findings"]]
+    return [finding["outcome"]["rule"] for finding in ask("/v1/findings")["findings"]]
 
 
 @fact

@@ -166,9 +166,9 @@ def crashes_often() -> list[Any]:
         wait(lambda: show(HELPER, "ActiveState")["ActiveState"] != "active", 5)
         run("systemctl", "restart", HELPER)
     answer = asked(verb="list")
-    for one in answer["transactions"]:
-        if one["state"] == "applied":
-            asked(verb="undo", number=one["number"])
+    for transaction in answer["transactions"]:
+        if transaction["state"] == "applied":
+            asked(verb="undo", number=transaction["number"])
     return [answer.get("problem"), show("sysperf-helper.socket", "ActiveState")["ActiveState"], nice()]
 
 

@@ -70,7 +70,7 @@ def srun(*options: str) -> dict[str, Any]:
     """What each rank says, by rank, and what srun gave back."""
     done = run("srun", *options, SYSPERF, "wrap", "--", "/opt/sysperf/bin/python", "-c", SHOW, seconds=40)
     told = [json.loads(line) for line in done["out"].splitlines() if line.startswith("{")]
-    return {"code": done["code"], "ranks": sorted(told, key=lambda one: int(one["rank"])), "err": done["err"]}
+    return {"code": done["code"], "ranks": sorted(told, key=lambda rank: int(rank["rank"])), "err": done["err"]}
 
 
 @fact

@@ -85,7 +85,7 @@ def ask(path: str) -> Any:
 
 
 def watched() -> list[list[str]]:
-    return findings([one["outcome"] for one in ask("/v1/findings")["findings"]])
+    return findings([finding["outcome"] for finding in ask("/v1/findings")["findings"]])
 
 
 @fact

@@ -36,7 +36,7 @@ def test_slurm_runs(slurm: Booted) -> None:
 def test_each_rank_gets_its_share(slurm: Booted) -> None:
     """With --cpu-bind=none the CPUs of the node are divided: nobody's CPU is another's."""
     found = slurm["unbound"]
-    first, second = (set(one["cpus"]) for one in found["ranks"])
+    first, second = (set(rank["cpus"]) for rank in found["ranks"])
 
     assert found["code"] == 0, found["err"]
     assert first
@@ -46,12 +46,12 @@ def test_each_rank_gets_its_share(slurm: Booted) -> None:
 
 def test_what_slurm_bound_is_kept(slurm: Booted) -> None:
     """A CPU that srun gave to each rank is a decision, and stays."""
-    assert [one["cpus"] for one in slurm["bound"]["ranks"]] == [[0], [1]]
+    assert [rank["cpus"] for rank in slurm["bound"]["ranks"]] == [[0], [1]]
 
 
 def test_the_rank_is_the_program(slurm: Booted) -> None:
     """Slurm's task is the program itself: wrap has become it."""
-    assert [one["pid"] for one in slurm["unbound"]["ranks"]] == [True, True]
+    assert [rank["pid"] for rank in slurm["unbound"]["ranks"]] == [True, True]
 
 
 def test_the_exit_code_is_the_programs(slurm: Booted) -> None:

@@ -97,7 +97,7 @@ def test_writable_is_what_the_knobs_need(name: str) -> None:
 
     for knob in (*SYSCTLS.values(), *SYSFS.values()):
         path = knob.path.replace("{item}", "vda").replace("*", "0")
-        assert any(path == one or path.startswith(f"{one}/") for one in opened), knob.name
+        assert any(path == folder or path.startswith(f"{folder}/") for folder in opened), knob.name
     for path in opened - {"/sys/devices/system/cpu/cpufreq", *PERSISTENT}:
         assert any(re.fullmatch(pattern, path) for pattern in patterns), path
 

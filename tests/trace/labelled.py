@@ -43,4 +43,4 @@ def result(path: Path) -> Result:
 def detected(found: Result) -> set[str]:
     """The detections of all findings; those of Nsight Systems count as their like, too."""
     named = {detection for finding in found.analysis.findings for detection in finding.detects}
-    return named | {COUNTS_AS[one] for one in named if one in COUNTS_AS}
+    return named | {COUNTS_AS[detection] for detection in named if detection in COUNTS_AS}

@@ -128,7 +128,7 @@ def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(told(capsys, BEFORE, AFTER, "--json"))
 
     assert [rank["verdict"] for rank in found["ranks"]] == ["input-bound", "host-bound"]
-    assert {one["subject"] for one in found["findings"] if one["id"] == "trace.tensor-cores-unused"} == {BEFORE, AFTER}
+    assert {finding["subject"] for finding in found["findings"] if finding["id"] == "trace.tensor-cores-unused"} == {BEFORE, AFTER}
 
 
 def test_fail_on_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_figures_of_other_windows(path: Path) -> None:
     for name, known in truth(path)["other_windows"].items():
         window = all_steps(timeline) if name == "all_steps" else extent(timeline)
         found = Accounting(timeline, window).figures()
-        assert_close({one: getattr(found, one) for one in FIGURES[4:]}, known, FIGURES[4:])
+        assert_close({figure: getattr(found, figure) for figure in FIGURES[4:]}, known, FIGURES[4:])
 
 
 @each
@@ -107,7 +107,7 @@ def test_the_fixed_loader_is_what_the_replay_said() -> None:
     found = {path.name: path for path in TRACES}
     before, after = (result(found[f"kineto_resnet50_nw{number}.json.gz"]).analysis for number in (0, 4))
     (gain,) = [prediction for prediction in before.trace.ranks[0].replay.predictions if prediction.fix == "loader"]
-    steps = [one.trace.ranks[0].step_ms_median or 0.0 for one in (before, after)]
+    steps = [analysis.trace.ranks[0].step_ms_median or 0.0 for analysis in (before, after)]
     measured = 100 * (1 - steps[1] / steps[0])
 
     assert (gain.low + gain.high) / 2 == pytest.approx(measured, rel=0.2)

@@ -49,7 +49,7 @@ def test_the_index_has_every_event_once_and_its_earliest_time(tmp_path: Path, te
     index = index_of(path, HALF)
 
     assert index[0][0] >= HALF
-    assert all(one[1] == after[0] for one, after in itertools.pairwise(index))
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(index))
     for start, end, earliest in index:
         events = json.loads(b"[" + text[start:end].rstrip(b" \t\r\n,") + b"]")
         if earliest == scan.EARLY:

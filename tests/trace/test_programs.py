@@ -112,7 +112,7 @@ def test_waits_that_drain_the_queue_are_found_though_they_cost_little_themselves
             machine.think(400)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (finding,) = [one for one in result.analysis.findings if one.id == "trace.sync-refill"]
+    (finding,) = [reported for reported in result.analysis.findings if reported.id == "trace.sync-refill"]
 
     assert finding.exposed_pct == pytest.approx(30, abs=2)
     assert finding.predicted_gain is not None
@@ -242,7 +242,7 @@ def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
             ts=event["ts"] - 5.4 * MS,
         )
     result = analyzed(tmp_path, trace)
-    (finding,) = [one for one in result.analysis.findings if "T1" in one.detects]
+    (finding,) = [reported for reported in result.analysis.findings if "T1" in reported.detects]
 
     assert finding.id == "trace.input-bound-cpu-with-workers"
     assert finding.predicted_gain is not None

@@ -39,7 +39,7 @@ def test_sets_of_time_are_sets(left: list[Interval], right: list[Interval]) -> N
     assert length(a) == len(moments(left))
     assert moments(intersect(a, b)) == moments(a) & moments(b)
     assert moments(subtract(a, b)) == moments(a) - moments(b)
-    assert all(one[1] < after[0] for one, after in itertools.pairwise(a))
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(a))
 
 
 @given(SPANS, st.integers(0, 200), st.integers(0, 200))
@@ -152,15 +152,15 @@ def test_the_order_of_events_in_the_file_changes_nothing(work: list[tuple[str, i
 @given(WORK)
 def test_each_rank_of_a_job_has_the_figures_that_it_has_alone(work: list[tuple[str, int]]) -> None:
     """Beside a second device in the same file, means are of both and the devices keep theirs."""
-    one, two = program(work), program(work)
-    for event in two.events:
+    first, second = program(work), program(work)
+    for event in second.events:
         if "device" in event["args"]:
             event["args"]["device"] = event["pid"] = 1
         if "correlation" in event["args"]:
             event["args"]["correlation"] += 1_000_000
         event["tid"] += 500
-    both = {**one.trace(), "traceEvents": [*one.events, *(event for event in two.events if event["cat"] != "user_annotation")]}
-    alone, joint = facts(one.trace()), facts(both)
+    both = {**first.trace(), "traceEvents": [*first.events, *(event for event in second.events if event["cat"] != "user_annotation")]}
+    alone, joint = facts(first.trace()), facts(both)
 
     for device in joint.devices if alone.devices else ():
         assert device.busy_pct == pytest.approx(alone.devices[0].busy_pct, rel=1e-6)

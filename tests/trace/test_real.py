@@ -96,5 +96,5 @@ def test_a_live_program_is_traced_and_analyzed(tmp_path: Path) -> None:
     assert (found["verdict"], found["file"]) == ("input-bound", str(written))
     assert found["summary"]["dataloader_workers"] == 0
     assert found["ranks"][0]["facts"]["cpu"]["loader_pct"] >= 50
-    assert "T1" in {detection for one in found["findings"] for detection in one["detects"]}
+    assert "T1" in {detection for finding in found["findings"] for detection in finding["detects"]}
     assert written.stat().st_size > 10_000

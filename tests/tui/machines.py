@@ -233,8 +233,8 @@ def meters(report: Report) -> dict[str, float]:
             found |= {f"gpu.{index}.sm_active": 0.61, f"gpu.{index}.tensor_active": 0.42, f"gpu.{index}.pcie_received_bytes_per_s": 1.5e9,
                       f"gpu.{index}.pcie_sent_bytes_per_s": 2e8}  # fmt: skip
     area: Area | None = report.snapshot.areas.get("process")
-    for number, one in enumerate(area.facts.processes if area and area.facts else ()):
-        prefix = f"process.{one.pid}."
+    for number, program in enumerate(area.facts.processes if area and area.facts else ()):
+        prefix = f"process.{program.pid}."
         found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
     return found

@@ -25,8 +25,8 @@ def test_help_and_quit_stand_last_on_any_width() -> None:
     for width in range(200):
         found = fitting(here, everywhere, width)
         assert found[-2:] == everywhere
-        assert width < sum(one.width for one in everywhere) or sum(one.width for one in found) <= width + 1
-    assert [one.key for one in fitting(here, everywhere, 40)] == ["a", "b", "?", "q"]
+        assert width < sum(hint.width for hint in everywhere) or sum(hint.width for hint in found) <= width + 1
+    assert [hint.key for hint in fitting(here, everywhere, 40)] == ["a", "b", "?", "q"]
 
 
 def test_a_narrow_screen_still_says_how_to_leave() -> None:
@@ -73,7 +73,7 @@ def test_screens_are_shown_again_without_new_widgets() -> None:
 
         before = shown()
         await press(pilot, "7", "1")
-        assert [id(one) for one in shown()] == [id(one) for one in before]
+        assert [id(hint) for hint in shown()] == [id(hint) for hint in before]
 
     drive(dashboard(server()), do)
 

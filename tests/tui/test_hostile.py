@@ -88,9 +88,9 @@ def test_widgets_fit_their_width_whatever_names_are(text: str, width: int) -> No
     now = Now()
     now.take(Facts(machine(text)))
     now.take(Meters(1.0, {"cpu.busy": 0.5}))
-    for one in everything(now, width):
-        assert cells(one.text) <= width + 2, one.text
-        assert not [char for char in one.text if unicodedata.category(char)[0] == "C"]
+    for drawn in everything(now, width):
+        assert cells(drawn.text) <= width + 2, drawn.text
+        assert not [char for char in drawn.text if unicodedata.category(char)[0] == "C"]
 
 
 @settings(max_examples=80)
@@ -123,9 +123,9 @@ FIELDS = {
 @given(st.lists(st.text(max_size=30), max_size=5), st.integers(0, 60))
 def test_lines_are_cut_or_folded_to_width(texts: list[str], width: int) -> None:
     """Cut, a line is at most as wide as asked; folded, nothing of it is lost."""
-    one = line(*(span(text, "dim") for text in texts))
-    assert cells(fitted(one, width).text) <= width
-    parts = folded(one, width)
-    assert "".join(part.text for part in parts) == one.text
+    drawn = line(*(span(text, "dim") for text in texts))
+    assert cells(fitted(drawn, width).text) <= width
+    parts = folded(drawn, width)
+    assert "".join(part.text for part in parts) == drawn.text
     if width >= 2:
         assert all(cells(part.text) <= width for part in parts)

@@ -345,17 +345,17 @@ def test_a_setting_that_a_process_keeps_is_applied_by_lease(made: Machine) -> No
         assert "after 8 h" in screen_text(app)
         await press(pilot, "y")
         assert "1 setting changed and read back" in screen_text(app)
-        (one,) = made.journal.transactions()
-        assert one.lease is not None
-        assert one.keeper is not None
-        assert alive(one.keeper)
+        (transaction,) = made.journal.transactions()
+        assert transaction.lease is not None
+        assert transaction.keeper is not None
+        assert alive(transaction.keeper)
         await press(pilot, "escape", "u", "y")
         assert made.journal.transactions()[0].state == "undone"
         for _ in range(1_200):  # a minute, on a machine that is busy
-            if not alive(one.keeper):
+            if not alive(transaction.keeper):
                 break
             await asyncio.sleep(0.05)
-        assert not alive(one.keeper)
+        assert not alive(transaction.keeper)
 
     drive(started(report, "findings", acting(made, Still(news(report)))), do)
 
@@ -474,7 +474,7 @@ def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, made:
     file.write_text('fail_on = "error"')
     file.chmod(0o640)
     report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
-    actions = acting(made, Still(news(report)), waive=lambda one, reason, expires: waive.write(one, reason, expires, file))
+    actions = acting(made, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
@@ -514,7 +514,7 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machin
     file = tmp_path / ".sysperf.toml"
     other = msgspec.structs.replace(few_workers(7), subject="serve (pid 7)")
     report = reports.report(few_workers(4243), other)
-    actions = acting(made, Still(news(report)), waive=lambda one, reason, expires: waive.write(one, reason, expires, file))
+    actions = acting(made, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
@@ -795,7 +795,7 @@ def test_a_reader_of_captures_needs_no_machine(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         for key in "1234567":
             await press(pilot, key)
-            assert not [one.failure for one in app.screen.query(Pane) if one.failure]
+            assert not [widget.failure for widget in app.screen.query(Pane) if widget.failure]
         await press(pilot, "1")
         assert "Cannot tell" in screen_text(app)
 

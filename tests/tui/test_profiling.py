@@ -209,7 +209,7 @@ def test_why_not_is_said(key: str) -> None:
         async def do(app: Dashboard, pilot: Any) -> None:
             await press(pilot, key)
             assert isinstance(app.screen, Processes)
-            assert all(one in notices(app) for one in expected), notices(app)
+            assert all(notice in notices(app) for notice in expected), notices(app)
 
         drive(app, do)
 

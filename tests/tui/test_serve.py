@@ -121,7 +121,7 @@ async def visit(address: str, folder: Path) -> None:
         port = said.split(b"ws://127.0.0.1:")[1].split(b"/")[0].decode()
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                (page,) = [one for one in await answer.json() if one["type"] == "page"]
+                (page,) = [target for target in await answer.json() if target["type"] == "page"]
             async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as channel:
                 await look(Browser(channel), address)
     finally:

@@ -46,7 +46,7 @@ class Ear:
         self.now.take(news)
 
     def has(self, kind: Any) -> bool:
-        return any(isinstance(one, kind) for one in self.heard)
+        return any(isinstance(update, kind) for update in self.heard)
 
 
 def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_history_has_points_and_marks(tmp_path: Path) -> None:
 def test_a_newer_agent_may_say_more() -> None:
     """Fields that this version does not know are left out; a finding of another shape is left out as a whole."""
     raw = plain(reports.balancing())
-    raw |= {"new": 1, "evidence": [{**one, "more": [1]} for one in raw["evidence"]]}
+    raw |= {"new": 1, "evidence": [{**evidence, "more": [1]} for evidence in raw["evidence"]]}
     found = decode.outcome(raw)
     assert found == reports.balancing()
     assert decode.outcome({"rule": 3}) is None
@@ -179,12 +179,14 @@ def test_this_process_samples_by_itself() -> None:
         source.watch_cpus(on=True)
         assert eventually(lambda: ear.has(Load))
         source.watch_cpus(on=False)
-        looks = len([one for one in ear.heard if isinstance(one, Facts)])
+        looks = len([update for update in ear.heard if isinstance(update, Facts)])
         source.look_again()
-        assert eventually(lambda: len([one for one in ear.heard if isinstance(one, Facts)]) > looks)
+        assert eventually(lambda: len([update for update in ear.heard if isinstance(update, Facts)]) > looks)
     finally:
         source.close()
-    assert eventually(lambda: not [one for one in threading.enumerate() if one.name in ("sysperf-meters", "sysperf-look", "sysperf-load")])
+    assert eventually(
+        lambda: not [thread for thread in threading.enumerate() if thread.name in ("sysperf-meters", "sysperf-look", "sysperf-load")]
+    )
 
 
 def test_a_late_sample_is_followed_by_a_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:

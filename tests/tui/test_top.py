@@ -54,7 +54,7 @@ def test_once_as_json_asks_the_agent(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert data["schema"] == 1
     assert data["meters"]["cpu.busy"] == 0.25
-    assert [one["rule"] for one in data["findings"]] == ["numa.balancing-on"]
+    assert [finding["rule"] for finding in data["findings"]] == ["numa.balancing-on"]
 
 
 def test_no_agent_is_said_with_what_to_do(tmp_path: Path) -> None:

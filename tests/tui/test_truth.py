@@ -79,7 +79,7 @@ def test_the_curve_of_pressure_is_that_of_its_bar() -> None:
     now = now_of()
     now.take(Past({"pressure.cpu.some_avg10": [0.99] * 12, "pressure.io.some_avg10": [0.0] * 12}))
     now.take(Meters(START, {"pressure.cpu.some_avg10": 0.99, "pressure.memory.some_avg10": 0.0, "pressure.io.some_avg10": 0.0}))
-    shown = next(one.text for one in system.draw(now, 90) if one.text.startswith("pressure"))
+    shown = next(line.text for line in system.draw(now, 90) if line.text.startswith("pressure"))
     assert "█████ cpu 99 %" in shown
 
 
@@ -160,7 +160,7 @@ def test_the_end_of_a_text_fits(text: str) -> None:
 def test_ten_gpus_stand_in_one_column() -> None:
     """The meter of GPU 10 begins where that of GPU 9 does."""
     now = now_of(gpu={"devices": [{"index": index} for index in range(11)]})
-    rows = [one.text for one in gpus.draw(now, 80)]
+    rows = [line.text for line in gpus.draw(now, 80)]
     assert {row.index("··") for row in rows} == {7}
 
 
@@ -168,7 +168,7 @@ def test_a_finding_under_its_gpu_does_not_name_it_again() -> None:
     """What was seen has the room instead."""
     now = Now()
     now.take(Facts(server()))
-    assert any(one.text.strip() == "✗ gpu.link-narrow  The link runs with 4 of 16 lanes." for one in gpus.draw(now, 80))
+    assert any(line.text.strip() == "✗ gpu.link-narrow  The link runs with 4 of 16 lanes." for line in gpus.draw(now, 80))
 
 
 def test_all_devices_of_a_node_are_on_the_map() -> None:
@@ -182,7 +182,7 @@ def test_all_devices_of_a_node_are_on_the_map() -> None:
     )
     lines = topology.draw(now, 60)
     shown = " ".join(line.text for line in lines).split()
-    assert [name for name in shown if name.startswith("mlx5_")] == [str(one["name"]) for one in rdma]
+    assert [name for name in shown if name.startswith("mlx5_")] == [str(port["name"]) for port in rdma]
     assert all(cells(line.text) <= 60 for line in lines)
 
 
@@ -190,7 +190,7 @@ def test_programs_are_told_apart_where_room_is_scarce() -> None:
     """Their folders are cut before their names."""
     commands = ("/opt/venv/bin/python /home/somebody/projects/llm/train.py --lr 1", "python /home/somebody/projects/llm/data.py")
     now = now_of(gpu={"devices": []}, process={"processes": [process(7 + number, command=told) for number, told in enumerate(commands)]})
-    narrow = [one.text for one in programs.draw(now, now.processes(), 84)]
+    narrow = [line.text for line in programs.draw(now, now.processes(), 84)]
     assert ("train.py" in narrow[0], "data.py" in narrow[1]) == (True, True)
     assert "/home/somebody/projects/llm/train.py --lr 1" in programs.draw(now, now.processes(), 240)[0].text
 
