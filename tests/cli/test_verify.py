@@ -64,16 +64,16 @@ def test_the_verdict_is_a_sentence_and_an_exit_code(
 def test_formats_say_the_same(tmp_path: Path) -> None:
     """JSON for machines, Markdown for a pull request, a page on its own; hostile names do nothing."""
     both = ("--a", "sh -c 'echo speed: 10 # <b>|`'", "--b", says(12.0))
-    found = json.loads(verify(tmp_path, *SPEED, "--json", *both).stdout)["comparison"]
+    comparison = json.loads(verify(tmp_path, *SPEED, "--json", *both).stdout)["comparison"]
     markdown = verify(tmp_path, *SPEED, "--format", "markdown", *both).stdout
     page = verify(tmp_path, *SPEED, "--format", "html", *both).stdout
 
-    assert (found["verdict"], found["pairs"], round(found["ratio"], 3)) == ("faster", 6, 1.2)
-    assert {run["arm"] for run in found["runs"]} == {"a", "b"}
+    assert (comparison["verdict"], comparison["pairs"], round(comparison["ratio"], 3)) == ("faster", 6, 1.2)
+    assert {run["arm"] for run in comparison["runs"]} == {"a", "b"}
     assert markdown.startswith("**B is 20.0 % faster than A**")
     assert "\\|'" in markdown
     assert "<b>" not in page
-    assert page.count("<circle") == len(found["runs"]) - 2
+    assert page.count("<circle") == len(comparison["runs"]) - 2
 
 
 def test_a_result_is_kept_for_the_dashboard(tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_plain_and_wrapped_is_what_is_compared_without_options(tmp_path: Path) -
     """The wrapped runs go through `sysperf wrap`."""
     done = verify(tmp_path, "--max-pairs", "2", "--json", "--", "true")
 
-    found = json.loads(done.stdout)["comparison"]
-    assert (found["a"]["name"], found["a"]["argv"]) == ("plain", ["true"])
-    assert found["b"]["argv"][1:4] == ["-m", "sysperf", "wrap"]
+    comparison = json.loads(done.stdout)["comparison"]
+    assert (comparison["a"]["name"], comparison["a"]["argv"]) == ("plain", ["true"])
+    assert comparison["b"]["argv"][1:4] == ["-m", "sysperf", "wrap"]
 
 
 def test_two_interpreters(tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -
         )  # fmt: skip
         after = nice_of(other.pid)
         other.kill()
-    found = json.loads(done.stdout)["comparison"]
+    comparison = json.loads(done.stdout)["comparison"]
 
-    assert {run["arm"]: run["value"] for run in found["runs"]} == {"a": 10.0, "b": 15.0}
+    assert {run["arm"]: run["value"] for run in comparison["runs"]} == {"a": 10.0, "b": 15.0}
     assert after == 0
-    assert found["b"]["name"] == f"process.nice@{other.pid}=5"
+    assert comparison["b"]["name"] == f"process.nice@{other.pid}=5"
     assert json.loads((tmp_path / "trials.jsonl").read_text())["fingerprint"]
 
 
@@ -212,10 +212,10 @@ def test_a_fix_of_variables_is_tried_without_them(tmp_path: Path) -> None:
     environ = {**environment(tmp_path), "CUDA_LAUNCH_BLOCKING": "1"}
     command = (*SPEED, "--fix", "environment.launch-blocking", "--json", "--", "sh", "-c", "echo speed: ${CUDA_LAUNCH_BLOCKING:-2}")
     done = subprocess.run((sys.executable, "-m", "sysperf", "verify", *command), env=environ, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)["comparison"]
+    comparison = json.loads(done.stdout)["comparison"]
 
-    assert (found["verdict"], round(found["ratio"])) == ("faster", 2)
-    assert found["b"]["unset"] == ["CUDA_LAUNCH_BLOCKING"]
+    assert (comparison["verdict"], round(comparison["ratio"])) == ("faster", 2)
+    assert comparison["b"]["unset"] == ["CUDA_LAUNCH_BLOCKING"]
 
 
 def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
         (sys.executable, "-m", "sysperf", "verify", *options, "--json", "--", sys.executable, str(script)),
         env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    found = json.loads(done.stdout)["comparison"]
+    comparison = json.loads(done.stdout)["comparison"]
 
-    assert found["ranks"] == [1, 2], done.stderr
-    assert found["b"]["argv"][1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert 0.5 < found["ratio"] < 1.0
+    assert comparison["ranks"] == [1, 2], done.stderr
+    assert comparison["b"]["argv"][1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert 0.5 < comparison["ratio"] < 1.0
 
 
 @pytest.mark.parametrize(
@@ -433,11 +433,11 @@ def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> No
         after = nice_of(other.pid)
         other.kill()
     assert done.returncode in {0, 1, 3}, done.stderr
-    found = json.loads(done.stdout)["comparison"]
+    comparison = json.loads(done.stdout)["comparison"]
 
-    assert (found["pairs"], len(found["runs"])) == (2, 6)
-    assert all(0.1 < run["wall_s"] < 60 for run in found["runs"])
-    assert all(1 < run["value"] < 100 for run in found["runs"])
+    assert (comparison["pairs"], len(comparison["runs"])) == (2, 6)
+    assert all(0.1 < run["wall_s"] < 60 for run in comparison["runs"])
+    assert all(1 < run["value"] < 100 for run in comparison["runs"])
     assert after == 0
 
 

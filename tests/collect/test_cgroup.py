@@ -39,9 +39,9 @@ def v2_machine(files: Files, group: str = "/system.slice/job.scope", mounts: str
 
 def test_v2_quota_in_cpus(machine: MakeMachine) -> None:
     """cpu.max gives microseconds of CPU time in each period; the quotient is a number of CPUs."""
-    found = collect(machine(v2_machine({f"{GROUP}/cpu.max": "150000 100000\n"})))
+    facts = collect(machine(v2_machine({f"{GROUP}/cpu.max": "150000 100000\n"})))
 
-    assert (found.version, found.cpu_quota, found.path) == (2, 1.5, "/system.slice/job.scope")
+    assert (facts.version, facts.cpu_quota, facts.path) == (2, 1.5, "/system.slice/job.scope")
 
 
 def test_smallest_quota_up_the_hierarchy_binds(machine: MakeMachine) -> None:
@@ -62,8 +62,8 @@ def test_the_limits_of_our_own_service_are_not_the_machines(machine: MakeMachine
     }
     files["/sys/fs/cgroup/system.slice/memory.max"] = "max"
 
-    found = collect(machine(v2_machine(files, group=f"/system.slice/{unit}")))
-    assert (found.path, found.cpu_quota, found.memory_limit_bytes) == ("/system.slice", 0.0, 0)
+    facts = collect(machine(v2_machine(files, group=f"/system.slice/{unit}")))
+    assert (facts.path, facts.cpu_quota, facts.memory_limit_bytes) == ("/system.slice", 0.0, 0)
 
     files["/sys/fs/cgroup/system.slice/cpu.max"] = "150000 100000"
     assert collect(machine(v2_machine(files, group=f"/system.slice/{unit}"))).cpu_quota == 1.5
@@ -71,9 +71,9 @@ def test_the_limits_of_our_own_service_are_not_the_machines(machine: MakeMachine
 
 def test_no_quota_is_known_to_be_none(machine: MakeMachine) -> None:
     """`max`, and the root's absent file, mean no quota: 0.0, and nothing was throttled."""
-    found = collect(machine(v2_machine({f"{GROUP}/cpu.max": "max 100000"})))
+    facts = collect(machine(v2_machine({f"{GROUP}/cpu.max": "max 100000"})))
 
-    assert (found.cpu_quota, found.nr_periods, found.nr_throttled, found.throttled_us) == (0.0, 0, 0, 0)
+    assert (facts.cpu_quota, facts.nr_periods, facts.nr_throttled, facts.throttled_us) == (0.0, 0, 0, 0)
 
 
 def test_a_capture_without_the_roots_files(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_v1_quota_and_throttling(machine: MakeMachine) -> None:
         "/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000",
         "/sys/fs/cgroup/cpu,cpuacct/a/cpu.stat": "nr_periods 1000\nnr_throttled 400\nthrottled_time 5000000\n",
     }
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.version, found.cpu_quota) == (1, 2.5)
-    assert (found.nr_periods, found.nr_throttled, found.throttled_us) == (1000, 400, 5000)
+    assert (facts.version, facts.cpu_quota) == (1, 2.5)
+    assert (facts.nr_periods, facts.nr_throttled, facts.throttled_us) == (1000, 400, 5000)
 
 
 def test_throttling_is_taken_from_the_level_that_throttles(machine: MakeMachine) -> None:
@@ -121,9 +121,9 @@ def test_throttling_is_taken_from_the_level_that_throttles(machine: MakeMachine)
         "/sys/fs/cgroup/system.slice/cpu.max": "400000 100000",
         "/sys/fs/cgroup/system.slice/cpu.stat": "usage_usec 1\nnr_periods 50\nnr_throttled 40\nthrottled_usec 700\n",
     }
-    found = collect(machine(v2_machine(files)))
+    facts = collect(machine(v2_machine(files)))
 
-    assert (found.cpu_quota, found.nr_periods, found.nr_throttled, found.throttled_us) == (2.0, 50, 40, 700)
+    assert (facts.cpu_quota, facts.nr_periods, facts.nr_throttled, facts.throttled_us) == (2.0, 50, 40, 700)
 
 
 def test_a_quota_of_nonsense_is_unknown(machine: MakeMachine) -> None:
@@ -144,17 +144,17 @@ def test_hybrid_takes_each_controller_from_where_it_is(machine: MakeMachine) -> 
         "/sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000",
         "/sys/fs/cgroup/unified/b/memory.max": "1048576",
     }
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.version, found.cpu_quota, found.memory_limit_bytes) == (1, 0.5, 1 << 20)
+    assert (facts.version, facts.cpu_quota, facts.memory_limit_bytes) == (1, 0.5, 1 << 20)
 
 
 def test_hierarchy_mounted_elsewhere(machine: MakeMachine) -> None:
     """The mount point comes from mountinfo, with its octal escapes."""
     mounts = "30 23 0:26 / /cg\\040root rw - cgroup2 none rw\n"
-    found = collect(machine(v2_machine({"/cg root/system.slice/job.scope/cpu.max": "100000 100000"}, mounts=mounts)))
+    facts = collect(machine(v2_machine({"/cg root/system.slice/job.scope/cpu.max": "100000 100000"}, mounts=mounts)))
 
-    assert found.cpu_quota == 1.0
+    assert facts.cpu_quota == 1.0
 
 
 def test_container_without_a_cgroup_namespace(machine: MakeMachine) -> None:
@@ -166,9 +166,9 @@ def test_container_without_a_cgroup_namespace(machine: MakeMachine) -> None:
         "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes": "2147483648",
     }
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.cpu_quota, found.memory_limit_bytes) == (3.0, 2 << 30)
+    assert (facts.cpu_quota, facts.memory_limit_bytes) == (3.0, 2 << 30)
 
 
 def test_only_proc_mounts_in_a_container(machine: MakeMachine) -> None:
@@ -185,40 +185,40 @@ def test_only_proc_mounts_in_a_container(machine: MakeMachine) -> None:
 def test_group_outside_of_our_namespace_is_unknown(machine: MakeMachine) -> None:
     """`/../other` lies above the root of our namespace: its limits cannot be seen, so nothing is claimed."""
     host = machine(v2_machine({"/sys/fs/cgroup/cpu.max": "100000 100000"}, group="/../other"))
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.cpu_quota, found.memory_limit_bytes, found.pids_limit) == (None, None, None)
+    assert (facts.cpu_quota, facts.memory_limit_bytes, facts.pids_limit) == (None, None, None)
     assert any("not visible from here" in (source.error or "") for source in host.sources)
 
 
 def test_mount_above_our_namespace(machine: MakeMachine) -> None:
     """A mount whose root is `/..` shows our siblings: both paths are relative to the namespace."""
     mounts = "30 23 0:26 /.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
-    found = collect(machine(v2_machine({"/sys/fs/cgroup/other/cpu.max": "100000 100000"}, group="/../other", mounts=mounts)))
+    facts = collect(machine(v2_machine({"/sys/fs/cgroup/other/cpu.max": "100000 100000"}, group="/../other", mounts=mounts)))
 
-    assert found.cpu_quota == 1.0
+    assert facts.cpu_quota == 1.0
 
 
 def test_namespace_root_has_limits_of_its_own(machine: MakeMachine) -> None:
     """In a container with a cgroup namespace the group is `/` and the limits are at the mount point."""
     files: Files = {"/sys/fs/cgroup/cpu.max": "400000 100000", "/sys/fs/cgroup/memory.max": "8589934592", "/sys/fs/cgroup/pids.max": "512"}
-    found = collect(machine(v2_machine({**files, "/sys/fs/cgroup/pids.current": "500"}, group="/")))
+    facts = collect(machine(v2_machine({**files, "/sys/fs/cgroup/pids.current": "500"}, group="/")))
 
-    assert (found.cpu_quota, found.memory_limit_bytes, found.pids_limit, found.pids_current) == (4.0, 8 << 30, 512, 500)
+    assert (facts.cpu_quota, facts.memory_limit_bytes, facts.pids_limit, facts.pids_current) == (4.0, 8 << 30, 512, 500)
 
 
 def test_hierarchy_not_mounted_is_unknown(machine: MakeMachine) -> None:
     """A group without a mounted hierarchy may have any limit."""
-    found = collect(machine({"/proc/self/cgroup": "0::/x\n", "/proc/self/mountinfo": "1 1 0:1 / / rw - ext4 /dev/sda rw\n"}))
+    facts = collect(machine({"/proc/self/cgroup": "0::/x\n", "/proc/self/mountinfo": "1 1 0:1 / / rw - ext4 /dev/sda rw\n"}))
 
-    assert (found.version, found.cpu_quota) == (None, None)
+    assert (facts.version, facts.cpu_quota) == (None, None)
 
 
 def test_kernel_without_cgroups_limits_nothing(machine: MakeMachine) -> None:
     """/proc/self is there and has no cgroup file: no control groups, so no quota, which is not the same as unknown."""
-    found = collect(machine({"/proc/self/status": "Uid:\t0\t0\t0\t0\n"}))
+    facts = collect(machine({"/proc/self/status": "Uid:\t0\t0\t0\t0\n"}))
 
-    assert (found.cpu_quota, found.memory_limit_bytes, found.pids_limit) == (0.0, 0, 0)
+    assert (facts.cpu_quota, facts.memory_limit_bytes, facts.pids_limit) == (0.0, 0, 0)
 
 
 def test_capture_without_cgroup_files_is_unknown(machine: MakeMachine) -> None:
@@ -248,10 +248,10 @@ def test_v2_memory_of_the_group_that_binds(machine: MakeMachine) -> None:
         f"{up}/memory.stat": "anon 700\ninactive_file 150\n",
         f"{up}/memory.events": "low 0\nhigh 3\nmax 4\noom 1\noom_kill 2\n",
     }
-    found = collect(machine(v2_machine(files)))
+    facts = collect(machine(v2_machine(files)))
 
-    assert (found.memory_limit_bytes, found.memory_high_bytes, found.memory_used_bytes) == (1000, 900, 800)
-    assert (found.memory_oom_kills, found.memory_high_events, found.memory_max_events) == (2, 3, 4)
+    assert (facts.memory_limit_bytes, facts.memory_high_bytes, facts.memory_used_bytes) == (1000, 900, 800)
+    assert (facts.memory_oom_kills, facts.memory_high_events, facts.memory_max_events) == (2, 3, 4)
 
 
 def test_v1_memory(machine: MakeMachine) -> None:
@@ -267,18 +267,18 @@ def test_v1_memory(machine: MakeMachine) -> None:
         f"{base}/a/memory.failcnt": "12",
         f"{base}/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
     }
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.memory_limit_bytes, found.memory_used_bytes) == (4_096_000, 3_000_000)
-    assert (found.memory_max_events, found.memory_oom_kills, found.memory_high_bytes) == (12, 1, 0)
+    assert (facts.memory_limit_bytes, facts.memory_used_bytes) == (4_096_000, 3_000_000)
+    assert (facts.memory_max_events, facts.memory_oom_kills, facts.memory_high_bytes) == (12, 1, 0)
 
 
 def test_pressure_of_the_group(machine: MakeMachine) -> None:
     """Per cent become shares; CPU is counted when some wait, memory when all do."""
     line = "some avg10=0.00 avg60=12.50 avg300=0.74 total=7879859\nfull avg10=0.00 avg60=2.00 avg300=0.00 total=0\n"
-    found = collect(machine(v2_machine({f"{GROUP}/cpu.pressure": line, f"{GROUP}/memory.pressure": line})))
+    facts = collect(machine(v2_machine({f"{GROUP}/cpu.pressure": line, f"{GROUP}/memory.pressure": line})))
 
-    assert (found.cpu_pressure, found.memory_pressure) == (0.125, 0.02)
+    assert (facts.cpu_pressure, facts.memory_pressure) == (0.125, 0.02)
 
 
 def test_own_cpuset_is_that_of_the_area_cpu(machine: MakeMachine) -> None:
@@ -294,10 +294,10 @@ def test_own_cpuset_is_that_of_the_area_cpu(machine: MakeMachine) -> None:
 def test_read_group_of_another_process(machine: MakeMachine) -> None:
     """A process is judged by its own group, not by ours."""
     host = machine(v2_machine({"/proc/77/cgroup": "0::/other\n", "/sys/fs/cgroup/other/cpu.max": "700000 100000"}))
-    found = read_group(host, 77)
+    facts = read_group(host, 77)
 
-    assert found is not None
-    assert (found.path, found.cpu_quota) == ("/other", 7.0)
+    assert facts is not None
+    assert (facts.path, facts.cpu_quota) == ("/other", 7.0)
     assert read_group(host, 78) is None
 
 
@@ -324,9 +324,9 @@ def test_never_raises_and_encodes(machine: MakeMachine, group: str, mountinfo: s
     """Whatever the files say, the answer is a record that survives the way through JSON."""
     names = ("cpu.max", "cpu.stat", "memory.max", "memory.current", "memory.stat", "memory.events", "pids.max", "cpu.pressure")
     files: Files = {f"/sys/fs/cgroup/{name}": setting for name in names}
-    found = collect(machine({**files, "/proc/self/cgroup": f"0::/\n{group}", "/proc/self/mountinfo": V2 + mountinfo}))
+    facts = collect(machine({**files, "/proc/self/cgroup": f"0::/\n{group}", "/proc/self/mountinfo": V2 + mountinfo}))
 
-    assert from_json(to_json(found), Cgroup) == found
+    assert from_json(to_json(facts), Cgroup) == facts
 
 
 def test_a_very_deep_group_is_read_in_bounded_time(machine: MakeMachine) -> None:
@@ -352,8 +352,8 @@ def test_captured_v1_machine_without_the_cpu_controller() -> None:
     text = host.text("/proc/self/cgroup") or ""
     controllers = {name for line in text.splitlines() for name in line.split(":")[1].split(",")}
 
-    found = collect(host)
-    assert (found.cpu_quota is None) == bool(controllers & {"cpu", ""})
+    facts = collect(host)
+    assert (facts.cpu_quota is None) == bool(controllers & {"cpu", ""})
 
 
 def test_this_machine() -> None:
@@ -361,12 +361,12 @@ def test_this_machine() -> None:
     host = Host("/")
     if not host.exists("/proc/self/cgroup"):
         pytest.skip("no control groups on this machine")
-    found = collect(host)
+    facts = collect(host)
 
-    if found.cpu_quota is None:  # allowed only with a reason
+    if facts.cpu_quota is None:  # allowed only with a reason
         assert any(source.error for source in host.sources)
-    if found.memory_limit_bytes and found.memory_used_bytes is not None:
-        assert found.memory_used_bytes <= found.memory_limit_bytes
+    if facts.memory_limit_bytes and facts.memory_used_bytes is not None:
+        assert facts.memory_used_bytes <= facts.memory_limit_bytes
 
 
 # ---------------------------------------------------------------------- a real quota
@@ -428,21 +428,21 @@ def test_a_real_quota_is_seen_for_a_running_process() -> None:
             except OSError as error:
                 pytest.skip(f"cannot move a process into a group: {error.strerror}")
             end = time.monotonic() + 60  # beside other work it may take a while to be given even that
-            found = read_group(Host("/"), child.pid)
-            while found is not None and (found.throttled_us or 0) <= 10_000 and time.monotonic() < end:
+            facts = read_group(Host("/"), child.pid)
+            while facts is not None and (facts.throttled_us or 0) <= 10_000 and time.monotonic() < end:
                 time.sleep(0.1)
-                found = read_group(Host("/"), child.pid)
+                facts = read_group(Host("/"), child.pid)
         finally:
             child.kill()
             child.wait()
 
-    assert found is not None
-    assert found.cpu_quota == 0.02
-    assert found.path is not None
-    assert found.path.endswith(folder.name)
-    assert found.nr_periods is not None
-    assert found.nr_throttled is not None
-    assert 0 < found.nr_throttled <= found.nr_periods
-    assert (found.throttled_us or 0) > 10_000
+    assert facts is not None
+    assert facts.cpu_quota == 0.02
+    assert facts.path is not None
+    assert facts.path.endswith(folder.name)
+    assert facts.nr_periods is not None
+    assert facts.nr_throttled is not None
+    assert 0 < facts.nr_throttled <= facts.nr_periods
+    assert (facts.throttled_us or 0) > 10_000
     assert collect(Host("/")).cpu_quota == before
     assert not folder.exists()

@@ -34,9 +34,9 @@ def bound(folder: str) -> str:
 
 def test_bare_machine(machine: MakeMachine) -> None:
     """No sign of a container anywhere, and every sign could be read: outside."""
-    found = collect(machine(BARE))
+    facts = collect(machine(BARE))
 
-    assert (found.inside, found.kind) == (False, "")
+    assert (facts.inside, facts.kind) == (False, "")
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_bare_machine(machine: MakeMachine) -> None:
 )
 def test_one_sign_is_enough(machine: MakeMachine, kind: str, files: Files) -> None:
     """Each engine leaves its own sign; the most telling one names the kind."""
-    found = collect(machine({**BARE, **files}))
+    facts = collect(machine({**BARE, **files}))
 
-    assert (found.inside, found.kind) == (True, kind)
+    assert (facts.inside, facts.kind) == (True, kind)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_the_machine_that_runs_containers_is_none(machine: MakeMachine, files: F
     """The engines' own groups and mounts are no sign of being inside. WSL is a virtual machine, and so is one made of an
     image, whose /.dockerenv stands on a plain disk.
     """
-    found = collect(machine({**BARE, **files}))
+    facts = collect(machine({**BARE, **files}))
 
-    assert (found.inside, found.kind) == (False, "")
+    assert (facts.inside, facts.kind) == (False, "")
 
 
 def test_a_sign_that_cannot_be_read_leaves_it_open(machine: MakeMachine) -> None:
     """No sign was found, but one could not be looked at: unknown, not outside."""
-    found = collect(machine({**BARE, "/proc/self/cgroup": PermissionError(13, "Permission denied")}))
+    facts = collect(machine({**BARE, "/proc/self/cgroup": PermissionError(13, "Permission denied")}))
 
-    assert (found.inside, found.kind) == (None, None)
+    assert (facts.inside, facts.kind) == (None, None)
 
 
 def test_captured_machine_is_open() -> None:
@@ -126,9 +126,9 @@ def test_who_may_not_change_settings(machine: MakeMachine, files: Files) -> None
 
 def test_rights_unread_are_unknown(machine: MakeMachine) -> None:
     """Nothing read, nothing claimed."""
-    found = collect(machine({}))
+    facts = collect(machine({}))
 
-    assert (found.sysctl_writable, found.sys_admin, found.sys_nice, found.seccomp, found.user_namespace) == (None,) * 5
+    assert (facts.sysctl_writable, facts.sys_admin, facts.sys_nice, facts.seccomp, facts.user_namespace) == (None,) * 5
 
 
 def test_capabilities(machine: MakeMachine) -> None:
@@ -157,20 +157,20 @@ def test_memory_policy(machine: MakeMachine) -> None:
 def test_device_nodes(machine: MakeMachine) -> None:
     """Only /dev/nvidia0, 1, … are GPUs; the others serve all of them."""
     nodes: Files = {f"/dev/{name}": "" for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia-caps/x")}
-    found = collect(machine({**BARE, **nodes}))
+    facts = collect(machine({**BARE, **nodes}))
 
-    assert (found.gpu_nodes, found.gpu_control_node) == (2, True)
+    assert (facts.gpu_nodes, facts.gpu_control_node) == (2, True)
     assert (collect(machine(BARE)).gpu_nodes, collect(machine({})).gpu_nodes) == (0, None)
 
 
 def test_what_the_container_toolkit_was_asked(machine: MakeMachine) -> None:
     """The variables of our own environment; not set is empty, unread is unknown."""
     env = "NVIDIA_VISIBLE_DEVICES=all\0NVIDIA_DRIVER_CAPABILITIES=compute,utility\0NVIDIA_REQUIRE_CUDA=cuda>=13.0 brand=unknown,driver>=535,driver<536\0NVIDIA_DISABLE_REQUIRE=true\0"
-    found = collect(machine({**BARE, "/proc/self/environ": env}))
+    facts = collect(machine({**BARE, "/proc/self/environ": env}))
     bare, unread = collect(machine(BARE)), collect(machine({}))
 
-    assert (found.nvidia_visible_devices, found.nvidia_driver_capabilities) == ("all", "compute,utility")
-    assert (found.nvidia_require_cuda, found.nvidia_require_disabled) == ("13.0", True)
+    assert (facts.nvidia_visible_devices, facts.nvidia_driver_capabilities) == ("all", "compute,utility")
+    assert (facts.nvidia_require_cuda, facts.nvidia_require_disabled) == ("13.0", True)
     assert (bare.nvidia_visible_devices, bare.nvidia_require_cuda, bare.nvidia_require_disabled) == ("", "", False)
     assert (unread.nvidia_visible_devices, unread.nvidia_require_disabled) == (None, None)
 
@@ -186,15 +186,15 @@ def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -
     files: Files = dict(zip(names, contents, strict=False))
     files["/proc/self/environ"] = b"NVIDIA_VISIBLE_DEVICES=" + contents[4]
     files["/proc/self/status"] = b"CapEff:\t" + contents[5]
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert from_json(to_json(found), Container) == found
+    assert from_json(to_json(facts), Container) == facts
 
 
 def test_this_machine() -> None:
     """Live, every sign can be looked at: the answer is yes or no."""
     host = Host("/", deep=True)
-    found = collect(host)
+    facts = collect(host)
 
-    assert found.inside in (True, False)
-    assert found.can_set_mempolicy is not None
+    assert facts.inside in (True, False)
+    assert facts.can_set_mempolicy is not None

@@ -550,6 +550,6 @@ def test_the_least_capacity_is_the_kernels_own(machine: MakeMachine, capacities:
     """Two kinds of cores, which the kernel measured; without its measure nothing is guessed."""
     capacity = {f"{CPU}/cpu{cpu}/cpu_capacity": value for cpu, value in enumerate(capacities)}
     kinds = {} if capacities else {"/sys/devices/cpu_core/cpus": "0", "/sys/devices/cpu_atom/cpus": "1"}
-    found = collect(machine({f"{CPU}/online": "0-1", "/proc/cpuinfo": "processor : 0\n\nprocessor : 1\n", **capacity, **kinds}))
+    facts = collect(machine({f"{CPU}/online": "0-1", "/proc/cpuinfo": "processor : 0\n\nprocessor : 1\n", **capacity, **kinds}))
 
-    assert found.least_capacity == share
+    assert facts.least_capacity == share

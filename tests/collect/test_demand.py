@@ -39,23 +39,28 @@ def only(machine: MakeMachine, files: Files) -> Process:
 
 def test_a_starving_team_wants_more_than_it_receives(machine: MakeMachine) -> None:
     """Sixteen threads that ran for one second each and were ready for nineteen want sixteen CPUs and use 0.8."""
-    found = only(machine, threads(16, 1.0, 19.0))
+    process_facts = only(machine, threads(16, 1.0, 19.0))
 
-    assert (found.wanted_cpus, found.used_cpus, found.compute_threads, found.lock_sharing_threads) == (16.0, 0.8, 16, 0)
+    assert (process_facts.wanted_cpus, process_facts.used_cpus, process_facts.compute_threads, process_facts.lock_sharing_threads) == (
+        16.0,
+        0.8,
+        16,
+        0,
+    )
 
 
 def test_threads_that_take_turns_are_no_team(machine: MakeMachine) -> None:
     """Eight threads of Python wait with a time limit for the interpreter's lock: one computes at a time."""
-    found = only(machine, threads(8, 2.5, 3.0, WAITS_WITH_LIMIT))
+    process_facts = only(machine, threads(8, 2.5, 3.0, WAITS_WITH_LIMIT))
 
-    assert (found.compute_threads, found.lock_sharing_threads, found.lock_waiters) == (1, 8, 8)
+    assert (process_facts.compute_threads, process_facts.lock_sharing_threads, process_facts.lock_waiters) == (1, 8, 8)
 
 
 def test_an_openmp_team_that_sleeps_most_of_the_time_shares_no_lock(machine: MakeMachine) -> None:
     """An idle thread of OpenMP waits without a time limit."""
-    found = only(machine, threads(8, 2.5, 0.0, WAITS))
+    process_facts = only(machine, threads(8, 2.5, 0.0, WAITS))
 
-    assert (found.compute_threads, found.lock_sharing_threads, found.lock_waiters) == (8, 0, 0)
+    assert (process_facts.compute_threads, process_facts.lock_sharing_threads, process_facts.lock_waiters) == (8, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +81,14 @@ def test_what_counts_as_taking_turns(count: int, team: Wanted | None, waiters: i
 
 def test_without_schedstat_nobody_knows(machine: MakeMachine) -> None:
     """Absent is unknown, not idle."""
-    found = only(machine, {**VERSION, **UPTIME, **process(70)})
+    process_facts = only(machine, {**VERSION, **UPTIME, **process(70)})
 
-    assert (found.wanted_cpus, found.used_cpus, found.worker_wanted_share, found.read_calls) == (None, None, 0.0, None)
+    assert (process_facts.wanted_cpus, process_facts.used_cpus, process_facts.worker_wanted_share, process_facts.read_calls) == (
+        None,
+        None,
+        0.0,
+        None,
+    )
 
 
 def test_workers_that_starve_and_their_age(machine: MakeMachine) -> None:
@@ -89,10 +99,10 @@ def test_workers_that_starve_and_their_age(machine: MakeMachine) -> None:
     files |= {"/proc/71/schedstat": spent(2, 8), "/proc/72/schedstat": spent(1, 4), "/proc/73/schedstat": spent(0, 0)}
     files |= {"/proc/70/io": "rchar: 4096\nsyscr: 8\n", "/proc/71/io": "rchar: 904\nsyscr: 2\n"}
 
-    found = only(machine, files)
+    process_facts = only(machine, files)
 
-    assert (found.workers, found.worker_wanted_share, found.worker_age_s) == (3, 0.667, 10.0)
-    assert (found.read_calls, found.read_call_bytes) == (10, 5000)
+    assert (process_facts.workers, process_facts.worker_wanted_share, process_facts.worker_age_s) == (3, 0.667, 10.0)
+    assert (process_facts.read_calls, process_facts.read_call_bytes) == (10, 5000)
 
 
 def test_children_that_ended_are_told_by_their_cpu_time(machine: MakeMachine) -> None:
@@ -127,6 +137,6 @@ def bound(main: str, other: str, *, workers: int = 0, parent: str = "0-3", mappe
 )
 def test_a_binding_of_the_script_shows_in_the_masks(machine: MakeMachine, files: Files, openmp_bound: bool, before: str) -> None:
     """OpenMP leaves the main thread one core; its team, its parent and its workers tell whether that is its work."""
-    found = only(machine, files)
+    process_facts = only(machine, files)
 
-    assert (found.openmp_bound, found.allowed_at_start) == (openmp_bound, CpuSet.parse(before))
+    assert (process_facts.openmp_bound, process_facts.allowed_at_start) == (openmp_bound, CpuSet.parse(before))

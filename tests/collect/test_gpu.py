@@ -23,8 +23,8 @@ from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, LOST, NOT_SUPPORTED
 
 def server(machine: MakeMachine, *gpus: Answers, **extra: Any) -> Gpu:
     """A machine with these GPUs, read."""
-    found, links = files(len(gpus))
-    return collect(machine(found, links, {**calls(*gpus), **{f"nvml:{call}": answer for call, answer in extra.items()}}))
+    gpu_files, links = files(len(gpus))
+    return collect(machine(gpu_files, links, {**calls(*gpus), **{f"nvml:{call}": answer for call, answer in extra.items()}}))
 
 
 def only(facts: Gpu) -> Device:
@@ -81,8 +81,8 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
 
 def test_a_narrow_link_shows_beside_what_gpu_and_slot_can(machine: MakeMachine) -> None:
     """One of two A100 trained at 8 lanes."""
-    found, links = files(2)
-    facts = collect(machine(found, links, calls(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8})))
+    gpu_files, links = files(2)
+    facts = collect(machine(gpu_files, links, calls(A100_PCIE, {**A100_PCIE, "DeviceGetCurrPcieLinkWidth": 8})))
 
     assert facts.devices is not None
     assert [(card.pcie.width_lanes, card.pcie.max_width_lanes, card.pcie.slot_width_lanes) for card in facts.devices] == [
@@ -205,8 +205,8 @@ def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine)
         "2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:27:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
         "2026-11-20T12:00:00,000001+00:00 usb 1-1: new device that says NVRM: Xid (PCI:garbage)\n"
     )
-    found, links = files(2)
-    host = machine(found, links, {**calls(H100, H100), "run:dmesg": log})
+    gpu_files, links = files(2)
+    host = machine(gpu_files, links, {**calls(H100, H100), "run:dmesg": log})
     assert collect(host).xids is None
     host.deep = True
 
@@ -219,8 +219,8 @@ def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine)
 
 def test_a_log_that_may_not_be_read_is_unknown(machine: MakeMachine) -> None:
     """dmesg refused to a user is no proof that nothing happened; without a GPU nothing can have."""
-    found, links = files(1)
-    host = machine(found, links, {**calls(H100), "run:dmesg": OSError("`dmesg` failed: Operation not permitted")})
+    gpu_files, links = files(1)
+    host = machine(gpu_files, links, {**calls(H100), "run:dmesg": OSError("`dmesg` failed: Operation not permitted")})
     host.deep = True
 
     assert collect(host).xids is None
@@ -259,9 +259,11 @@ def test_refused_processes_are_unknown_not_none(machine: MakeMachine) -> None:
 )
 def test_without_nvml_the_pci_bus_lists_the_gpus(machine: MakeMachine, reason: str) -> None:
     """Place and link are known, the name where the driver's files have it, all else unknown with NVML's reason."""
-    found, links = files(2)
-    found[f"/proc/driver/nvidia/gpus/{bus_id(0)}/information"] = "Model: \t\t NVIDIA A100-PCIE-40GB\nGPU UUID: \t GPU-????????-????-????\n"
-    host = machine(found, links, {"nvml:SystemGetDriverVersion()": OSError(reason)})
+    gpu_files, links = files(2)
+    gpu_files[f"/proc/driver/nvidia/gpus/{bus_id(0)}/information"] = (
+        "Model: \t\t NVIDIA A100-PCIE-40GB\nGPU UUID: \t GPU-????????-????-????\n"
+    )
+    host = machine(gpu_files, links, {"nvml:SystemGetDriverVersion()": OSError(reason)})
 
     facts = collect(host)
 
@@ -278,19 +280,19 @@ def test_without_nvml_the_pci_bus_lists_the_gpus(machine: MakeMachine, reason: s
 
 def test_a_gpu_that_a_batch_system_keeps_from_us_is_forbidden_not_gone(machine: MakeMachine) -> None:
     """Two GPUs on the bus, one listed: the kernel refuses the node of the other."""
-    found, links = files(2)
-    found["/dev/nvidia1"] = ""
+    gpu_files, links = files(2)
+    gpu_files["/dev/nvidia1"] = ""
     answers = {"access:/dev/nvidia0": True, "access:/dev/nvidia1": False}
 
-    assert collect(machine(found, links, {**calls(H100), **answers})).forbidden == 1
-    assert collect(machine(found, links, {**calls(H100), **answers, "access:/dev/nvidia1": True})).forbidden == 0
-    assert collect(machine(found, links, calls(H100, H100))).forbidden == 0, "nothing is missing, nothing is asked"
+    assert collect(machine(gpu_files, links, {**calls(H100), **answers})).forbidden == 1
+    assert collect(machine(gpu_files, links, {**calls(H100), **answers, "access:/dev/nvidia1": True})).forbidden == 0
+    assert collect(machine(gpu_files, links, calls(H100, H100))).forbidden == 0, "nothing is missing, nothing is asked"
 
 
 def test_where_nothing_hints_at_a_driver_nvml_is_not_asked(machine: MakeMachine) -> None:
     """Each fact that is unknown then says why: there is no driver."""
-    found, links = files(1, driver="nouveau")
-    host = machine(found, links, calls(H100))
+    gpu_files, links = files(1, driver="nouveau")
+    host = machine(gpu_files, links, calls(H100))
 
     assert collect(host).nvml is False
     assert [(source.path, source.error) for source in host.sources if source.path.startswith("nvml:")] == [(driver.NVML, driver.NO_DRIVER)]
@@ -317,8 +319,8 @@ def test_nvidia_sound_is_no_gpu(machine: MakeMachine) -> None:
 def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
     """Held by nouveau or by nobody, it is listed with that."""
     for held in ("nouveau", "vfio-pci", ""):
-        found, links = files(1, driver=held)
-        facts = collect(machine(found, links))
+        gpu_files, links = files(1, driver=held)
+        facts = collect(machine(gpu_files, links))
         assert facts.functions is not None
         assert [function.driver for function in facts.functions] == [held]
         assert facts.devices is not None
@@ -327,12 +329,12 @@ def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
 
 def test_firmware_that_does_not_tell_the_node_is_not_node_minus_one(machine: MakeMachine) -> None:
     """-1 is unknown, and told apart from a file that could not be read."""
-    found, links = files(1)
-    path = next(path for path in found if path.endswith("numa_node"))
+    gpu_files, links = files(1)
+    path = next(path for path in gpu_files if path.endswith("numa_node"))
 
-    silent = only(collect(machine({**found, path: "-1\n"}, links, calls(H100))))
+    silent = only(collect(machine({**gpu_files, path: "-1\n"}, links, calls(H100))))
     absent = only(
-        collect(machine({**found, path: OSError("denied")}, links, {**calls(H100), "nvml:DeviceGetMemoryAffinity(0,16,0)": [2, 0]}))
+        collect(machine({**gpu_files, path: OSError("denied")}, links, {**calls(H100), "nvml:DeviceGetMemoryAffinity(0,16,0)": [2, 0]}))
     )
 
     assert (silent.numa_node, silent.locality_known) == (None, False)
@@ -448,10 +450,10 @@ def test_no_answer_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture answers anything to any call: nothing raises, the record stays encodable and bounded."""
     made = calls(H100, A100_PCIE)
     changed = data.draw(st.dictionaries(st.sampled_from(sorted(made)), ANSWERS, max_size=12))
-    found, links = files(2)
-    changed_files = data.draw(st.dictionaries(st.sampled_from(sorted(found)), st.binary(max_size=40), max_size=4))
+    gpu_files, links = files(2)
+    changed_files = data.draw(st.dictionaries(st.sampled_from(sorted(gpu_files)), st.binary(max_size=40), max_size=4))
     answers = {**made, **changed, "run:dmesg": data.draw(st.text(max_size=200))}
-    host = make_machine({**found, **changed_files}, links, calls=answers, deep=True)
+    host = make_machine({**gpu_files, **changed_files}, links, calls=answers, deep=True)
 
     facts = collect(host)
 

@@ -31,18 +31,18 @@ def environ(**variables: str) -> Files:
 
 def test_soft_and_hard_limits(machine: MakeMachine) -> None:
     """The soft limit is in force, the hard one says how far it can be raised; unlimited compares as the largest number."""
-    found = collect(machine({"/proc/self/limits": LIMITS}))
+    facts = collect(machine({"/proc/self/limits": LIMITS}))
 
-    assert (found.nofile, found.nofile_hard) == (1024, 524_288)
-    assert (found.memlock_bytes, found.memlock_hard_bytes) == (8 << 20, UNLIMITED)
-    assert (found.nproc, found.stack_bytes, found.core_bytes) == (96_365, 8 << 20, 0)
+    assert (facts.nofile, facts.nofile_hard) == (1024, 524_288)
+    assert (facts.memlock_bytes, facts.memlock_hard_bytes) == (8 << 20, UNLIMITED)
+    assert (facts.nproc, facts.stack_bytes, facts.core_bytes) == (96_365, 8 << 20, 0)
 
 
 def test_unread_limits_are_unknown(machine: MakeMachine) -> None:
     """Neither 0 nor unlimited."""
-    found = collect(machine({}))
+    facts = collect(machine({}))
 
-    assert (found.memlock_bytes, found.nofile, found.root, found.slurm, found.tmp_path) == (None, None, None, None, None)
+    assert (facts.memlock_bytes, facts.nofile, facts.root, facts.slurm, facts.tmp_path) == (None, None, None, None, None)
 
 
 def test_machine_wide_files_and_threads(machine: MakeMachine) -> None:
@@ -53,9 +53,9 @@ def test_machine_wide_files_and_threads(machine: MakeMachine) -> None:
         "/proc/sys/kernel/threads-max": "192731",
         "/proc/sys/kernel/pid_max": "32768",
     }
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.files_open, found.files_max, found.threads, found.threads_max) == (832, UNLIMITED, 412, 32_768)
+    assert (facts.files_open, facts.files_max, facts.threads, facts.threads_max) == (832, UNLIMITED, 412, 32_768)
 
 
 def test_effective_user_decides(machine: MakeMachine) -> None:
@@ -74,17 +74,17 @@ def test_default_folder_for_temporary_files(machine: MakeMachine) -> None:
     """Without TMPDIR it is /tmp, and the file system is that of the longest mount point above it."""
     mounts = ROOT + "23 22 0:9 / /tmp rw - tmpfs tmpfs rw\n24 22 0:10 / /tm rw - xfs x rw\n"
     space = {"total_bytes": 100, "free_bytes": 7, "files": 1, "files_free": 1, "read_only": 0}
-    found = collect(machine({**environ(), "/proc/self/mountinfo": mounts}, calls={"space:/tmp": space}))
+    facts = collect(machine({**environ(), "/proc/self/mountinfo": mounts}, calls={"space:/tmp": space}))
 
-    assert (found.tmp_path, found.tmp_fstype, found.tmp_total_bytes, found.tmp_free_bytes) == ("/tmp", "tmpfs", 100, 7)
+    assert (facts.tmp_path, facts.tmp_fstype, facts.tmp_total_bytes, facts.tmp_free_bytes) == ("/tmp", "tmpfs", 100, 7)
 
 
 def test_network_file_system_is_not_asked_for_its_size(machine: MakeMachine) -> None:
     """A server that is gone would never answer."""
     host = machine({**environ(TMPDIR="/scratch/tmp/"), "/proc/self/mountinfo": ROOT + "23 22 0:9 / /scratch rw - nfs4 s:/x rw\n"})
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.tmp_path, found.tmp_fstype, found.tmp_total_bytes) == ("/scratch/tmp", "nfs4", None)
+    assert (facts.tmp_path, facts.tmp_fstype, facts.tmp_total_bytes) == ("/scratch/tmp", "nfs4", None)
     assert not any(source.path.startswith("space:") for source in host.sources)
 
 
@@ -93,9 +93,9 @@ def test_network_file_system_is_not_asked_for_its_size(machine: MakeMachine) -> 
 
 def test_not_started_by_slurm(machine: MakeMachine) -> None:
     """An environment without its variables: known not to be a job, and every count is 0."""
-    found = collect(machine(environ(OMP_NUM_THREADS="4")))
+    facts = collect(machine(environ(OMP_NUM_THREADS="4")))
 
-    assert (found.slurm, found.slurm_cpus_per_task, found.slurm_gpus_on_node, found.slurm_cpu_bind) == (False, 0, 0, "")
+    assert (facts.slurm, facts.slurm_cpus_per_task, facts.slurm_gpus_on_node, facts.slurm_cpu_bind) == (False, 0, 0, "")
 
 
 def test_slurm_task(machine: MakeMachine) -> None:
@@ -108,11 +108,11 @@ def test_slurm_task(machine: MakeMachine) -> None:
         SLURM_PROCID="0",
         SLURM_CPU_BIND="quiet,mask_cpu:0xff",
     )
-    found = collect(machine(files))
+    facts = collect(machine(files))
 
-    assert (found.slurm, found.slurm_in_step) == (True, True)
-    assert (found.slurm_cpus_per_task, found.slurm_cpus_on_node, found.slurm_ntasks, found.slurm_gpus_on_node) == (8, 64, 4, 4)
-    assert found.slurm_cpu_bind == "quiet,mask_cpu:0xff"
+    assert (facts.slurm, facts.slurm_in_step) == (True, True)
+    assert (facts.slurm_cpus_per_task, facts.slurm_cpus_on_node, facts.slurm_ntasks, facts.slurm_gpus_on_node) == (8, 64, 4, 4)
+    assert facts.slurm_cpu_bind == "quiet,mask_cpu:0xff"
 
 
 def test_a_count_that_is_no_number_is_unknown(machine: MakeMachine) -> None:
@@ -128,7 +128,7 @@ def test_a_count_that_is_no_number_is_unknown(machine: MakeMachine) -> None:
 def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -> None:
     """Whatever the files say, the answer is a record that survives the way through JSON."""
     limits, env, files, load = contents
-    found = collect(
+    facts = collect(
         machine(
             {
                 "/proc/self/limits": b"Max open files   " + limits,
@@ -139,17 +139,17 @@ def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -
         )
     )
 
-    assert from_json(to_json(found), Limits) == found
+    assert from_json(to_json(facts), Limits) == facts
 
 
 def test_this_machine() -> None:
     """The file says what the system call says."""
-    found = collect(Host("/"))
+    facts = collect(Host("/"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    assert (found.nofile, found.nofile_hard) == (soft, hard)
+    assert (facts.nofile, facts.nofile_hard) == (soft, hard)
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    assert found.memlock_bytes == (UNLIMITED if memlock == resource.RLIM_INFINITY else memlock)
+    assert facts.memlock_bytes == (UNLIMITED if memlock == resource.RLIM_INFINITY else memlock)
 
 
 @pytest.mark.parametrize("huge", ["9" * 20, "18446744073709551615"])

@@ -40,19 +40,19 @@ def memory(machine: MakeMachine, files: Files, **calls: object) -> Memory:
 
 def test_meminfo_is_in_bytes(machine: MakeMachine) -> None:
     """The kernel writes kB and means KiB."""
-    found = memory(machine, {"/proc/meminfo": PLAIN})
+    facts = memory(machine, {"/proc/meminfo": PLAIN})
 
-    assert found.total_bytes == 24_684_092 * 1024
-    assert (found.available_bytes, found.swap_total_bytes) == (24_295_596 * 1024, 8_388_604 * 1024)
-    assert (found.committed_bytes, found.commit_limit_bytes) == (72_364 * 1024, 12_342_044 * 1024)
-    assert (found.anon_huge_bytes, found.hugepage_bytes) == (2 << 20, 2 << 20)
+    assert facts.total_bytes == 24_684_092 * 1024
+    assert (facts.available_bytes, facts.swap_total_bytes) == (24_295_596 * 1024, 8_388_604 * 1024)
+    assert (facts.committed_bytes, facts.commit_limit_bytes) == (72_364 * 1024, 12_342_044 * 1024)
+    assert (facts.anon_huge_bytes, facts.hugepage_bytes) == (2 << 20, 2 << 20)
 
 
 def test_unread_meminfo_is_unknown(machine: MakeMachine) -> None:
     """Without the file nothing is 0."""
-    found = memory(machine, {})
+    facts = memory(machine, {})
 
-    assert (found.total_bytes, found.swap_total_bytes, found.hugetlb_bytes) == (None, None, None)
+    assert (facts.total_bytes, facts.swap_total_bytes, facts.hugetlb_bytes) == (None, None, None)
 
 
 def test_swap_on_zram_only(machine: MakeMachine) -> None:
@@ -72,9 +72,9 @@ def test_swap_on_zram_only(machine: MakeMachine) -> None:
 def test_no_explicit_huge_pages(machine: MakeMachine) -> None:
     """`Hugetlb: 0 kB` counts pages of every size: none is set aside, and no pool need be read."""
     host = machine({"/proc/meminfo": PLAIN})
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.hugetlb_bytes, found.hugetlb_free_bytes) == (0, 0)
+    assert (facts.hugetlb_bytes, facts.hugetlb_free_bytes) == (0, 0)
     assert not any("hugepages-" in source.path for source in host.sources)
 
 
@@ -89,17 +89,17 @@ def test_huge_pages_of_two_sizes(machine: MakeMachine) -> None:
         f"{POOL}-1048576kB/free_hugepages": "4",
         f"{POOL}-1048576kB/resv_hugepages": "0",
     }
-    found = memory(machine, files)
+    facts = memory(machine, files)
 
-    assert found.hugetlb_bytes == (1 << 30) + (4 << 30)
-    assert found.hugetlb_free_bytes == 200 * (2 << 20) + (4 << 30)
+    assert facts.hugetlb_bytes == (1 << 30) + (4 << 30)
+    assert facts.hugetlb_free_bytes == 200 * (2 << 20) + (4 << 30)
 
 
 def test_huge_pages_of_an_old_kernel(machine: MakeMachine) -> None:
     """Before 4.16 there is no Hugetlb line; without pools the default size is what we know."""
-    found = memory(machine, {"/proc/meminfo": MEMINFO.format(total=10, free=5, more="")})
+    facts = memory(machine, {"/proc/meminfo": MEMINFO.format(total=10, free=5, more="")})
 
-    assert (found.hugetlb_bytes, found.hugetlb_free_bytes) == (10 * (2 << 20), 4 * (2 << 20))
+    assert (facts.hugetlb_bytes, facts.hugetlb_free_bytes) == (10 * (2 << 20), 4 * (2 << 20))
 
 
 def test_unreadable_pool_is_unknown(machine: MakeMachine) -> None:
@@ -108,9 +108,9 @@ def test_unreadable_pool_is_unknown(machine: MakeMachine) -> None:
         "/proc/meminfo": MEMINFO.format(total=512, free=300, more="Hugetlb: 1048576 kB\n"),
         f"{POOL}-2048kB/nr_hugepages": "512",
     }
-    found = memory(machine, files)
+    facts = memory(machine, files)
 
-    assert (found.hugetlb_bytes, found.hugetlb_free_bytes) == (1 << 30, None)
+    assert (facts.hugetlb_bytes, facts.hugetlb_free_bytes) == (1 << 30, None)
 
 
 def test_transparent_huge_pages(machine: MakeMachine) -> None:
@@ -121,9 +121,9 @@ def test_transparent_huge_pages(machine: MakeMachine) -> None:
         f"{THP}/shmem_enabled": "always within_size advise [never] deny force\n",
         f"{THP}/khugepaged/defrag": "1\n",
     }
-    found = memory(machine, files)
+    facts = memory(machine, files)
 
-    assert (found.thp_enabled, found.thp_defrag, found.thp_shmem, found.khugepaged_defrag) == ("madvise", "defer+madvise", "never", 1)
+    assert (facts.thp_enabled, facts.thp_defrag, facts.thp_shmem, facts.khugepaged_defrag) == ("madvise", "defer+madvise", "never", 1)
 
 
 def test_kernel_without_transparent_huge_pages(machine: MakeMachine) -> None:
@@ -142,11 +142,11 @@ def test_vm_settings(machine: MakeMachine) -> None:
         "swappiness": 60, "zone_reclaim_mode": 1, "overcommit_memory": 2, "max_map_count": 65_530,
         "dirty_ratio": 20, "dirty_background_ratio": 10, "dirty_bytes": 0, "dirty_background_bytes": 5,
     }  # fmt: skip
-    found = memory(machine, {**{f"/proc/sys/vm/{name}": str(value) for name, value in values.items()}, "/proc/sys/vm/min_free_kbytes": "4"})
+    facts = memory(machine, {**{f"/proc/sys/vm/{name}": str(value) for name, value in values.items()}, "/proc/sys/vm/min_free_kbytes": "4"})
 
-    assert (found.swappiness, found.zone_reclaim_mode, found.overcommit_memory, found.max_map_count) == (60, 1, 2, 65_530)
-    assert (found.dirty_ratio, found.dirty_background_ratio, found.dirty_limit_bytes, found.dirty_background_limit_bytes) == (20, 10, 0, 5)
-    assert found.min_free_bytes == 4096
+    assert (facts.swappiness, facts.zone_reclaim_mode, facts.overcommit_memory, facts.max_map_count) == (60, 1, 2, 65_530)
+    assert (facts.dirty_ratio, facts.dirty_background_ratio, facts.dirty_limit_bytes, facts.dirty_background_limit_bytes) == (20, 10, 0, 5)
+    assert facts.min_free_bytes == 4096
 
 
 def test_shared_memory_size_and_kind(machine: MakeMachine) -> None:
@@ -155,27 +155,27 @@ def test_shared_memory_size_and_kind(machine: MakeMachine) -> None:
         "24 1 0:6 / /dev rw - devtmpfs dev rw\n25 24 0:7 / /dev/shm rw - ramfs x rw\n26 25 0:8 / /dev/shm rw - tmpfs shm rw,size=65536k\n"
     )
     space = {"total_bytes": 64 << 20, "free_bytes": 1 << 20, "files": 9, "files_free": 8, "read_only": 0}
-    found = memory(machine, {"/proc/self/mountinfo": mounts}, **{"space__/dev/shm": space})
+    facts = memory(machine, {"/proc/self/mountinfo": mounts}, **{"space__/dev/shm": space})
 
-    assert (found.shm_fstype, found.shm_total_bytes, found.shm_free_bytes) == ("tmpfs", 64 << 20, 1 << 20)
+    assert (facts.shm_fstype, facts.shm_total_bytes, facts.shm_free_bytes) == ("tmpfs", 64 << 20, 1 << 20)
 
 
 def test_files_left_in_shared_memory(machine: MakeMachine) -> None:
     """torch's files name their maker: without such a process they are orphans. Other programs' files are none of ours."""
     names = ("torch_41_123_0", "torch_42_99_7", "psm_0a1b2c3d", "nccl-AbCdEf", "sem.other", "torchvision.txt")
     owners = {f"owner__/dev/shm/{name}": {"uid": 0, "mode": 0o600, "size_bytes": 10**index} for index, name in enumerate(names)}
-    found = memory(machine, {**{f"/dev/shm/{name}": "" for name in names}, "/proc/41/stat": "x"}, **owners)
+    facts = memory(machine, {**{f"/dev/shm/{name}": "" for name in names}, "/proc/41/stat": "x"}, **owners)
 
-    assert (found.shm_files, found.shm_files_bytes, found.shm_orphan_bytes) == (4, 1111, 10)
+    assert (facts.shm_files, facts.shm_files_bytes, facts.shm_orphan_bytes) == (4, 1111, 10)
 
 
 def test_a_sparse_file_counts_with_what_it_takes(machine: MakeMachine) -> None:
     """A shared tensor of 8 GiB of which 1 MiB was written takes 1 MiB of /dev/shm."""
     owner = {"owner__/dev/shm/torch_40_1_0": {"uid": 0, "mode": 0o600, "size_bytes": 8 << 30, "allocated_bytes": 1 << 20}}
 
-    found = memory(machine, {"/dev/shm/torch_40_1_0": ""}, **owner)
+    facts = memory(machine, {"/dev/shm/torch_40_1_0": ""}, **owner)
 
-    assert (found.shm_files_bytes, found.shm_orphan_bytes) == (1 << 20, 1 << 20)
+    assert (facts.shm_files_bytes, facts.shm_orphan_bytes) == (1 << 20, 1 << 20)
 
 
 def test_unlisted_shared_memory_is_unknown(machine: MakeMachine) -> None:
@@ -186,9 +186,9 @@ def test_unlisted_shared_memory_is_unknown(machine: MakeMachine) -> None:
 def test_thousands_of_files_are_sampled(machine: MakeMachine) -> None:
     """Sizes are asked of a bounded number of files; all are counted."""
     host = machine({f"/dev/shm/torch_7_{number}_0": "" for number in range(3_000)})
-    found = collect(host)
+    facts = collect(host)
 
-    assert found.shm_files == 3_000
+    assert facts.shm_files == 3_000
     assert sum(1 for source in host.sources if source.path.startswith("owner:")) == 2_000
 
 
@@ -198,18 +198,18 @@ def test_thousands_of_files_are_sampled(machine: MakeMachine) -> None:
 def test_counters_and_uptime(machine: MakeMachine) -> None:
     """Counters come with the time for which they ran, so that nobody takes them for rates."""
     vmstat = "pswpin 7\npswpout 8\noom_kill 2\ncompact_stall 90\nthp_fault_alloc 5\nthp_fault_fallback 6\n"
-    found = memory(machine, {"/proc/vmstat": vmstat, "/proc/uptime": "351.23 690.12\n"})
+    facts = memory(machine, {"/proc/vmstat": vmstat, "/proc/uptime": "351.23 690.12\n"})
 
-    assert (found.swapped_in_pages, found.swapped_out_pages, found.oom_kills, found.compact_stalls) == (7, 8, 2, 90)
-    assert (found.thp_faults, found.thp_fallbacks, found.counted_s) == (5, 6, 351.23)
+    assert (facts.swapped_in_pages, facts.swapped_out_pages, facts.oom_kills, facts.compact_stalls) == (7, 8, 2, 90)
+    assert (facts.thp_faults, facts.thp_fallbacks, facts.counted_s) == (5, 6, 351.23)
 
 
 def test_pressure_is_a_share(machine: MakeMachine) -> None:
     """Per cent in the file, a share in the fact; the last 60 seconds."""
     text = "some avg10=9.00 avg60=25.00 avg300=0.74 total=7\nfull avg10=9.00 avg60=1.50 avg300=0.00 total=0\n"
-    found = memory(machine, {"/proc/pressure/memory": text})
+    facts = memory(machine, {"/proc/pressure/memory": text})
 
-    assert (found.pressure_some, found.pressure_full) == (0.25, 0.015)
+    assert (facts.pressure_some, facts.pressure_full) == (0.25, 0.015)
 
 
 def test_kernel_started_without_psi_is_unknown(machine: MakeMachine) -> None:
@@ -225,16 +225,16 @@ def test_ecc_counters_are_summed(machine: MakeMachine) -> None:
         for index, row in enumerate(((3, 0, 100), (4, 1, 50)))
         for name, value in zip(("ce_count", "ue_count", "seconds_since_reset"), row, strict=True)
     }
-    found = memory(machine, files)
+    facts = memory(machine, files)
 
-    assert (found.edac_controllers, found.corrected_errors, found.uncorrected_errors, found.edac_counted_s) == (2, 7, 1, 50)
+    assert (facts.edac_controllers, facts.corrected_errors, facts.uncorrected_errors, facts.edac_counted_s) == (2, 7, 1, 50)
 
 
 def test_no_ecc_reporting_is_not_zero_errors(machine: MakeMachine) -> None:
     """A machine that reports no errors because nothing looks has 0 controllers and an unknown number of errors."""
-    found = memory(machine, {})
+    facts = memory(machine, {})
 
-    assert (found.edac_controllers, found.corrected_errors, found.uncorrected_errors) == (0, None, None)
+    assert (facts.edac_controllers, facts.corrected_errors, facts.uncorrected_errors) == (0, None, None)
 
 
 # ---------------------------------------------------------------------- slots
@@ -262,9 +262,9 @@ def test_slots_are_read_with_deep_only(machine: MakeMachine) -> None:
     assert collect(host).dimms is None
 
     host.deep = True
-    found = collect(host).dimms
-    assert found is not None
-    assert (found[0].size_bytes, found[0].speed_mts, found[0].configured_mts) == (16 << 30, 4800, 4400)
+    facts = collect(host).dimms
+    assert facts is not None
+    assert (facts[0].size_bytes, facts[0].speed_mts, facts[0].configured_mts) == (16 << 30, 4800, 4400)
 
 
 @pytest.mark.parametrize(
@@ -295,20 +295,20 @@ def test_channels_that_hold_memory(machine: MakeMachine) -> None:
     ]
     host = machine({}, calls={"run:dmidecode-memory": slots(*rows)})
     host.deep = True
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.channels, found.channels_used) == (4, 2)
+    assert (facts.channels, facts.channels_used) == (4, 2)
 
 
 def test_one_slot_without_a_label_leaves_the_channels_unknown(machine: MakeMachine) -> None:
     """Half a picture is none."""
     host = machine({}, calls={"run:dmidecode-memory": slots(("DIMM 0", "P0 CHANNEL A", "1 GB"), ("X", "Y", "1 GB"))})
     host.deep = True
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.channels, found.channels_used) == (None, None)
-    assert found.dimms is not None
-    assert len(found.dimms) == 2
+    assert (facts.channels, facts.channels_used) == (None, None)
+    assert facts.dimms is not None
+    assert len(facts.dimms) == 2
 
 
 # ---------------------------------------------------------------------- hostile input
@@ -322,9 +322,9 @@ def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -
         "/proc/meminfo", "/proc/swaps", "/proc/vmstat", "/proc/uptime", "/proc/pressure/memory", f"{THP}/enabled",
         f"{POOL}-2048kB/nr_hugepages", "/sys/devices/system/edac/mc/mc0/ce_count",
     )  # fmt: skip
-    found = collect(machine(dict(zip(paths, contents, strict=True))))
+    facts = collect(machine(dict(zip(paths, contents, strict=True))))
 
-    assert from_json(to_json(found), Memory) == found
+    assert from_json(to_json(facts), Memory) == facts
 
 
 @settings(max_examples=50)
@@ -356,11 +356,11 @@ def test_captured_machines() -> None:
 
 def test_this_machine() -> None:
     """What this machine says of itself is consistent."""
-    found = collect(Host("/"))
+    facts = collect(Host("/"))
 
-    assert found.total_bytes is not None
-    assert found.available_bytes is not None
-    assert 0 < found.available_bytes <= found.total_bytes
-    assert found.thp_enabled in ("always", "madvise", "never", "")
-    assert found.swappiness is not None
-    assert 0 <= found.swappiness <= 200
+    assert facts.total_bytes is not None
+    assert facts.available_bytes is not None
+    assert 0 < facts.available_bytes <= facts.total_bytes
+    assert facts.thp_enabled in ("always", "madvise", "never", "")
+    assert facts.swappiness is not None
+    assert 0 <= facts.swappiness <= 200

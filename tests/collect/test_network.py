@@ -74,9 +74,9 @@ def test_virtual_interfaces_are_named_and_no_more(machine: MakeMachine) -> None:
     links = {f"/sys/class/net/{name}": f"../../devices/virtual/net/{name}" for name in ("lo", "docker0", "veth1")}
     host = machine({}, links)
 
-    found = collect(host).interfaces or ()
+    facts = collect(host).interfaces or ()
 
-    assert {interface.name: interface.kind for interface in found} == {"lo": "loopback", "docker0": "virtual", "veth1": "virtual"}
+    assert {interface.name: interface.kind for interface in facts} == {"lo": "loopback", "docker0": "virtual", "veth1": "virtual"}
     assert not [source.path for source in host.sources if source.path.startswith("/sys/class/net/") and source.path.count("/") > 4]
 
 

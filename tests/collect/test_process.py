@@ -44,8 +44,8 @@ def files(*parts: Files) -> Files:
     return together
 
 
-def only(found: Processes) -> Process:
-    (program,) = found.processes
+def only(facts: Processes) -> Process:
+    (program,) = facts.processes
     return program
 
 
@@ -67,9 +67,9 @@ def test_ordinary_processes_cost_one_tiny_read_each(machine: MakeMachine) -> Non
     """A process too small to hold libtorch, and a kernel thread, are told by their size alone."""
     host = machine(files(*(process(pid, pages=SMALL) for pid in range(10, 70)), {"/proc/2/statm": "0 0 0 0 0 0 0\n"}))
 
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.processes, found.scanned, found.unreadable) == ((), 61, 0)
+    assert (facts.processes, facts.scanned, facts.unreadable) == ((), 61, 0)
     per_process = [source.path for source in host.sources if re.match(r"/proc/\d", source.path)]
     assert len(per_process) == 61
     assert all(path.endswith("/statm") for path in per_process)
@@ -95,9 +95,9 @@ def test_what_may_not_be_read_is_counted_not_ignored(machine: MakeMachine) -> No
     """Another user's large process is unknown: it could be PyTorch. The reason is kept."""
     host = machine(files({**process(70), "/proc/70/maps": PermissionError(errno.EACCES, "Permission denied", "/proc/70/maps")}))
 
-    found = collect(host)
+    facts = collect(host)
 
-    assert (found.processes, found.unreadable) == ((), 1)
+    assert (facts.processes, facts.unreadable) == ((), 1)
     assert ("/proc/70/maps", "Permission denied") in [(source.path, source.error) for source in host.sources]
 
 
@@ -121,17 +121,17 @@ def test_hidden_processes_are_counted(machine: MakeMachine) -> None:
 )
 def test_one_damaged_stat_hides_one_process(machine: MakeMachine, damage: str) -> None:
     """It counts as one that could not be examined; the others are described as ever."""
-    found = collect(machine(files(process(70), {**process(71), "/proc/70/stat": damage})))
+    facts = collect(machine(files(process(70), {**process(71), "/proc/70/stat": damage})))
 
-    assert [program.pid for program in found.processes] == [71]
-    assert found.unreadable == 1
+    assert [program.pid for program in facts.processes] == [71]
+    assert facts.unreadable == 1
 
 
 def test_folders_that_only_look_like_process_numbers_are_no_processes(machine: MakeMachine) -> None:
     """str.isdigit() takes superscripts, which int() refuses."""
-    found = collect(machine(files(process(70), {"/proc/²/statm": "9 9", "/proc/٣/statm": "9 9"})))
+    facts = collect(machine(files(process(70), {"/proc/²/statm": "9 9", "/proc/٣/statm": "9 9"})))
 
-    assert ([program.pid for program in found.processes], found.scanned) == ([70], 1)
+    assert ([program.pid for program in facts.processes], facts.scanned) == ([70], 1)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_folders_that_only_look_like_process_numbers_are_no_processes(machine: M
 def test_hidden_processes_are_not_called_absent(machine: MakeMachine, options: str, pids: tuple[int, ...], hidden: bool) -> None:
     """With hidepid=2 /proc shows a user his own processes only; root sees all, process 1 among them."""
     mount: Files = {"/proc/self/mountinfo": f"22 1 0:21 / /proc rw - proc proc rw,{options}\n"}
-    found = collect(machine(files(*(process(pid, pages=SMALL) for pid in pids), mount)))
+    facts = collect(machine(files(*(process(pid, pages=SMALL) for pid in pids), mount)))
 
-    assert (found.processes, found.hidden) == ((), hidden)
+    assert (facts.processes, facts.hidden) == ((), hidden)
 
 
 @pytest.mark.parametrize("lost", ["statm", "stat", "maps", "status", "environ"])
@@ -152,10 +152,10 @@ def test_a_process_that_ends_meanwhile_leaves_no_trace(machine: MakeMachine, los
     gone: Files = {f"/proc/70/{lost}": ProcessLookupError(errno.ESRCH, "No such process", f"/proc/70/{lost}")}
     host = machine(files({**process(70), **gone}, process(71)), calls={"exists:/proc/70": False})
 
-    found = collect(host)
+    facts = collect(host)
 
-    assert [program.pid for program in found.processes] == [71]
-    assert found.unreadable == 0
+    assert [program.pid for program in facts.processes] == [71]
+    assert facts.unreadable == 0
     assert not [source for source in host.sources if source.error and "/70" in source.path]
 
 
@@ -221,9 +221,9 @@ def test_spawned_workers_are_told_from_ranks(machine: MakeMachine) -> None:
 
 def test_workers_whose_program_is_gone_are_orphans(machine: MakeMachine) -> None:
     """A worker that init inherited belongs to nobody."""
-    found = collect(machine(files(process(72, "pt_data_worker", ppid=1))))
+    facts = collect(machine(files(process(72, "pt_data_worker", ppid=1))))
 
-    assert (found.processes, found.orphan_workers) == ((), 1)
+    assert (facts.processes, facts.orphan_workers) == ((), 1)
 
 
 def test_forked_pools_are_folded_but_forked_ranks_are_not(machine: MakeMachine) -> None:
@@ -518,9 +518,9 @@ def test_ranks_of_one_launcher_are_one_job(machine: MakeMachine) -> None:
     launcher = process(60, argv="python /venv/bin/torchrun --nproc-per-node 2 train.py", threads=("pt_elastic",))
     ranks = [process(70 + rank, ppid=60, env=f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=2") for rank in (0, 1)]
 
-    found = collect(machine(files(launcher, *ranks))).processes
+    facts = collect(machine(files(launcher, *ranks))).processes
 
-    assert [(program.launcher, program.rank, program.world_size, program.job, program.leads_job) for program in found] == [
+    assert [(program.launcher, program.rank, program.world_size, program.job, program.leads_job) for program in facts] == [
         ("torchrun", -1, 1, 60, False),
         ("", 0, 2, 60, True),
         ("", 1, 2, 60, False),
@@ -627,10 +627,10 @@ def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
     arguments = ("--api-key=sk-verysecretvalue123456", "--password", "hunter2hunter2", "\x1b]0;owned\x07\n[bold]", "\u202egnp.exe")
     with running(PYTHON, FAKE, *arguments, env=env) as pid:
         host = Host("/", record=True)
-        found = collect(host)
+        facts = collect(host)
 
-    program = next(candidate for candidate in found.processes if candidate.pid == pid)
-    everything = to_json(found).decode() + repr(host.answers) + repr(host.sources)
+    program = next(candidate for candidate in facts.processes if candidate.pid == pid)
+    everything = to_json(facts).decode() + repr(host.answers) + repr(host.sources)
     hidden = [*secrets.values(), "verysecretvalue", "hunter2", "nccl-secret"]
     assert [secret for secret in hidden if secret in everything] == []
     shown = (program.name, program.command or "", *(program.env or {}).values())
@@ -753,12 +753,12 @@ def test_a_busy_machine_has_no_stuck_process() -> None:
     """A look at this machine ends, and a process that waits for a timer is not among those found."""
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         try:
-            found = collect(Host(deep=True)).stuck
+            facts = collect(Host(deep=True)).stuck
         finally:
             sleeper.kill()
 
-    assert found is not None
-    assert sleeper.pid not in {program.pid for program in found}
+    assert facts is not None
+    assert sleeper.pid not in {program.pid for program in facts}
 
 
 def test_a_process_in_vfork_is_seen_as_stuck() -> None:

@@ -29,15 +29,15 @@ def test_the_venv_of_the_shell_comes_first(machine: MakeMachine) -> None:
         {**HOME, "PATH": {"python3": ["/usr/bin/python3", "/usr/bin/python3.11"], "g++": ["/usr/bin/g++", "/usr/bin/g++-12"]}},
     )
 
-    found = collect(host)
+    facts = collect(host)
 
-    assert [(environment.prefix, environment.manager, environment.active) for environment in found.environments] == [
+    assert [(environment.prefix, environment.manager, environment.active) for environment in facts.environments] == [
         ("/home/ada/p/.venv", "venv", True),
         ("/usr", "system", False),
     ]
-    assert found.environments[0].python_version == "3.11.7"
-    assert found.environments[0].site_packages == ("/home/ada/p/.venv/lib/python3.11/site-packages",)
-    assert (found.active, found.cxx_compilers, found.c_compilers) == ("/home/ada/p/.venv", ("/usr/bin/g++",), ())
+    assert facts.environments[0].python_version == "3.11.7"
+    assert facts.environments[0].site_packages == ("/home/ada/p/.venv/lib/python3.11/site-packages",)
+    assert (facts.active, facts.cxx_compilers, facts.c_compilers) == ("/home/ada/p/.venv", ("/usr/bin/g++",), ())
 
 
 def test_a_python_on_the_path_is_followed_to_where_it_is(machine: MakeMachine) -> None:
@@ -62,11 +62,11 @@ def test_a_shim_of_pyenv_leads_to_the_chosen_version(machine: MakeMachine) -> No
         calls={**HOME, "PATH": {"python3": [f"{root}/shims/python3", f"{root}/shims/python3"]}},
     )
 
-    found = collect(host).environments
+    facts = collect(host).environments
 
     assert [
         (environment.prefix.rpartition("/")[2], environment.manager, environment.python_version, environment.active)
-        for environment in found
+        for environment in facts
     ] == [
         ("3.11.7", "pyenv", "3.11.7", True),
         ("3.10.13", "pyenv", "3.10.13", False),
@@ -88,9 +88,9 @@ def test_conda_lists_its_environments(machine: MakeMachine) -> None:
         HOME,
     )
 
-    found = collect(host).environments
+    facts = collect(host).environments
 
-    assert [(environment.prefix, environment.manager, environment.library) for environment in found] == [
+    assert [(environment.prefix, environment.manager, environment.library) for environment in facts] == [
         ("/opt/conda", "conda", "python3.11"),
         ("/data/envs/work", "conda", "python3.12"),
     ]
@@ -101,9 +101,9 @@ def test_conda_is_found_where_its_installer_puts_it(machine: MakeMachine) -> Non
     base, base_links = conda_at("/home/ada/miniforge3")
     work, work_links = conda_at("/home/ada/miniforge3/envs/work")
 
-    found = collect(machine({**base, **work}, base_links | work_links, HOME)).environments
+    facts = collect(machine({**base, **work}, base_links | work_links, HOME)).environments
 
-    assert [environment.prefix for environment in found] == ["/home/ada/miniforge3", "/home/ada/miniforge3/envs/work"]
+    assert [environment.prefix for environment in facts] == ["/home/ada/miniforge3", "/home/ada/miniforge3/envs/work"]
 
 
 def test_the_users_folder_comes_before_the_systems(machine: MakeMachine) -> None:
@@ -150,10 +150,10 @@ def test_no_more_than_a_bounded_number_is_looked_at(machine: MakeMachine) -> Non
     files = {name: text for prefix in prefixes for name, text in python_at(prefix).items()}
     host = machine({**files, "/home/ada/.conda/environments.txt": "\n".join(prefixes)}, calls=HOME)
 
-    found = collect(host)
+    facts = collect(host)
 
-    assert len(found.environments) == MAX_ENVIRONMENTS
-    assert found.left_out >= 5
+    assert len(facts.environments) == MAX_ENVIRONMENTS
+    assert facts.left_out >= 5
     assert any("were not looked at" in (source.error or "") for source in host.sources)
 
 

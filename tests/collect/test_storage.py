@@ -206,9 +206,9 @@ def test_the_kernels_own_mounts_are_not_listed(machine: MakeMachine) -> None:
         "42 27 0:60 / /scratch rw - tmpfs tmpfs rw",
     ]
 
-    found = collect(machine({"/proc/self/mountinfo": "\n".join(lines)}, calls=HERE)).mounts or ()
+    facts = collect(machine({"/proc/self/mountinfo": "\n".join(lines)}, calls=HERE)).mounts or ()
 
-    assert {mount.path for mount in found} == {"/", "/scratch"}
+    assert {mount.path for mount in facts} == {"/", "/scratch"}
 
 
 def test_older_captures_have_mounts_without_numbers(machine: MakeMachine) -> None:

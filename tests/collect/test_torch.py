@@ -36,43 +36,43 @@ def only(machine: MakeMachine) -> Only:
     """The only installation of a machine whose shell is in the venv V."""
 
     def read(files: Files, links: dict[str, str] | None = None, calls: dict[str, object] | None = None) -> Install:
-        found = collect(machine({**SHELL, **files}, links, {**CALLS, **(calls or {})})).installs
-        assert len(found) == 1
-        return found[0]
+        facts = collect(machine({**SHELL, **files}, links, {**CALLS, **(calls or {})})).installs
+        assert len(facts) == 1
+        return facts[0]
 
     return read
 
 
 def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     """Version, CUDA, cuDNN, NCCL, triton and the GPU code of an official build, none of it by importing."""
-    found = only({**python_at(V), **cu130_in(SITE), "/proc/self/mountinfo": MOUNTS})
+    install = only({**python_at(V), **cu130_in(SITE), "/proc/self/mountinfo": MOUNTS})
 
-    assert (found.prefix, found.site_packages, found.manager, found.active) == (V, SITE, "venv", True)
-    assert (found.version, found.release, found.local) == ("2.13.0+cu130", "2.13.0", "cu130")
-    assert (found.cuda, found.hip, found.xpu, found.debug) == ("13.0", "", "", False)
-    assert (found.cudnn, found.nccl, found.triton, found.cuda_majors) == ("9.20.0.48", "2.29.7", "3.7.1", ("13",))
-    assert (found.official, found.editable, found.installer, found.conda_channel) == (True, False, "pip", "")
-    assert found.pin_mismatches == ()
-    assert found.arch_list == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
-    assert (found.arch_source, found.sass, found.ptx) == ("table", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
-    assert (found.openmp_runtime, found.openmp_shipped, found.other_openmp, found.blas) == ("libgomp", ("libgomp",), (), "mkl")
-    assert (found.numpy, found.ipex, found.torchvision, found.duplicates, found.stale_dists) == ("2.4.6", "", "", (), ())
-    assert found.prefix_fstype == "nfs4"
-    assert found.deep is None
+    assert (install.prefix, install.site_packages, install.manager, install.active) == (V, SITE, "venv", True)
+    assert (install.version, install.release, install.local) == ("2.13.0+cu130", "2.13.0", "cu130")
+    assert (install.cuda, install.hip, install.xpu, install.debug) == ("13.0", "", "", False)
+    assert (install.cudnn, install.nccl, install.triton, install.cuda_majors) == ("9.20.0.48", "2.29.7", "3.7.1", ("13",))
+    assert (install.official, install.editable, install.installer, install.conda_channel) == (True, False, "pip", "")
+    assert install.pin_mismatches == ()
+    assert install.arch_list == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
+    assert (install.arch_source, install.sass, install.ptx) == ("table", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
+    assert (install.openmp_runtime, install.openmp_shipped, install.other_openmp, install.blas) == ("libgomp", ("libgomp",), (), "mkl")
+    assert (install.numpy, install.ipex, install.torchvision, install.duplicates, install.stale_dists) == ("2.4.6", "", "", (), ())
+    assert install.prefix_fstype == "nfs4"
+    assert install.deep is None
 
 
 def test_a_cpu_build_is_known_to_have_no_cuda(only: Only) -> None:
     """`cuda = None` in version.py is the known absence, an empty text; nothing about GPUs is left unknown."""
-    found = only({**python_at(V), **torch_in(SITE)})
+    install = only({**python_at(V), **torch_in(SITE)})
 
-    assert (found.version, found.cuda, found.cudnn, found.nccl, found.arch_list) == ("2.13.0+cpu", "", "", "", ())
+    assert (install.version, install.cuda, install.cudnn, install.nccl, install.arch_list) == ("2.13.0+cpu", "", "", "", ())
 
 
 def test_a_build_for_amd_gpus_says_so(only: Only) -> None:
     """A ROCm build has no CUDA, and its hip version."""
-    found = only({**python_at(V), **torch_in(SITE, "2.13.0+rocm7.1", hip="7.1.52802")})
+    install = only({**python_at(V), **torch_in(SITE, "2.13.0+rocm7.1", hip="7.1.52802")})
 
-    assert (found.cuda, found.hip, found.official) == ("", "7.1.52802", True)
+    assert (install.cuda, install.hip, install.official) == ("", "7.1.52802", True)
 
 
 def test_two_environments_with_two_versions_are_both_shown(machine: MakeMachine) -> None:
@@ -83,9 +83,9 @@ def test_two_environments_with_two_versions_are_both_shown(machine: MakeMachine)
     site = "/opt/conda/lib/python3.11/site-packages"
     conda.update({**torch_in(site, "2.5.1", cuda="12.4", installer="conda"), "/home/ada/.conda/environments.txt": "/opt/conda\n"})
 
-    found = collect(machine({**SHELL, **python_at(V), **cu130_in(SITE), **conda}, links, CALLS)).installs
+    facts = collect(machine({**SHELL, **python_at(V), **cu130_in(SITE), **conda}, links, CALLS)).installs
 
-    assert [(install.prefix, install.manager, install.version, install.cuda, install.active) for install in found] == [
+    assert [(install.prefix, install.manager, install.version, install.cuda, install.active) for install in facts] == [
         (V, "venv", "2.13.0+cu130", "13.0", True),
         ("/opt/conda", "conda", "2.5.1", "12.4", False),
     ]
@@ -149,14 +149,14 @@ def test_what_runs_is_shown_even_where_nobody_looks(machine: MakeMachine) -> Non
 
 def test_a_library_that_is_not_the_pinned_one_is_named(only: Only) -> None:
     """Pins are compared one by one, through the metapackage too; what another machine needs is not asked for."""
-    found = only({**python_at(V), **cu130_in(SITE, nvidia_cudnn_cu13="9.15.1.9", nvidia_nccl_cu13="", nvidia_cuda_runtime="13.2.3")})
+    install = only({**python_at(V), **cu130_in(SITE, nvidia_cudnn_cu13="9.15.1.9", nvidia_nccl_cu13="", nvidia_cuda_runtime="13.2.3")})
 
-    assert found.pin_mismatches == (
+    assert install.pin_mismatches == (
         Pin("nvidia-cudnn-cu13", "==9.20.0.48", "9.15.1.9"),
         Pin("nvidia-nccl-cu13", "==2.29.7", ""),
         Pin("nvidia-cuda-runtime", "==13.0.96.*", "13.2.3"),
     )
-    assert found.cudnn == "9.15.1.9"
+    assert install.cudnn == "9.15.1.9"
 
 
 def test_metadata_that_cannot_be_read_leaves_the_pins_unknown(only: Only) -> None:
@@ -169,7 +169,7 @@ def test_metadata_that_cannot_be_read_leaves_the_pins_unknown(only: Only) -> Non
 
 def test_packages_built_for_another_torch_do_not_fit(only: Only) -> None:
     """torchvision requires its torch; builds of flash-attn and PyG say theirs in their own version."""
-    found = only({
+    install = only({
         **python_at(V),
         **cu130_in(SITE),
         **dist(SITE, "torchvision", "0.24.1", ("numpy", "torch (==2.9.1)", "pillow (!=8.3.*,>=5.3.0)")),
@@ -178,14 +178,14 @@ def test_packages_built_for_another_torch_do_not_fit(only: Only) -> None:
         **dist(SITE, "torch_scatter", "2.1.2+pt213cu130"),
     })  # fmt: skip
 
-    assert found.companions == (
+    assert install.companions == (
         Companion("torchvision", "0.24.1", "==2.9.1", False),
         Companion("torchaudio", "2.11.0", "", True),
         Companion("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", "==2.8.*", False),
         Companion("torch-scatter", "2.1.2+pt213cu130", "==2.13.*", True),
     )
-    assert found.extensions == (Package("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue"), Package("torch-scatter", "2.1.2+pt213cu130"))
-    assert found.torchvision == "0.24.1"
+    assert install.extensions == (Package("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue"), Package("torch-scatter", "2.1.2+pt213cu130"))
+    assert install.torchvision == "0.24.1"
 
 
 def test_a_copy_in_the_users_folder_hides_that_of_the_environment(machine: MakeMachine) -> None:
@@ -194,9 +194,9 @@ def test_a_copy_in_the_users_folder_hides_that_of_the_environment(machine: MakeM
     own, users = "/opt/conda/lib/python3.11/site-packages", "/home/ada/.local/lib/python3.11/site-packages"
     files = {**conda, **torch_in(own, "2.5.1"), **torch_in(users, "2.9.1+cpu")}
 
-    found = collect(machine({**files, "/proc/self/environ": "CONDA_PREFIX=/opt/conda\0"}, links, CALLS)).installs
+    facts = collect(machine({**files, "/proc/self/environ": "CONDA_PREFIX=/opt/conda\0"}, links, CALLS)).installs
 
-    assert [(install.prefix, install.manager, install.version, install.active, install.duplicates) for install in found] == [
+    assert [(install.prefix, install.manager, install.version, install.active, install.duplicates) for install in facts] == [
         ("/home/ada/.local", "user", "2.9.1+cpu", True, ()),
         ("/opt/conda", "conda", "2.5.1", False, (Copy(users, "2.9.1+cpu"),)),
     ]
@@ -204,10 +204,10 @@ def test_a_copy_in_the_users_folder_hides_that_of_the_environment(machine: MakeM
 
 def test_halves_that_pip_left_behind_are_named(only: Only) -> None:
     """An interrupted uninstall leaves ~orch folders, an overwritten version its metadata."""
-    found = only({**python_at(V), **torch_in(SITE), **dist(SITE, "torch", "2.9.1"), f"{SITE}/~orch/version.py": ""})
+    install = only({**python_at(V), **torch_in(SITE), **dist(SITE, "torch", "2.9.1"), f"{SITE}/~orch/version.py": ""})
 
-    assert found.version == "2.13.0+cpu"
-    assert found.stale_dists == ("torch-2.9.1.dist-info", "~orch")
+    assert install.version == "2.13.0+cpu"
+    assert install.stale_dists == ("torch-2.9.1.dist-info", "~orch")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_the_channel_of_condas_torch(machine: MakeMachine, history: str, build: 
     files, links = conda_at("/opt/conda", f"pytorch-2.5.1-{build}", history=history)
     files.update(torch_in("/opt/conda/lib/python3.11/site-packages", "2.5.1", installer="conda"))
 
-    found = install_at(machine(files, links, CALLS), "/opt/conda")
+    install = install_at(machine(files, links, CALLS), "/opt/conda")
 
-    assert found is not None
-    assert (found.conda_channel, found.installer, found.python_version) == (channel, "conda", "3.11.9")
+    assert install is not None
+    assert (install.conda_channel, install.installer, install.python_version) == (channel, "conda", "3.11.9")
 
 
 def test_pips_torch_in_a_conda_environment_is_told_from_condas_numpy(machine: MakeMachine) -> None:
@@ -237,18 +237,18 @@ def test_pips_torch_in_a_conda_environment_is_told_from_condas_numpy(machine: Ma
     site = "/opt/conda/lib/python3.11/site-packages"
     files.update({**torch_in(site), **dist(site, "numpy", "2.0.0", installer="conda")})
 
-    found = install_at(machine(files, links, CALLS), "/opt/conda")
+    install = install_at(machine(files, links, CALLS), "/opt/conda")
 
-    assert found is not None
-    assert (found.installer, found.numpy_installer, found.conda_channel) == ("pip", "conda", "")
-    assert (found.openmp_runtime, found.other_openmp, found.numpy_blas) == ("libgomp", ("libiomp5",), "mkl")
+    assert install is not None
+    assert (install.installer, install.numpy_installer, install.conda_channel) == ("pip", "conda", "")
+    assert (install.openmp_runtime, install.other_openmp, install.numpy_blas) == ("libgomp", ("libiomp5",), "mkl")
 
 
 def test_openmp_runtimes_of_other_wheels_are_seen(only: Only) -> None:
     """scikit-learn's wheel brings a libgomp of its own."""
-    found = only({**python_at(V), **torch_in(SITE), f"{SITE}/scikit_learn.libs/libgomp-a34b3233.so.1.0.0": ""})
+    install = only({**python_at(V), **torch_in(SITE), f"{SITE}/scikit_learn.libs/libgomp-a34b3233.so.1.0.0": ""})
 
-    assert found.other_openmp == ("libgomp",)
+    assert install.other_openmp == ("libgomp",)
 
 
 @pytest.mark.parametrize(("target", "blas"), [("/usr/lib/x86_64-linux-gnu/blas/libblas.so.3", "reference"), ("/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "openblas")])  # fmt: skip
@@ -263,11 +263,17 @@ def test_debians_numpy_uses_what_the_alternatives_choose(machine: MakeMachine, t
     }
     links = {"/usr/bin/python3": "python3.11", "/etc/alternatives/libblas.so.3-x86_64-linux-gnu": target}
 
-    found = install_at(machine(files, links, CALLS), site)
+    install = install_at(machine(files, links, CALLS), site)
 
-    assert found is not None
-    assert (found.prefix, found.manager, found.version, found.numpy, found.numpy_blas) == ("/usr", "system", "1.13.1", "1.24.2", blas)
-    assert found.pin_mismatches == ()
+    assert install is not None
+    assert (install.prefix, install.manager, install.version, install.numpy, install.numpy_blas) == (
+        "/usr",
+        "system",
+        "1.13.1",
+        "1.24.2",
+        blas,
+    )
+    assert install.pin_mismatches == ()
 
 
 def test_torch_from_a_source_folder_is_read_there(only: Only) -> None:
@@ -279,23 +285,23 @@ def test_torch_from_a_source_folder_is_read_there(only: Only) -> None:
     }
     source = torch_in("/src/pytorch", "2.14.0a0+git1234567", debug="True")
 
-    found = only({**files, "/src/pytorch/torch/version.py": source["/src/pytorch/torch/version.py"]})
+    install = only({**files, "/src/pytorch/torch/version.py": source["/src/pytorch/torch/version.py"]})
 
-    assert (found.version, found.editable, found.official, found.debug, found.site_packages) == (
+    assert (install.version, install.editable, install.official, install.debug, install.site_packages) == (
         "2.14.0a0+git1234567",
         True,
         False,
         True,
         SITE,
     )
-    assert found.arch_list == ()
+    assert install.arch_list == ()
 
 
 def test_a_rebuilt_torch_has_no_list_from_the_table(only: Only) -> None:
     """NVIDIA's containers and own builds hold what their builder chose: unknown until the interpreter is asked."""
-    found = only({**python_at(V), **torch_in(SITE, "2.9.0a0+50eac811a6.nv25.09", cuda="13.0")})
+    install = only({**python_at(V), **torch_in(SITE, "2.9.0a0+50eac811a6.nv25.09", cuda="13.0")})
 
-    assert (found.official, found.arch_list, found.sass, found.arch_source) == (False, None, None, None)
+    assert (install.official, install.arch_list, install.sass, install.arch_source) == (False, None, None, None)
 
 
 def test_a_project_beside_its_venv_shows_whether_it_is_locked(machine: MakeMachine) -> None:
@@ -427,15 +433,15 @@ def test_a_real_installation_agrees_with_torch_itself() -> None:
     """What the files say is what torch says when it is asked."""
     host = Host(pythons=(os.environ["SYSPERF_TORCH_PYTHON"],), deep=True)
 
-    found = collect(host).installs[0]
+    facts = collect(host).installs[0]
 
-    assert found.deep is not None
-    assert found.deep.error == ""
-    assert (found.version, found.cuda) == (found.deep.version, found.deep.cuda)
-    assert found.blas == found.deep.blas
-    assert (found.deep.threads or 0) >= 1
-    assert found.deep.broken == ()
-    assert found.pin_mismatches == ()
+    assert facts.deep is not None
+    assert facts.deep.error == ""
+    assert (facts.version, facts.cuda) == (facts.deep.version, facts.deep.cuda)
+    assert facts.blas == facts.deep.blas
+    assert (facts.deep.threads or 0) >= 1
+    assert facts.deep.broken == ()
+    assert facts.pin_mismatches == ()
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

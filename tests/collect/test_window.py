@@ -41,10 +41,10 @@ def after(seconds: float, **changed: object) -> Process:
 
 def test_a_program_that_began_to_wait_is_seen_to() -> None:
     """Its main thread computed for two hours and sleeps now, while its workers have no time to."""
-    found = between(HOURS, after(30.0, cpu_s=7003.0, main_run_s=6903.0, workers_run_s=1059.0))
+    window = between(HOURS, after(30.0, cpu_s=7003.0, main_run_s=6903.0, workers_run_s=1059.0))
 
-    assert (found.window_s, found.demand, found.worker_wanted_share) == (30.0, 0.1, 0.983)
-    assert (found.used_cpus, found.wanted_cpus) == (0.1, 0.1)
+    assert (window.window_s, window.demand, window.worker_wanted_share) == (30.0, 0.1, 0.983)
+    assert (window.used_cpus, window.wanted_cpus) == (0.1, 0.1)
 
 
 def test_memory_grows_where_it_goes_beyond_its_peak() -> None:
@@ -57,10 +57,10 @@ def test_memory_grows_where_it_goes_beyond_its_peak() -> None:
 
 def test_faults_reads_and_children_are_of_the_window() -> None:
     changed = {"cpu_s": 7010.0, "minor_faults": 1_001_000, "read_calls": 101_000, "read_call_bytes": 10_001_000, "major_faults": 50}
-    found = between(HOURS, after(10.0, **changed, ended_children_cpu_s=4.0, compile_cpu_s=15.0))
+    window = between(HOURS, after(10.0, **changed, ended_children_cpu_s=4.0, compile_cpu_s=15.0))
 
-    assert (found.refault_share, found.reads_per_s, found.read_size_bytes, found.major_faults_per_s) == (0.2, 10_000.0, 100.0, 5.0)
-    assert (found.ended_children_cpus, found.compile_cpus) == (0.4, 1.5)
+    assert (window.refault_share, window.reads_per_s, window.read_size_bytes, window.major_faults_per_s) == (0.2, 10_000.0, 100.0, 5.0)
+    assert (window.ended_children_cpus, window.compile_cpus) == (0.4, 1.5)
 
 
 def test_kernels_that_were_compiled_meanwhile_are_counted(machine: MakeMachine) -> None:
@@ -89,9 +89,9 @@ def test_without_a_window_means_stay_means_of_a_life(why: str, later: Process) -
 
 def test_counters_that_fell_are_unknown_and_change_nothing() -> None:
     """Threads and workers that ended take their time with them; new workers' short lives are a window by themselves."""
-    found = between(HOURS, after(30.0, threads_wait_s=1.0, workers_run_s=20.0, worker_age_s=20.0, worker_wanted_share=0.8, cpu_s=7001.0))
+    window = between(HOURS, after(30.0, threads_wait_s=1.0, workers_run_s=20.0, worker_age_s=20.0, worker_wanted_share=0.8, cpu_s=7001.0))
 
-    assert (found.wanted_cpus, found.worker_wanted_share) == (0.99, 0.8)
+    assert (window.wanted_cpus, window.worker_wanted_share) == (0.99, 0.8)
 
 
 def take(facts: ProcessFacts, program: Process) -> Process:

@@ -35,15 +35,15 @@ def test_children_with_the_name_of_a_worker(machine: Make) -> None:
     """CPU time, memory, CPUs and what was read of each; other children are none."""
     host = machine({"/proc/7/task/7/children": "10 11 12", **files_of(10), **files_of(11, cpus="2"), **files_of(12, "sh")})
 
-    found = workers.read(host, 7)
+    loader_facts = workers.read(host, 7)
 
-    assert found.workers is not None
-    assert [(worker.pid, worker.state, worker.cpu_s, worker.read_bytes) for worker in found.workers] == [
+    assert loader_facts.workers is not None
+    assert [(worker.pid, worker.state, worker.cpu_s, worker.read_bytes) for worker in loader_facts.workers] == [
         (10, "S", 2.5, 4096),
         (11, "S", 2.5, 4096),
     ]
-    assert found.workers[1].allowed == CpuSet((2,))
-    assert from_json(to_json(found), workers.Workers) == found
+    assert loader_facts.workers[1].allowed == CpuSet((2,))
+    assert from_json(to_json(loader_facts), workers.Workers) == loader_facts
 
 
 def test_workers_of_a_fork_server(machine: Make) -> None:
@@ -80,9 +80,9 @@ def test_what_may_not_be_read_is_unknown(machine: Make) -> None:
 def test_any_text_is_read_without_an_error(name: str, text: str, children: str) -> None:
     """Whatever stands in these files: an answer."""
     files = {"/proc/7/task/7/children": f"10 {children}", **files_of(10), f"/proc/10/{name}": f"10 ({WORKER}) {text}"}
-    found = workers.read(make_machine(files), 7)
-    assert found.workers is not None
-    assert all(worker.cpu_s >= 0 for worker in found.workers)
+    loader_facts = workers.read(make_machine(files), 7)
+    assert loader_facts.workers is not None
+    assert all(worker.cpu_s >= 0 for worker in loader_facts.workers)
 
 
 @pytest.mark.torch

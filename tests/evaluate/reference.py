@@ -111,13 +111,13 @@ def _comprehended(node: ast.GeneratorExp | ast.ListComp, names: Names) -> tuple[
     if source is None:
         return None
     assert isinstance(loop.target, ast.Name)
-    found = []
+    values = []
     for item in source:
         inner = {**names, loop.target.id: item}
         kept = kleene((_value(test, inner) for test in loop.ifs), False)
         if kept is not False:
-            found.append(None if kept is None else _value(node.elt, inner))
-    return tuple(found)
+            values.append(None if kept is None else _value(node.elt, inner))
+    return tuple(values)
 
 
 def _called(node: ast.Call, names: Names) -> Any:

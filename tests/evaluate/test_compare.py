@@ -25,21 +25,21 @@ def test_what_differs_is_named_in_the_order_of_its_weight() -> None:
     first = Box(mode="a", disks=(Disk("sda", False), Disk("sdb", False)))
     second = Box(mode="b", disks=(Disk("sdb", True),))
 
-    found = compare([snapshot(first), snapshot(second)], MATTERS)
+    differences = compare([snapshot(first), snapshot(second)], MATTERS)
 
-    assert [(diff.fact, diff.values) for diff in found] == [
+    assert [(diff.fact, diff.values) for diff in differences] == [
         ("box.mode", ("a", "b")),
         ("box.disks[sdb].rotational", ("no", "yes")),
         ("box.disks.count", ("2", "1")),
     ]
-    assert found[0].matters == "it decides"
+    assert differences[0].matters == "it decides"
 
 
 def test_what_nobody_read_is_not_different() -> None:
     """It is shown as `?` beside values that differ, and is no difference by itself; neither is an item that is not there."""
-    found = compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None), snapshot(Box(mode="b"))], MATTERS)
+    differences = compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None), snapshot(Box(mode="b"))], MATTERS)
 
-    assert [difference.values for difference in found] == [("a", "?", "?", "b")]
+    assert [difference.values for difference in differences] == [("a", "?", "?", "b")]
     assert compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None)], MATTERS) == []
 
 
@@ -47,9 +47,9 @@ def test_a_key_that_a_mapping_does_not_have_is_known() -> None:
     """A variable that is set on one machine only is a difference; one of a mapping that nobody read is not."""
     matters = {"box.env.*": "it decides"}
 
-    found = compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box(env={}))], matters)
+    differences = compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box(env={}))], matters)
 
-    assert [(difference.fact, difference.values) for difference in found] == [("box.env.OMP", ("4", "none"))]
+    assert [(difference.fact, difference.values) for difference in differences] == [("box.env.OMP", ("4", "none"))]
     assert compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box())], matters) == []
 
 

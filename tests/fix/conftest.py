@@ -43,8 +43,8 @@ class Victim:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Machine:
-    """A made machine."""
+def sandbox(tmp_path: Path) -> Machine:
+    """A machine made of files, whose settings can be changed."""
     return Machine.make(tmp_path / "machine")
 
 

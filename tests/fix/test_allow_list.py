@@ -199,21 +199,21 @@ def test_a_command_line_names_settings_only(name: str, item: str, value: str) ->
         Change("persist.tmpfiles", "000001", "/etc/tmpfiles.d/sysperf-000001.conf", "", "w /sys/block/nvme0n1/queue/scheduler - - - - x\n"),
     ],
 )  # fmt: skip
-def test_a_plan_that_somebody_made_writes_nothing_else(made: Machine, change: Change) -> None:
+def test_a_plan_that_somebody_made_writes_nothing_else(sandbox: Machine, change: Change) -> None:
     """Refused at the door, if it gets there."""
-    before = made.kernel.state()
-    done = transaction.apply(made.host, made.journal, Plan((change,)), asked())
+    before = sandbox.kernel.state()
+    done = transaction.apply(sandbox.host, sandbox.journal, Plan((change,)), asked())
     assert done.state == "rolled-back"
-    assert made.kernel.state() == before
+    assert sandbox.kernel.state() == before
 
 
-def test_a_link_among_the_names_is_no_way_out(made: Machine, tmp_path: Path) -> None:
+def test_a_link_among_the_names_is_no_way_out(sandbox: Machine, tmp_path: Path) -> None:
     """A folder beside the policies that is none of them is not written to."""
-    assert targets.find(made.host, KNOBS["cpu.governor"], "")
-    (made.folder / "root/sys/devices/system/cpu/cpufreq/policyevil").symlink_to(tmp_path)
+    assert targets.find(sandbox.host, KNOBS["cpu.governor"], "")
+    (sandbox.folder / "root/sys/devices/system/cpu/cpufreq/policyevil").symlink_to(tmp_path)
     (tmp_path / "scaling_governor").write_text("powersave")
-    planned = made.plan("cpu.governor=performance")
-    done = transaction.apply(made.host, made.journal, planned, asked())
+    planned = sandbox.plan("cpu.governor=performance")
+    done = transaction.apply(sandbox.host, sandbox.journal, planned, asked())
     assert (tmp_path / "scaling_governor").read_text() == "powersave"
     assert done.state == "applied"
     assert len(done.steps) == 3

@@ -17,18 +17,18 @@ TUNED = "/usr/lib/tuned/"
 def machine(folder: Path, files: dict[str, str], running: Sequence[str] = ()) -> Machine:
     """A machine with these files and daemons."""
     processes = {f"/proc/{700 + number}/comm": name for number, name in enumerate(running)}
-    found = Machine.make(folder / "m", files)
+    sandbox = Machine.make(folder / "m", files)
     for path, text in processes.items():
         file = Path(f"{folder}/m/root{path}")
         file.parent.mkdir(parents=True)
         file.write_text(text + "\n")
-    found.kernel.has_processes = True
-    return found
+    sandbox.kernel.has_processes = True
+    return sandbox
 
 
-def who(found: Machine, *wishes: str) -> tuple[Conflict, ...]:
+def who(sandbox: Machine, *wishes: str) -> tuple[Conflict, ...]:
     """The conflicts; what has one is not in the plan, and is when forced."""
-    planned, forced = found.plan(*wishes), found.plan(*wishes, force=True)
+    planned, forced = sandbox.plan(*wishes), sandbox.plan(*wishes, force=True)
     disputed = {conflict.knob for conflict in planned.conflicts}
     assert not {change.knob for change in planned.changes} & disputed
     assert disputed <= {change.knob for change in forced.changes}
@@ -51,12 +51,12 @@ def test_nobody(tmp_path: Path) -> None:
 )
 def test_a_daemon_that_runs(tmp_path: Path, comm: str, name: str, wish: str) -> None:
     """By the name that the kernel keeps of it, told by its whole name."""
-    found = machine(tmp_path, {}, [comm])
-    assert [(conflict.who, conflict.what) for conflict in who(found, wish, "vm.swappiness=10")] == [
+    sandbox = machine(tmp_path, {}, [comm])
+    assert [(conflict.who, conflict.what) for conflict in who(sandbox, wish, "vm.swappiness=10")] == [
         (name, "is running and sets it by itself")
     ]
-    assert [change.knob for change in found.plan(wish, "vm.swappiness=10").changes] == ["vm.swappiness"]
-    assert conflicts.setters(found.host, wish.partition("=")[0]) == (name,)
+    assert [change.knob for change in sandbox.plan(wish, "vm.swappiness=10").changes] == ["vm.swappiness"]
+    assert conflicts.setters(sandbox.host, wish.partition("=")[0]) == (name,)
 
 
 def test_tuned_sets_what_its_profile_says(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_tuned_sets_what_its_profile_says(tmp_path: Path) -> None:
         TUNED + "throughput/tuned.conf": "[vm]\ntransparent_hugepages=always # why\n[sysctl]\nvm.dirty_ratio = 40\n#vm.swappiness=1\n",
         "/etc/tuned/profiles/extra/tuned.conf": "[sysctl]\nkernel.numa_balancing=>0\n",
     }
-    found = machine(tmp_path, files, ["tuned"])
+    sandbox = machine(tmp_path, files, ["tuned"])
     wishes = (
         "cpu.governor=performance",
         "thp.enabled=always",
@@ -77,7 +77,7 @@ def test_tuned_sets_what_its_profile_says(tmp_path: Path) -> None:
         "kernel.numa_balancing=0",
         "block.read_ahead_kb@nvme0n1=512",
     )
-    assert {conflict.knob: conflict.what for conflict in who(found, *wishes)} == {
+    assert {conflict.knob: conflict.what for conflict in who(sandbox, *wishes)} == {
         "cpu.governor": "is running and sets it to performance|powersave (profile mine)",
         "thp.enabled": "is running and sets it to always (profile mine)",
         "vm.dirty_ratio": "is running and sets it to 40 (profile mine)",
@@ -102,9 +102,9 @@ def test_tuned_that_does_not_run_sets_nothing(tmp_path: Path) -> None:
 )
 def test_profiles_that_include_themselves(tmp_path: Path, files: dict[str, str]) -> None:
     """Each is read once, and not without end."""
-    found = machine(tmp_path, {"/etc/tuned/active_profile": "p", **files}, ["tuned"])
-    assert {conflict.knob for conflict in who(found, "vm.swappiness=10")} == {"vm.swappiness"}
-    assert len(found.host.sources) < 2_000
+    sandbox = machine(tmp_path, {"/etc/tuned/active_profile": "p", **files}, ["tuned"])
+    assert {conflict.knob for conflict in who(sandbox, "vm.swappiness=10")} == {"vm.swappiness"}
+    assert len(sandbox.host.sources) < 2_000
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_profiles_that_include_themselves(tmp_path: Path, files: dict[str, str])
 @pytest.mark.parametrize("path", ["/etc/sysctl.conf", "/etc/sysctl.d/10-mine.conf", "/run/sysctl.d/x.conf"])
 def test_an_administrators_file(tmp_path: Path, path: str, line: str) -> None:
     """Is somebody's choice, in each spelling that sysctl.d has."""
-    (found,) = who(machine(tmp_path, {path: f"# a comment\n{line}\n"}), "vm.swappiness=10")
-    assert (found.who, found.what) == (path, "sets it to 1: somebody's choice, which stays")
+    (sandbox,) = who(machine(tmp_path, {path: f"# a comment\n{line}\n"}), "vm.swappiness=10")
+    assert (sandbox.who, sandbox.what) == (path, "sets it to 1: somebody's choice, which stays")
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_what_is_no_choice_of_theirs(tmp_path: Path, path: str, line: str) -> No
 
 def test_the_kernels_command_line(tmp_path: Path) -> None:
     """transparent_hugepage= was chosen at the start."""
-    (found,) = who(machine(tmp_path, {"/proc/cmdline": "ro quiet transparent_hugepage=never"}), "thp.enabled=always", "vm.swappiness=10")
-    assert (found.who, found.knob) == ("the kernel's command line", "thp.enabled")
+    (sandbox,) = who(machine(tmp_path, {"/proc/cmdline": "ro quiet transparent_hugepage=never"}), "thp.enabled=always", "vm.swappiness=10")
+    assert (sandbox.who, sandbox.knob) == ("the kernel's command line", "thp.enabled")
 
 
 def test_texts_of_others_are_harmless(tmp_path: Path) -> None:
     """A value with an escape sequence, of any length."""
-    (found,) = who(machine(tmp_path, {"/etc/sysctl.conf": f"vm.swappiness = \x1b[31m{'x' * 500}\n"}), "vm.swappiness=10")
-    assert "\x1b" not in found.what
-    assert len(found.what) < 100
+    (sandbox,) = who(machine(tmp_path, {"/etc/sysctl.conf": f"vm.swappiness = \x1b[31m{'x' * 500}\n"}), "vm.swappiness=10")
+    assert "\x1b" not in sandbox.what
+    assert len(sandbox.what) < 100

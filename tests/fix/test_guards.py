@@ -23,35 +23,35 @@ from tests.fix.kernel import BALANCING, DIRTY, SWAPPINESS, THP, Machine, apply, 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="another user's journal needs root")
 
 
-def test_what_somebody_sets_while_the_journal_is_written_is_not_lost(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_somebody_sets_while_the_journal_is_written_is_not_lost(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk may take its time: the value is read again just before it is written, and the step says what happened."""
     sync = os.fsync
 
     def slow(descriptor: int) -> None:
         sync(descriptor)
-        if made.journal.numbers() and made.journal.read(1).steps:
-            made.kernel.put(SWAPPINESS, "33")
+        if sandbox.journal.numbers() and sandbox.journal.read(1).steps:
+            sandbox.kernel.put(SWAPPINESS, "33")
 
     monkeypatch.setattr(os, "fsync", slow)
-    done = apply(made, "vm.swappiness=10")
-    assert made.kernel.get(SWAPPINESS) == "33"
+    done = apply(sandbox, "vm.swappiness=10")
+    assert sandbox.kernel.get(SWAPPINESS) == "33"
     assert done.state == "rolled-back"
     assert done.steps[0].reason == "it has become 33 while its old value was written to the journal"
 
 
 @root_only
-def test_undoing_works_from_a_read_only_journal(made: Machine) -> None:
+def test_undoing_works_from_a_read_only_journal(sandbox: Machine) -> None:
     """Values are back; that the journal does not say so is reported, and it is written down when it can be."""
-    apply(made, "vm.swappiness=10", "thp.enabled=always")
+    apply(sandbox, "vm.swappiness=10", "thp.enabled=always")
     script = f"""
 import os, subprocess
 from pathlib import Path
 from sysperf.fix import recovery
 from sysperf.fix.journal_log import JournalError
 from tests.fix.kernel import Machine, apply
-subprocess.run(["mount", "--bind", {str(made.folder / "state")!r}, {str(made.folder / "state")!r}], check=True)
-subprocess.run(["mount", "-o", "remount,bind,ro", {str(made.folder / "state")!r}], check=True)
-machine = Machine(Path({str(made.folder)!r}))
+subprocess.run(["mount", "--bind", {str(sandbox.folder / "state")!r}, {str(sandbox.folder / "state")!r}], check=True)
+subprocess.run(["mount", "-o", "remount,bind,ro", {str(sandbox.folder / "state")!r}], check=True)
+machine = Machine(Path({str(sandbox.folder)!r}))
 try: recovery.undo(machine.host, machine.journal, 1)
 except JournalError as error: print(error)
 try: apply(machine, "vm.dirty_ratio=33")
@@ -64,50 +64,50 @@ except JournalError as error: print(error)
     undoing, applying = done.stdout.splitlines()
     assert "Read-only file system (all values are back; the journal does not say so yet)" in undoing
     assert "Read-only file system" in applying
-    assert (made.kernel.get(SWAPPINESS), made.kernel.get(DIRTY)) == ("60", "20")
-    assert "[madvise]" in made.kernel.get(THP)
-    assert [result.step.state for result in recovery.undo(made.host, made.journal, 1)] == ["undone", "undone"]
+    assert (sandbox.kernel.get(SWAPPINESS), sandbox.kernel.get(DIRTY)) == ("60", "20")
+    assert "[madvise]" in sandbox.kernel.get(THP)
+    assert [result.step.state for result in recovery.undo(sandbox.host, sandbox.journal, 1)] == ["undone", "undone"]
 
 
-def test_steps_are_undone_last_first(made: Machine) -> None:
+def test_steps_are_undone_last_first(sandbox: Machine) -> None:
     """A later step may stand on an earlier one: in rolling back and in undoing."""
-    made.kernel.deaf.add("/sys/block/nvme0n1/queue/read_ahead_kb")
-    apply(made, "vm.swappiness=10", "vm.dirty_ratio=33", "thp.enabled=always", "block.read_ahead_kb@nvme0n1=512")
-    back = [path for path, _ in made.kernel.writes[4:] if "read_ahead" not in path]
+    sandbox.kernel.deaf.add("/sys/block/nvme0n1/queue/read_ahead_kb")
+    apply(sandbox, "vm.swappiness=10", "vm.dirty_ratio=33", "thp.enabled=always", "block.read_ahead_kb@nvme0n1=512")
+    back = [path for path, _ in sandbox.kernel.writes[4:] if "read_ahead" not in path]
     assert back == [THP, DIRTY, SWAPPINESS]
 
-    made.kernel.writes.clear()
-    apply(made, "vm.swappiness=10", "vm.dirty_ratio=33")
-    recovery.undo(made.host, made.journal, made.journal.numbers()[-1])
-    assert [path for path, _ in made.kernel.writes] == [SWAPPINESS, DIRTY, DIRTY, SWAPPINESS]
+    sandbox.kernel.writes.clear()
+    apply(sandbox, "vm.swappiness=10", "vm.dirty_ratio=33")
+    recovery.undo(sandbox.host, sandbox.journal, sandbox.journal.numbers()[-1])
+    assert [path for path, _ in sandbox.kernel.writes] == [SWAPPINESS, DIRTY, DIRTY, SWAPPINESS]
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_after_a_restart_no_process_is_touched(made: Machine, victim: Victim, force: bool) -> None:
+def test_after_a_restart_no_process_is_touched(sandbox: Machine, victim: Victim, force: bool) -> None:
     """Its number and start time may be another's by chance: a setting of a process ends with the machine."""
     base = os.getpriority(os.PRIO_PROCESS, victim.pid)
-    apply(made, f"process.nice@{victim.pid}={base + 5}")
-    journals.another_boot(made.journal)
-    (undone,) = recovery.undo(made.host, made.journal, 1, force=force)
+    apply(sandbox, f"process.nice@{victim.pid}={base + 5}")
+    journals.another_boot(sandbox.journal)
+    (undone,) = recovery.undo(sandbox.host, sandbox.journal, 1, force=force)
     assert (undone.step.state, undone.message) == ("gone", "the machine restarted since")
     assert os.getpriority(os.PRIO_PROCESS, victim.pid) == base + 5
 
 
 @root_only
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_root_believes_no_journal_that_a_group_or_anybody_can_write(made: Machine, mode: int) -> None:
+def test_root_believes_no_journal_that_a_group_or_anybody_can_write(sandbox: Machine, mode: int) -> None:
     """Each bit alone is enough, of the file and of the folder."""
-    apply(made, "vm.swappiness=10")
-    path = Path(made.journal.path(1))
+    apply(sandbox, "vm.swappiness=10")
+    path = Path(sandbox.journal.path(1))
     path.chmod(0o644 | mode)
-    assert made.journal.read(1).state == "damaged"
+    assert sandbox.journal.read(1).state == "damaged"
     with pytest.raises(JournalError, match="believe"):
-        recovery.undo(made.host, made.journal, 1)
+        recovery.undo(sandbox.host, sandbox.journal, 1)
     path.chmod(0o644)
-    Path(made.journal.folder).chmod(0o755 | mode)
+    Path(sandbox.journal.folder).chmod(0o755 | mode)
     with pytest.raises(JournalError, match="believe"):
-        recovery.undo(made.host, made.journal, 1)
-    assert made.kernel.get(SWAPPINESS) == "10"
+        recovery.undo(sandbox.host, sandbox.journal, 1)
+    assert sandbox.kernel.get(SWAPPINESS) == "10"
 
 
 def test_a_ratio_is_left_alone_while_bytes_are_in_force(tmp_path: Path) -> None:
@@ -118,15 +118,15 @@ def test_a_ratio_is_left_alone_while_bytes_are_in_force(tmp_path: Path) -> None:
     assert planned.skipped[0].reason == "vm.dirty_bytes is in force instead"
 
 
-def test_every_new_name_is_on_the_disk(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_new_name_is_on_the_disk(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is made or replaced has a name after a power loss when its folder was synced."""
     synced: list[str] = []
     monkeypatch.setattr(journal_log, "sync_folder", synced.append)
-    apply(made, "vm.swappiness=10", lease_s=300)
-    assert synced == [made.journal.folder]
+    apply(sandbox, "vm.swappiness=10", lease_s=300)
+    assert synced == [sandbox.journal.folder]
     for _ in range(journal_log.MAX_LINES + 1):
-        recovery.renew(made.journal, 1, 300)
-    assert synced == [made.journal.folder] * 2
+        recovery.renew(sandbox.journal, 1, 300)
+    assert synced == [sandbox.journal.folder] * 2
 
 
 def test_every_new_folder_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,30 +139,30 @@ def test_every_new_folder_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
         assert sorted(synced) == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a/b")]
 
 
-def test_an_interrupted_transaction_stays_open_until_all_is_back(made: Machine) -> None:
+def test_an_interrupted_transaction_stays_open_until_all_is_back(sandbox: Machine) -> None:
     """What cannot be put back now is tried again: a transaction that is closed would be forgotten."""
-    apply(made, "vm.swappiness=10", "kernel.numa_balancing=0")
-    journals.edit(made.journal, lambda line: line if line["line"] != "end" else None)
-    made.kernel.refusing[BALANCING] = 1
-    with made.journal.locked():
-        recovery.recover(made.host, made.journal)
-    assert (made.journal.read(1).state, made.kernel.get(SWAPPINESS)) == ("open", "60")
-    made.kernel.refusing.clear()
-    with made.journal.locked():
-        recovery.recover(made.host, made.journal)
-    assert (made.journal.read(1).state, made.kernel.get(BALANCING)) == ("rolled-back", "1")
+    apply(sandbox, "vm.swappiness=10", "kernel.numa_balancing=0")
+    journals.edit(sandbox.journal, lambda line: line if line["line"] != "end" else None)
+    sandbox.kernel.refusing[BALANCING] = 1
+    with sandbox.journal.locked():
+        recovery.recover(sandbox.host, sandbox.journal)
+    assert (sandbox.journal.read(1).state, sandbox.kernel.get(SWAPPINESS)) == ("open", "60")
+    sandbox.kernel.refusing.clear()
+    with sandbox.journal.locked():
+        recovery.recover(sandbox.host, sandbox.journal)
+    assert (sandbox.journal.read(1).state, sandbox.kernel.get(BALANCING)) == ("rolled-back", "1")
 
 
-def test_no_guard_no_change(made: Machine) -> None:
+def test_no_guard_no_change(sandbox: Machine) -> None:
     """Who should end the lease beside the keeper is asked before anything is changed."""
 
     def refuse(_: int) -> None:
-        assert made.kernel.get(SWAPPINESS) == "60"
+        assert sandbox.kernel.get(SWAPPINESS) == "60"
         raise JournalError("nobody would end it")
 
     with pytest.raises(JournalError, match="nobody"):
-        transaction.apply(made.host, made.journal, made.plan("vm.swappiness=10"), asked(60)._replace(guard=refuse))
-    assert not made.kernel.writes
+        transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10"), asked(60)._replace(guard=refuse))
+    assert not sandbox.kernel.writes
 
 
 @pytest.mark.parametrize(("value", "accepted"), [(64 << 20, True), (1 << 48, True), ((1 << 48) + 1, False), (9999999999999999999, False)])
@@ -190,11 +190,11 @@ def test_nodes_that_a_process_may_not_use_are_refused(victim: Victim) -> None:
     assert not planned.skipped[0].already
 
 
-def test_memory_that_did_not_move_is_no_success(made: Machine, victim: Victim) -> None:
+def test_memory_that_did_not_move_is_no_success(sandbox: Machine, victim: Victim) -> None:
     """All pages stayed where they were: refused."""
     from sysperf.fix import targets
 
-    pages = targets.find(made.host, KNOBS["process.pages"], str(victim.pid))[0]
+    pages = targets.find(sandbox.host, KNOBS["process.pages"], str(victim.pid))[0]
     assert pages.took("0-1", "1")
     assert not pages.took("0", "1")
     assert pages.fulfils("0", "0-1")

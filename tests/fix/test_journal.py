@@ -53,7 +53,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 # ---------------------------------------------------------------------- written ahead
 
 
-def test_every_step_is_on_the_disk_before_it_begins(made: Machine) -> None:
+def test_every_step_is_on_the_disk_before_it_begins(sandbox: Machine) -> None:
     """Between the line that announces a value and the write of that value lies an fsync of the journal."""
     order: list[str] = []
 
@@ -67,10 +67,10 @@ def test_every_step_is_on_the_disk_before_it_begins(made: Machine) -> None:
         elif event == "call" and frame.f_code.co_name == "_taken":
             order.append("value")
 
-    planned = made.plan(*SEVERAL)
+    planned = sandbox.plan(*SEVERAL)
     sys.setprofile(watch)
     try:
-        transaction.apply(made.host, made.journal, planned, asked())
+        transaction.apply(sandbox.host, sandbox.journal, planned, asked())
     finally:
         sys.setprofile(None)
 
@@ -113,58 +113,58 @@ def test_a_power_loss_at_any_byte_loses_no_value(fast: Path) -> None:
 
 def test_a_new_journal_folder_is_on_the_disk(tmp_path: Path) -> None:
     """All folders that are made are synced into those that hold them."""
-    made = Journal(str(tmp_path / "a/b"))
-    with made.locked():
+    journal = Journal(str(tmp_path / "a/b"))
+    with journal.locked():
         assert os.path.isdir(tmp_path / "a/b/changes")
 
 
 # ---------------------------------------------------------------------- damage
 
 
-def test_a_torn_last_line_is_a_step_that_never_began(made: Machine) -> None:
+def test_a_torn_last_line_is_a_step_that_never_began(sandbox: Machine) -> None:
     """Cut at every byte, a journal is read; what it announces whole is there, and adding to it keeps both readable."""
-    apply(made, *SEVERAL)
-    whole = Path(made.journal.path(1)).read_bytes()
+    apply(sandbox, *SEVERAL)
+    whole = Path(sandbox.journal.path(1)).read_bytes()
     for size in range(len(whole)):
         logged = replay(1, whole[:size])
         announced = sum(b'"line":"step-started"' in line for line in whole[: size + 1].split(b"\n")[:-1])  # what ends a line may lack
         assert len(logged.steps) == announced
         assert logged.state != "damaged"
-    Path(made.journal.path(1)).write_bytes(whole[:-20])
-    recovery.undo(made.host, made.journal, 1)
-    assert made.journal.read(1).state == "rolled-back"
-    assert made.kernel.get(SWAPPINESS) == "60"
+    Path(sandbox.journal.path(1)).write_bytes(whole[:-20])
+    recovery.undo(sandbox.host, sandbox.journal, 1)
+    assert sandbox.journal.read(1).state == "rolled-back"
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
 
 
-def test_a_line_in_the_middle_that_is_garbage_costs_its_step_only(made: Machine) -> None:
+def test_a_line_in_the_middle_that_is_garbage_costs_its_step_only(sandbox: Machine) -> None:
     """The others are put back; the lost one is named, so that nobody believes that all is well."""
-    apply(made, "vm.swappiness=10", "thp.enabled=always")
-    path = Path(made.journal.path(1))
+    apply(sandbox, "vm.swappiness=10", "thp.enabled=always")
+    path = Path(sandbox.journal.path(1))
     kept = path.read_bytes().splitlines(keepends=True)
     assert b"step-started" in kept[1]
     kept[1] = b"\0" * 40 + b"\n"
     path.write_bytes(b"".join(kept))
 
-    undone = recovery.undo(made.host, made.journal, 1)
+    undone = recovery.undo(sandbox.host, sandbox.journal, 1)
 
-    assert made.kernel.get(THP) == "always [madvise] never"
+    assert sandbox.kernel.get(THP) == "always [madvise] never"
     assert [result.step.state for result in undone] == ["undone", "lost"]
     assert undone[1].step.change.target == "step 1, whose line in the journal is damaged"
-    assert made.journal.read(1).problem == "line 2 of its journal cannot be read"
+    assert sandbox.journal.read(1).problem == "line 2 of its journal cannot be read"
 
 
-def test_a_newer_version_is_left_alone(made: Machine) -> None:
+def test_a_newer_version_is_left_alone(sandbox: Machine) -> None:
     """It is listed as unreadable, refused with what to do, and does not stand in the way of others."""
-    apply(made, "vm.swappiness=10")
-    path = Path(made.journal.path(1))
-    journals.edit(made.journal, lambda line: {**line, "version": 3, "word": "new"} if "version" in line else line)
+    apply(sandbox, "vm.swappiness=10")
+    path = Path(sandbox.journal.path(1))
+    journals.edit(sandbox.journal, lambda line: {**line, "version": 3, "word": "new"} if "version" in line else line)
     content = path.read_bytes()
 
-    assert made.journal.read(1).state == "damaged"
+    assert sandbox.journal.read(1).state == "damaged"
     with pytest.raises(JournalError, match="newer sysperf"):
-        recovery.undo(made.host, made.journal, 1)
+        recovery.undo(sandbox.host, sandbox.journal, 1)
     assert path.read_bytes() == content
-    assert apply(made, "thp.enabled=always").number == 2
+    assert apply(sandbox, "thp.enabled=always").number == 2
 
 
 @given(
@@ -183,20 +183,20 @@ def test_no_content_stops_the_reader(content: list[bytes]) -> None:
 def test_a_journal_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     """And what would make it so is not written: a step that could not be read back could not be undone."""
     assert replay(1, b"x" * ((16 << 20) + 1)).state == "damaged"
-    made = Journal(str(tmp_path))
-    with made.locked(), made.begin(boot="", by="", why="", taken_at="") as log:
+    journal = Journal(str(tmp_path))
+    with journal.locked(), journal.begin(boot="", by="", why="", taken_at="") as log:
         log.add(StepStarted(0, Change("vm.swappiness", "", "", "x" * (11 << 20), "")))
         with pytest.raises(JournalError, match="full"):
             log.add(StepStarted(1, Change("vm.swappiness", "", "", "x" * (2 << 20), "")))
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_changed_journal_leads_nowhere_else(made: Machine, force: bool) -> None:
+def test_a_changed_journal_leads_nowhere_else(sandbox: Machine, force: bool) -> None:
     """The target comes from the knob: a line that names another knob, file or value writes nothing there."""
-    victim = made.folder / "root/etc/passwd"
+    victim = sandbox.folder / "root/etc/passwd"
     victim.write_text("root")
-    apply(made, "vm.swappiness=10")
-    good = journals.lines(made.journal)
+    apply(sandbox, "vm.swappiness=10")
+    good = journals.lines(sandbox.journal)
     for change in (
         {"target": "/etc/passwd"},
         {"target": "/proc/sys/vm/../../../etc/passwd"},
@@ -227,12 +227,12 @@ def test_a_changed_journal_leads_nowhere_else(made: Machine, force: bool) -> Non
             "start_time": 1,
         },
     ):
-        journals.write(made.journal, [{**line, "change": {**line["change"], **change}} if "change" in line else line for line in good])
-        before = made.kernel.state()
-        undone = recovery.undo(made.host, made.journal, 1, force=force)
-        assert made.kernel.state() == before, change
+        journals.write(sandbox.journal, [{**line, "change": {**line["change"], **change}} if "change" in line else line for line in good])
+        before = sandbox.kernel.state()
+        undone = recovery.undo(sandbox.host, sandbox.journal, 1, force=force)
+        assert sandbox.kernel.state() == before, change
         assert undone[0].step.state in ("applied", "gone", "foreign"), change
-        assert standing.standings(made.host, made.journal, made.journal.read(1))
+        assert standing.standings(sandbox.host, sandbox.journal, sandbox.journal.read(1))
     assert victim.read_text() == "root"
 
 
@@ -373,72 +373,72 @@ def test_two_at_once_wait_for_each_other(fast: Path) -> None:
     assert machine.kernel.get(SWAPPINESS) == "60"
 
 
-def test_who_waits_too_long_is_told(made: Machine) -> None:
+def test_who_waits_too_long_is_told(sandbox: Machine) -> None:
     """The lock is not waited for without end."""
-    with made.journal.locked(), pytest.raises(JournalError, match="another sysperf"), Journal(str(made.folder / "state")).locked(0.1):
+    with sandbox.journal.locked(), pytest.raises(JournalError, match="another sysperf"), Journal(str(sandbox.folder / "state")).locked(0.1):
         pass
 
 
-def test_only_its_owner_can_hold_the_lock(made: Machine) -> None:
+def test_only_its_owner_can_hold_the_lock(sandbox: Machine) -> None:
     """Whoever can open a file can lock it, reading is enough: another user would keep root from undoing."""
-    lock = Path(made.journal.folder) / "lock"
-    apply(made, "vm.swappiness=10")
+    lock = Path(sandbox.journal.folder) / "lock"
+    apply(sandbox, "vm.swappiness=10")
     assert lock.stat().st_mode & 0o777 == 0o600
     lock.chmod(0o644)  # as it was made before
-    recovery.undo(made.host, made.journal, 1)
+    recovery.undo(sandbox.host, sandbox.journal, 1)
     assert lock.stat().st_mode & 0o777 == 0o600
 
 
 @root_only
 @pytest.mark.parametrize("of", ["folder", "file"])
 @pytest.mark.parametrize("how", ["mode", "owner", "link"])
-def test_root_believes_no_journal_that_others_can_write(made: Machine, of: str, how: str) -> None:
+def test_root_believes_no_journal_that_others_can_write(sandbox: Machine, of: str, how: str) -> None:
     """What it says is neither undone nor renewed, and the list says why."""
-    apply(made, "vm.swappiness=10", lease_s=600)
-    path = Path(made.journal.folder if of == "folder" else made.journal.path(1))
+    apply(sandbox, "vm.swappiness=10", lease_s=600)
+    path = Path(sandbox.journal.folder if of == "folder" else sandbox.journal.path(1))
     if how == "mode":
         path.chmod(path.stat().st_mode | 0o022)
     elif how == "owner":
         os.chown(path, 65_534, 0)
     else:
-        path.rename(made.folder / "elsewhere")
-        path.symlink_to(made.folder / "elsewhere")
+        path.rename(sandbox.folder / "elsewhere")
+        path.symlink_to(sandbox.folder / "elsewhere")
 
     with pytest.raises(JournalError, match=r"believe|link"):
-        recovery.undo(made.host, made.journal, 1, force=True)
+        recovery.undo(sandbox.host, sandbox.journal, 1, force=True)
     with pytest.raises(JournalError):
-        recovery.renew(made.journal, 1, 600)
-    assert made.kernel.get(SWAPPINESS) == "10"
-    assert [logged.state for logged in made.journal.transactions()] == ["damaged" if of == "file" else "applied"]
+        recovery.renew(sandbox.journal, 1, 600)
+    assert sandbox.kernel.get(SWAPPINESS) == "10"
+    assert [logged.state for logged in sandbox.journal.transactions()] == ["damaged" if of == "file" else "applied"]
 
 
-def test_what_is_no_file_is_no_journal(made: Machine) -> None:
+def test_what_is_no_file_is_no_journal(sandbox: Machine) -> None:
     """A pipe or a folder of that name is said to be damaged, and keeps nobody waiting."""
-    apply(made, "vm.swappiness=10")
-    os.mkfifo(made.journal.path(2))
-    os.mkdir(made.journal.path(3))
-    assert [logged.state for logged in made.journal.transactions()] == ["applied", "damaged", "damaged"]
-    assert recovery.undo(made.host, made.journal, 1)[0].step.state == "undone"
+    apply(sandbox, "vm.swappiness=10")
+    os.mkfifo(sandbox.journal.path(2))
+    os.mkdir(sandbox.journal.path(3))
+    assert [logged.state for logged in sandbox.journal.transactions()] == ["applied", "damaged", "damaged"]
+    assert recovery.undo(sandbox.host, sandbox.journal, 1)[0].step.state == "undone"
 
 
-def test_a_transaction_that_goes_away_while_they_are_listed(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_goes_away_while_they_are_listed(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is without it."""
-    apply(made, "vm.swappiness=10")
-    monkeypatch.setattr(made.journal, "numbers", lambda: [1, 2])
-    assert [logged.number for logged in made.journal.transactions()] == [1]
+    apply(sandbox, "vm.swappiness=10")
+    monkeypatch.setattr(sandbox.journal, "numbers", lambda: [1, 2])
+    assert [logged.number for logged in sandbox.journal.transactions()] == [1]
 
 
 # ---------------------------------------------------------------------- clocks and restarts
 
 
-def test_numbers_do_not_follow_the_clock(made: Machine) -> None:
+def test_numbers_do_not_follow_the_clock(sandbox: Machine) -> None:
     """The next number is one more than the highest, whatever time it claims to be."""
-    apply(made, "vm.swappiness=10")
-    path = Path(made.journal.path(1))
+    apply(sandbox, "vm.swappiness=10")
+    path = Path(sandbox.journal.path(1))
     os.utime(path, (4_000_000_000, 4_000_000_000))
-    journals.edit(made.journal, lambda line: {**line, "taken_at": "2126-01-01T00:00:00Z"} if "taken_at" in line else line)
-    assert apply(made, "vm.swappiness=20").number == 2
-    assert [logged.number for logged in made.journal.transactions()] == [1, 2]
+    journals.edit(sandbox.journal, lambda line: {**line, "taken_at": "2126-01-01T00:00:00Z"} if "taken_at" in line else line)
+    assert apply(sandbox, "vm.swappiness=20").number == 2
+    assert [logged.number for logged in sandbox.journal.transactions()] == [1, 2]
 
 
 @root_only
@@ -460,47 +460,47 @@ def test_a_lease_counts_sleep_and_not_the_wall_clock(tmp_path: Path) -> None:
     assert unprivileged(script).stdout.strip() == "False"
 
 
-def test_a_restart_ends_what_was_interrupted(made: Machine) -> None:
+def test_a_restart_ends_what_was_interrupted(sandbox: Machine) -> None:
     """The kernel has its own values again: nothing is written, the steps are gone."""
-    with made.journal.locked(), made.journal.begin(boot=lease.boot_id(), by="", why="", taken_at="") as log:
-        log.add(StepStarted(0, made.plan("vm.swappiness=10").changes[0]))
-    made.kernel.put(SWAPPINESS, "10")  # what the new start chose, by chance
-    journals.another_boot(made.journal)
-    recover(made)
+    with sandbox.journal.locked(), sandbox.journal.begin(boot=lease.boot_id(), by="", why="", taken_at="") as log:
+        log.add(StepStarted(0, sandbox.plan("vm.swappiness=10").changes[0]))
+    sandbox.kernel.put(SWAPPINESS, "10")  # what the new start chose, by chance
+    journals.another_boot(sandbox.journal)
+    recover(sandbox)
 
-    (logged,) = made.journal.transactions()
+    (logged,) = sandbox.journal.transactions()
     assert [step.state for step in logged.steps] == ["gone"]
-    assert made.kernel.get(SWAPPINESS) == "10"
+    assert sandbox.kernel.get(SWAPPINESS) == "10"
 
 
-def test_a_restart_ends_a_lease(made: Machine) -> None:
+def test_a_restart_ends_a_lease(sandbox: Machine) -> None:
     """However long it still had."""
-    apply(made, "vm.swappiness=10", lease_s=1e6)
-    journals.another_boot(made.journal)
-    made.kernel.put(SWAPPINESS, "60")
-    recover(made)
-    assert made.journal.read(1).state == "undone"
-    assert made.kernel.get(SWAPPINESS) == "60"
+    apply(sandbox, "vm.swappiness=10", lease_s=1e6)
+    journals.another_boot(sandbox.journal)
+    sandbox.kernel.put(SWAPPINESS, "60")
+    recover(sandbox)
+    assert sandbox.journal.read(1).state == "undone"
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
 
 
-def test_what_a_file_of_ours_set_again_is_taken_back_after_a_restart(made: Machine) -> None:
+def test_what_a_file_of_ours_set_again_is_taken_back_after_a_restart(sandbox: Machine) -> None:
     """Interrupted after the file was written: the start of the machine applied it, recovering removes both."""
-    apply(made, "vm.swappiness=10", persist=True)
-    journals.edit(made.journal, lambda line: line if line["line"] != "end" else None)
-    journals.another_boot(made.journal)
-    recover(made)
+    apply(sandbox, "vm.swappiness=10", persist=True)
+    journals.edit(sandbox.journal, lambda line: line if line["line"] != "end" else None)
+    journals.another_boot(sandbox.journal)
+    recover(sandbox)
 
-    assert made.kernel.get(SWAPPINESS) == "60"
-    assert not os.listdir(made.folder / "root/etc/sysctl.d")
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert not os.listdir(sandbox.folder / "root/etc/sysctl.d")
 
 
-def test_after_a_restart_another_value_is_the_machines(made: Machine) -> None:
+def test_after_a_restart_another_value_is_the_machines(sandbox: Machine) -> None:
     """It is not put back to what was there in an earlier life."""
-    apply(made, "vm.swappiness=10")
-    journals.another_boot(made.journal)
-    made.kernel.put(SWAPPINESS, "33")
-    assert [result.step.state for result in recovery.undo(made.host, made.journal, 1)] == ["gone"]
-    assert made.kernel.get(SWAPPINESS) == "33"
+    apply(sandbox, "vm.swappiness=10")
+    journals.another_boot(sandbox.journal)
+    sandbox.kernel.put(SWAPPINESS, "33")
+    assert [result.step.state for result in recovery.undo(sandbox.host, sandbox.journal, 1)] == ["gone"]
+    assert sandbox.kernel.get(SWAPPINESS) == "33"
 
 
 # ---------------------------------------------------------------------- housekeeping

@@ -41,11 +41,11 @@ def keeper_of(leased_change: Transaction) -> Keeper:
 
 
 @pytest.fixture
-def machine(made: Machine) -> Iterator[Machine]:
+def machine(sandbox: Machine) -> Iterator[Machine]:
     """A made machine; no keeper outlives the test."""
-    yield made
+    yield sandbox
     latency.release()
-    for leased_change in made.journal.transactions():
+    for leased_change in sandbox.journal.transactions():
         if leased_change.keeper and keepers.alive(leased_change.keeper) and leased_change.keeper.pid != os.getpid():
             os.kill(leased_change.keeper.pid, signal.SIGKILL)
 
@@ -233,10 +233,10 @@ def test_a_limit_looser_than_anothers_is_refused_and_not_kept(device: Machine) -
     assert limit(device) == RELAXED_US
 
 
-def test_no_keeper_no_lease(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_keeper_no_lease(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it can not be started, nothing is changed."""
     monkeypatch.setattr(os, "fork", lambda: (_ for _ in ()).throw(BlockingIOError(11, "Resource temporarily unavailable")))
     with pytest.raises(OSError, match="temporarily"):
-        leased(made, "vm.swappiness=10", lease_s=5)
-    assert made.kernel.get(SWAPPINESS) == "60"
-    assert Journal(str(made.folder / "state")).read(1).state == "rolled-back"
+        leased(sandbox, "vm.swappiness=10", lease_s=5)
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert Journal(str(sandbox.folder / "state")).read(1).state == "rolled-back"

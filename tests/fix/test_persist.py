@@ -16,13 +16,13 @@ SYSCTL, TMPFILES = "/etc/sysctl.d/90-sysperf-000001.conf", "/etc/tmpfiles.d/sysp
 
 
 @pytest.fixture
-def kept(made: Machine) -> Machine:
+def kept(sandbox: Machine) -> Machine:
     """A machine with three settings that last."""
-    planned = made.plan("vm.swappiness=10", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512")
-    done = transaction.apply(made.host, made.journal, planned, asked(persist=True))
+    planned = sandbox.plan("vm.swappiness=10", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512")
+    done = transaction.apply(sandbox.host, sandbox.journal, planned, asked(persist=True))
     assert done.state == "applied"
     assert done.persisted == (SYSCTL, TMPFILES)
-    return made
+    return sandbox
 
 
 def content(machine: Machine, path: str) -> str:
@@ -90,29 +90,31 @@ def test_a_file_that_somebody_removed_is_gone(kept: Machine) -> None:
     assert {result.step.state for result in recovery.undo(kept.host, kept.journal, 1)} == {"undone"}
 
 
-def test_a_file_that_is_there_already_is_not_overwritten(made: Machine) -> None:
+def test_a_file_that_is_there_already_is_not_overwritten(sandbox: Machine) -> None:
     """Somebody's file of our name: refused, and all is taken back."""
-    Path(f"{made.folder}/root{SYSCTL}").write_text("vm.swappiness = 77\n")
-    done = transaction.apply(made.host, made.journal, made.plan("vm.swappiness=10"), asked(persist=True))
+    Path(f"{sandbox.folder}/root{SYSCTL}").write_text("vm.swappiness = 77\n")
+    done = transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10"), asked(persist=True))
     assert done.state == "rolled-back"
-    assert content(made, SYSCTL) == "vm.swappiness = 77\n"
-    assert made.kernel.get(SWAPPINESS) == "60"
+    assert content(sandbox, SYSCTL) == "vm.swappiness = 77\n"
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
 
 
-def test_without_the_folder_it_is_refused(made: Machine) -> None:
+def test_without_the_folder_it_is_refused(sandbox: Machine) -> None:
     """A system without tmpfiles.d: nothing is changed."""
-    os.rmdir(made.folder / "root/etc/tmpfiles.d")
-    done = transaction.apply(made.host, made.journal, made.plan("vm.swappiness=10", "cpu.governor=performance"), asked(persist=True))
+    os.rmdir(sandbox.folder / "root/etc/tmpfiles.d")
+    done = transaction.apply(
+        sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10", "cpu.governor=performance"), asked(persist=True)
+    )
     assert done.state == "rolled-back"
     assert done.steps[-1].reason == "No such file or directory"
-    assert made.kernel.get(SWAPPINESS) == "60"
-    assert not os.listdir(made.folder / "root/etc/sysctl.d")
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert not os.listdir(sandbox.folder / "root/etc/sysctl.d")
 
 
-def test_settings_without_such_a_mechanism_are_not_written_down(made: Machine) -> None:
+def test_settings_without_such_a_mechanism_are_not_written_down(sandbox: Machine) -> None:
     """A process has no next start."""
-    planned = made.plan(f"process.io_class@{os.getpid()}=idle")
-    done = transaction.apply(made.host, made.journal, planned, asked(persist=True))
-    recovery.undo(made.host, made.journal, 1)
+    planned = sandbox.plan(f"process.io_class@{os.getpid()}=idle")
+    done = transaction.apply(sandbox.host, sandbox.journal, planned, asked(persist=True))
+    recovery.undo(sandbox.host, sandbox.journal, 1)
     assert done.persisted == ()
     assert len(done.steps) == 1

@@ -50,79 +50,79 @@ def values(victim: Victim) -> list[tuple[int, tuple[int, ...], int]]:
 
 @two_cpus
 @root_only
-def test_each_thread_gets_its_own_value_back(made: Machine, victim: Victim) -> None:
+def test_each_thread_gets_its_own_value_back(sandbox: Machine, victim: Victim) -> None:
     """Threads that differed before are made alike, and differ again afterwards."""
     os.setpriority(os.PRIO_PROCESS, victim.tids[1], 4)
     os.sched_setaffinity(victim.tids[2], CPUS[:1])
     syscall("ioprio_set", c_int(1), c_int(victim.tids[3]), c_int(2 << 13 | 2))
     before = values(victim)
     pid = victim.pid
-    done = apply(made, f"process.nice@{pid}=9", f"process.cpus@{pid}={CPUS[1]}", f"process.io_class@{pid}=idle")
+    done = apply(sandbox, f"process.nice@{pid}=9", f"process.cpus@{pid}={CPUS[1]}", f"process.io_class@{pid}=idle")
 
     assert done.state == "applied"
     assert {(nice, cpus, io >> 13) for nice, cpus, io in values(victim)} == {(9, (CPUS[1],), 3)}
-    assert [state for state, _ in undo(made)] == ["undone"] * 3
+    assert [state for state, _ in undo(sandbox)] == ["undone"] * 3
     assert values(victim) == before
-    assert undo(made) == []
+    assert undo(sandbox) == []
 
 
 @two_cpus
-def test_a_list_of_cpus_is_written_as_the_kernel_does(made: Machine, victim: Victim) -> None:
+def test_a_list_of_cpus_is_written_as_the_kernel_does(sandbox: Machine, victim: Victim) -> None:
     """``1,0`` is ``0-1``: what is so already is no change, and a blank or a zero more is not another value."""
     every = ",".join(map(str, reversed(CPUS)))
-    assert made.plan(f"process.cpus@{victim.pid}={every}").skipped[0].already
-    assert apply(made, f"process.cpus@{victim.pid}= 0{CPUS[0]} ").state == "applied"
+    assert sandbox.plan(f"process.cpus@{victim.pid}={every}").skipped[0].already
+    assert apply(sandbox, f"process.cpus@{victim.pid}= 0{CPUS[0]} ").state == "applied"
 
 
-def test_a_process_that_has_ended_is_gone(made: Machine, victim: Victim) -> None:
+def test_a_process_that_has_ended_is_gone(sandbox: Machine, victim: Victim) -> None:
     """Nothing is written, nothing stays in force."""
-    apply(made, f"process.io_class@{victim.pid}=idle")
+    apply(sandbox, f"process.io_class@{victim.pid}=idle")
     victim.end()
-    assert [state for state, _ in undo(made)] == ["gone"]
-    assert made.journal.read(1).state == "undone"
-    assert made.plan(f"process.nice@{victim.pid}=5").skipped[0].reason == "the process has ended"
+    assert [state for state, _ in undo(sandbox)] == ["gone"]
+    assert sandbox.journal.read(1).state == "undone"
+    assert sandbox.plan(f"process.nice@{victim.pid}=5").skipped[0].reason == "the process has ended"
 
 
 def _of_another_life(line: journals.Words) -> journals.Words:
     return {**line, "change": {**line["change"], "start_time": 1}} if "change" in line else line
 
 
-def test_another_process_of_the_same_number_is_left_alone(made: Machine, victim: Victim) -> None:
+def test_another_process_of_the_same_number_is_left_alone(sandbox: Machine, victim: Victim) -> None:
     """The start time tells them apart, for undoing and for handing over."""
     pid = victim.pid
-    apply(made, f"process.io_class@{pid}=idle")
-    journals.edit(made.journal, _of_another_life)
+    apply(sandbox, f"process.io_class@{pid}=idle")
+    journals.edit(sandbox.journal, _of_another_life)
     before = values(victim)
-    assert undo(made) == [("gone", "the process has ended")]
+    assert undo(sandbox) == [("gone", "the process has ended")]
     assert values(victim) == before
 
 
-def test_a_later_change_of_a_new_process_does_not_inherit(made: Machine, victim: Victim) -> None:
+def test_a_later_change_of_a_new_process_does_not_inherit(sandbox: Machine, victim: Victim) -> None:
     """The first was about an earlier process: its value before is not what the second goes back to."""
     pid = victim.pid
-    apply(made, f"process.io_class@{pid}=idle")
-    journals.edit(made.journal, _of_another_life)
-    apply(made, f"process.io_class@{pid}=best-effort")
-    assert [state for state, _ in undo(made, 1)] == ["gone"]
-    assert [state for state, _ in undo(made, 2)] == ["undone"]
+    apply(sandbox, f"process.io_class@{pid}=idle")
+    journals.edit(sandbox.journal, _of_another_life)
+    apply(sandbox, f"process.io_class@{pid}=best-effort")
+    assert [state for state, _ in undo(sandbox, 1)] == ["gone"]
+    assert [state for state, _ in undo(sandbox, 2)] == ["undone"]
     assert {io >> 13 for _, _, io in values(victim)} == {3}
 
 
-def test_a_thread_that_somebody_moved_is_kept(made: Machine, victim: Victim) -> None:
+def test_a_thread_that_somebody_moved_is_kept(sandbox: Machine, victim: Victim) -> None:
     """One of four threads has a third value: the setting is somebody's now."""
-    apply(made, f"process.io_class@{victim.pid}=idle")
+    apply(sandbox, f"process.io_class@{victim.pid}=idle")
     syscall("ioprio_set", c_int(1), c_int(victim.tids[2]), c_int(2 << 13 | 7))
-    assert undo(made)[0][0] == "foreign"
-    assert undo(made, force=True)[0][0] == "undone"
+    assert undo(sandbox)[0][0] == "foreign"
+    assert undo(sandbox, force=True)[0][0] == "undone"
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
 
-def test_a_thread_that_was_put_back_by_hand_is_seen(made: Machine, victim: Victim) -> None:
+def test_a_thread_that_was_put_back_by_hand_is_seen(sandbox: Machine, victim: Victim) -> None:
     """The list says that somebody did; undoing puts the others back."""
-    apply(made, f"process.io_class@{victim.pid}=idle")
+    apply(sandbox, f"process.io_class@{victim.pid}=idle")
     syscall("ioprio_set", c_int(1), c_int(victim.tids[2]), c_int(0))
-    assert standing.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "changed"
-    assert undo(made)[0][0] == "undone"
+    assert standing.standings(sandbox.host, sandbox.journal, sandbox.journal.read(1))[0].verdict == "changed"
+    assert undo(sandbox)[0][0] == "undone"
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
 
@@ -163,7 +163,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
 
 
 @root_only
-def test_threads_that_start_meanwhile_are_included(made: Machine) -> None:
+def test_threads_that_start_meanwhile_are_included(sandbox: Machine) -> None:
     """A program that starts threads all the time: after applying, and after undoing, none is left out."""
     program = "import threading, time\nprint(1, flush=True)\nwhile True:\n    threading.Thread(target=time.sleep, args=(0.2,)).start()\n    time.sleep(0.001)\n"
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -171,9 +171,9 @@ def test_threads_that_start_meanwhile_are_included(made: Machine) -> None:
         assert child.stdout
         child.stdout.readline()
         time.sleep(0.1)
-        assert apply(made, f"process.nice@{child.pid}=3").state == "applied"
+        assert apply(sandbox, f"process.nice@{child.pid}=3").state == "applied"
         assert _nices(child.pid) == {3}
-        assert [state for state, _ in undo(made)] == ["undone"]
+        assert [state for state, _ in undo(sandbox)] == ["undone"]
         assert _nices(child.pid) == {os.nice(0)}
     finally:
         child.kill()

@@ -34,23 +34,23 @@ def undo(machine: Machine, number: int, *, force: bool = False) -> list[str]:
     return [result.step.state for result in recovery.undo(machine.host, machine.journal, number, force=force)]
 
 
-def test_everything_is_applied_and_everything_comes_back(made: Machine) -> None:
+def test_everything_is_applied_and_everything_comes_back(sandbox: Machine) -> None:
     """In reverse order, and a second time it changes nothing."""
-    before = made.kernel.state()
-    done = apply(made, *SEVERAL)
-    order = [path for path, _ in made.kernel.writes]
+    before = sandbox.kernel.state()
+    done = apply(sandbox, *SEVERAL)
+    order = [path for path, _ in sandbox.kernel.writes]
 
     assert done.state == "applied"
-    assert made.kernel.get(THP) == "[always] madvise never"
-    assert [made.kernel.get(f"{POLICY}{number}/scaling_governor") for number in (0, 1, 10)] == ["performance"] * 3
-    made.kernel.writes.clear()
-    assert undo(made, 1) == ["undone"] * 7
-    assert [path for path, _ in made.kernel.writes] == order[::-1]
-    assert made.kernel.state() == before
-    made.kernel.writes.clear()
-    assert undo(made, 1) == []
-    assert not made.kernel.writes
-    assert made.journal.read(1).state == "undone"
+    assert sandbox.kernel.get(THP) == "[always] madvise never"
+    assert [sandbox.kernel.get(f"{POLICY}{number}/scaling_governor") for number in (0, 1, 10)] == ["performance"] * 3
+    sandbox.kernel.writes.clear()
+    assert undo(sandbox, 1) == ["undone"] * 7
+    assert [path for path, _ in sandbox.kernel.writes] == order[::-1]
+    assert sandbox.kernel.state() == before
+    sandbox.kernel.writes.clear()
+    assert undo(sandbox, 1) == []
+    assert not sandbox.kernel.writes
+    assert sandbox.journal.read(1).state == "undone"
 
 
 @pytest.mark.parametrize(
@@ -63,35 +63,35 @@ def test_everything_is_applied_and_everything_comes_back(made: Machine) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [SWAPPINESS, THP, f"{POLICY}10/scaling_governor", HUGEPAGES])
-def test_a_write_that_fails_takes_all_back(made: Machine, path: str, number: int, reason: str) -> None:
+def test_a_write_that_fails_takes_all_back(sandbox: Machine, path: str, number: int, reason: str) -> None:
     """Whichever step it is; the reason is told."""
-    before = made.kernel.state()
-    made.kernel.refusing[path] = number
-    done = apply(made, *SEVERAL)
+    before = sandbox.kernel.state()
+    sandbox.kernel.refusing[path] = number
+    done = apply(sandbox, *SEVERAL)
 
     assert done.state == "rolled-back"
     assert [step.reason for step in done.steps if step.state == "refused"] == [reason]
-    assert made.kernel.state() == before
+    assert sandbox.kernel.state() == before
 
 
 @pytest.mark.parametrize("path", [SWAPPINESS, THP, QUEUE + "read_ahead_kb"])
-def test_a_write_that_does_not_take_is_refused(made: Machine, path: str) -> None:
+def test_a_write_that_does_not_take_is_refused(sandbox: Machine, path: str) -> None:
     """The kernel said yes, and kept its value."""
-    before = made.kernel.state()
-    made.kernel.deaf.add(path)
-    done = apply(made, *SEVERAL)
+    before = sandbox.kernel.state()
+    sandbox.kernel.deaf.add(path)
+    done = apply(sandbox, *SEVERAL)
 
     (refused,) = [step for step in done.steps if step.state == "refused"]
     assert "after" in refused.reason
     assert done.state == "rolled-back"
-    assert made.kernel.state() == before
+    assert sandbox.kernel.state() == before
 
 
-def test_a_part_is_not_enough(made: Machine) -> None:
+def test_a_part_is_not_enough(sandbox: Machine) -> None:
     """512 of 600 huge pages: refused, and none is left."""
-    done = apply(made, "vm.nr_hugepages=600")
+    done = apply(sandbox, "vm.nr_hugepages=600")
     assert done.steps[0].reason == "it reads 512 after 600 was written"
-    assert made.kernel.get(HUGEPAGES) == "0"
+    assert sandbox.kernel.get(HUGEPAGES) == "0"
 
 
 def test_huge_pages_for_which_there_is_no_memory_are_not_tried(tmp_path: Path) -> None:
@@ -104,168 +104,168 @@ def test_huge_pages_for_which_there_is_no_memory_are_not_tried(tmp_path: Path) -
     assert apply(machine, "vm.nr_hugepages=0").state == "applied"
 
 
-def test_a_value_that_is_clamped_is_not_taken(made: Machine) -> None:
+def test_a_value_that_is_clamped_is_not_taken(sandbox: Machine) -> None:
     """One policy takes less than the others: all are as before."""
-    before = made.kernel.state()
-    done = apply(made, "cpu.max_freq_khz=5000000")
+    before = sandbox.kernel.state()
+    done = apply(sandbox, "cpu.max_freq_khz=5000000")
     assert "it reads 4000000 after 5000000" in done.steps[0].reason
-    assert made.kernel.state() == before
+    assert sandbox.kernel.state() == before
 
 
-def test_a_plan_that_is_out_of_date_is_refused(made: Machine) -> None:
+def test_a_plan_that_is_out_of_date_is_refused(sandbox: Machine) -> None:
     """Somebody was faster."""
-    planned = made.plan("thp.enabled=always", "vm.swappiness=10")
-    made.kernel.put(SWAPPINESS, "33")
-    done = transaction.apply(made.host, made.journal, planned, asked())
+    planned = sandbox.plan("thp.enabled=always", "vm.swappiness=10")
+    sandbox.kernel.put(SWAPPINESS, "33")
+    done = transaction.apply(sandbox.host, sandbox.journal, planned, asked())
 
     assert done.steps[1].reason == "it has become 33 since the plan was made"
-    assert made.kernel.get(SWAPPINESS) == "33"
-    assert made.kernel.get(THP) == "always [madvise] never"
+    assert sandbox.kernel.get(SWAPPINESS) == "33"
+    assert sandbox.kernel.get(THP) == "always [madvise] never"
 
 
-def test_what_can_not_be_put_back_is_never_called_refused(made: Machine) -> None:
+def test_what_can_not_be_put_back_is_never_called_refused(sandbox: Machine) -> None:
     """A clamped value on a file that then refuses everything: the step stays open, with its reason, until undoing succeeds."""
-    planned = made.plan("cpu.max_freq_khz=5000000")
-    real = made.kernel.write
+    planned = sandbox.plan("cpu.max_freq_khz=5000000")
+    real = sandbox.kernel.write
 
     def once(path: str, content: bytes) -> None:
         real(path, content)
-        made.kernel.refusing[FREQUENCY] = errno.EBUSY
+        sandbox.kernel.refusing[FREQUENCY] = errno.EBUSY
 
-    made.kernel.write = once  # type: ignore[method-assign]  # a method of the made kernel
-    done = transaction.apply(made.host, made.journal, planned, asked())
+    sandbox.kernel.write = once  # type: ignore[method-assign]  # a method of the made kernel
+    done = transaction.apply(sandbox.host, sandbox.journal, planned, asked())
     assert (done.state, done.steps[0].state, done.steps[0].reason) == ("open", "intended", "Device or resource busy")
-    made.kernel.refusing.clear()
-    made.kernel.write = real  # type: ignore[method-assign]  # as above
-    assert undo(made, 1) == ["undone"]
-    assert made.kernel.get(FREQUENCY) == "3500000"
+    sandbox.kernel.refusing.clear()
+    sandbox.kernel.write = real  # type: ignore[method-assign]  # as above
+    assert undo(sandbox, 1) == ["undone"]
+    assert sandbox.kernel.get(FREQUENCY) == "3500000"
 
 
-def test_what_refuses_to_go_back_is_tried_again(made: Machine) -> None:
+def test_what_refuses_to_go_back_is_tried_again(sandbox: Machine) -> None:
     """It stays in force, the journal does not grow with every try."""
-    apply(made, "vm.swappiness=10")
-    made.kernel.refusing[SWAPPINESS] = errno.EBUSY
-    assert undo(made, 1) == ["applied"]
-    size = os.path.getsize(made.journal.path(1))
-    assert undo(made, 1) == ["applied"]
-    assert os.path.getsize(made.journal.path(1)) == size
-    made.kernel.refusing.clear()
-    assert undo(made, 1) == ["undone"]
+    apply(sandbox, "vm.swappiness=10")
+    sandbox.kernel.refusing[SWAPPINESS] = errno.EBUSY
+    assert undo(sandbox, 1) == ["applied"]
+    size = os.path.getsize(sandbox.journal.path(1))
+    assert undo(sandbox, 1) == ["applied"]
+    assert os.path.getsize(sandbox.journal.path(1)) == size
+    sandbox.kernel.refusing.clear()
+    assert undo(sandbox, 1) == ["undone"]
 
 
-def test_what_belongs_to_somebody_else_stays(made: Machine) -> None:
+def test_what_belongs_to_somebody_else_stays(sandbox: Machine) -> None:
     """It is kept and named; the rest is taken back; --force takes it back too."""
-    transaction.apply(made.host, made.journal, made.plan("cpu.governor=performance", "vm.swappiness=10", force=True), asked())
-    made.kernel.put(f"{POLICY}1/scaling_governor", "schedutil")
-    done = recovery.undo(made.host, made.journal, 1)
+    transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("cpu.governor=performance", "vm.swappiness=10", force=True), asked())
+    sandbox.kernel.put(f"{POLICY}1/scaling_governor", "schedutil")
+    done = recovery.undo(sandbox.host, sandbox.journal, 1)
 
     assert [result.message for result in done if result.step.state == "foreign"] == ["somebody has set it to schedutil since"]
-    assert made.kernel.get(f"{POLICY}1/scaling_governor") == "schedutil"
-    assert made.kernel.get(SWAPPINESS) == "60"
-    assert made.journal.read(1).state == "partly-undone"
-    assert undo(made, 1) == ["foreign"]
-    assert undo(made, 1, force=True) == ["undone"]
-    assert made.kernel.get(f"{POLICY}1/scaling_governor") == "powersave"
+    assert sandbox.kernel.get(f"{POLICY}1/scaling_governor") == "schedutil"
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert sandbox.journal.read(1).state == "partly-undone"
+    assert undo(sandbox, 1) == ["foreign"]
+    assert undo(sandbox, 1, force=True) == ["undone"]
+    assert sandbox.kernel.get(f"{POLICY}1/scaling_governor") == "powersave"
 
 
-def test_a_value_that_is_back_already_is_not_written(made: Machine) -> None:
+def test_a_value_that_is_back_already_is_not_written(sandbox: Machine) -> None:
     """Somebody restored it by hand."""
-    apply(made, "vm.swappiness=10")
-    made.kernel.put(SWAPPINESS, "60")
-    made.kernel.writes.clear()
-    assert undo(made, 1) == ["undone"]
-    assert not made.kernel.writes
+    apply(sandbox, "vm.swappiness=10")
+    sandbox.kernel.put(SWAPPINESS, "60")
+    sandbox.kernel.writes.clear()
+    assert undo(sandbox, 1) == ["undone"]
+    assert not sandbox.kernel.writes
 
 
-def test_what_is_gone_is_gone(made: Machine) -> None:
+def test_what_is_gone_is_gone(sandbox: Machine) -> None:
     """A device that was unplugged does not stop the others."""
-    apply(made, "block.read_ahead_kb@nvme0n1=512", "vm.swappiness=10")
-    os.rename(made.folder / "root/sys/block/nvme0n1", made.folder / "unplugged")
-    assert undo(made, 1) == ["undone", "gone"]
-    assert made.journal.read(1).state == "undone"
+    apply(sandbox, "block.read_ahead_kb@nvme0n1=512", "vm.swappiness=10")
+    os.rename(sandbox.folder / "root/sys/block/nvme0n1", sandbox.folder / "unplugged")
+    assert undo(sandbox, 1) == ["undone", "gone"]
+    assert sandbox.journal.read(1).state == "undone"
 
 
-def test_a_foreign_value_between_two_of_ours_is_what_comes_back(made: Machine) -> None:
+def test_a_foreign_value_between_two_of_ours_is_what_comes_back(sandbox: Machine) -> None:
     """60, sysperf 10, somebody 33, sysperf 20: taking the first back leaves the second to go back to 33."""
-    apply(made, "vm.swappiness=10")
-    made.kernel.put(SWAPPINESS, "33")
-    apply(made, "vm.swappiness=20")
-    assert undo(made, 1) == ["foreign"]
-    assert undo(made, 2) == ["undone"]
-    assert made.kernel.get(SWAPPINESS) == "33"
+    apply(sandbox, "vm.swappiness=10")
+    sandbox.kernel.put(SWAPPINESS, "33")
+    apply(sandbox, "vm.swappiness=20")
+    assert undo(sandbox, 1) == ["foreign"]
+    assert undo(sandbox, 2) == ["undone"]
+    assert sandbox.kernel.get(SWAPPINESS) == "33"
 
 
-def test_a_later_change_of_ours_is_not_somebody_elses(made: Machine) -> None:
+def test_a_later_change_of_ours_is_not_somebody_elses(sandbox: Machine) -> None:
     """The first is replaced, not changed; disowning leaves it alone."""
-    apply(made, "vm.swappiness=10")
-    apply(made, "vm.swappiness=20")
-    (first,) = standing.standings(made.host, made.journal, made.journal.read(1))
+    apply(sandbox, "vm.swappiness=10")
+    apply(sandbox, "vm.swappiness=20")
+    (first,) = standing.standings(sandbox.host, sandbox.journal, sandbox.journal.read(1))
     assert (first.verdict, first.now) == ("replaced", "transaction 2")
-    assert standing.release_ownership(made.host, made.journal, 1, 0) == ""
-    assert undo(made, 1) == ["undone"]
-    assert undo(made, 2) == ["undone"]
-    assert made.kernel.get(SWAPPINESS) == "60"
+    assert standing.release_ownership(sandbox.host, sandbox.journal, 1, 0) == ""
+    assert undo(sandbox, 1) == ["undone"]
+    assert undo(sandbox, 2) == ["undone"]
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
 
 
-def test_an_open_transaction_is_nobodys_to_disown(made: Machine) -> None:
+def test_an_open_transaction_is_nobodys_to_disown(sandbox: Machine) -> None:
     """Somebody may be at work on it, or it is taken back soon."""
     from sysperf.fix.journal_lines import StepStarted
     from sysperf.fix.lease import boot_id
 
-    with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-        log.add(StepStarted(0, made.plan("vm.nr_hugepages=400").changes[0]))
-    made.kernel.put(HUGEPAGES, "200")
-    assert standing.standings(made.host, made.journal, made.journal.read(1))[0].verdict == "unknown"
-    assert standing.release_ownership(made.host, made.journal, 1, 0) == ""
-    assert undo(made, 1) == ["undone"]
-    assert made.kernel.get(HUGEPAGES) == "0"
+    with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+        log.add(StepStarted(0, sandbox.plan("vm.nr_hugepages=400").changes[0]))
+    sandbox.kernel.put(HUGEPAGES, "200")
+    assert standing.standings(sandbox.host, sandbox.journal, sandbox.journal.read(1))[0].verdict == "unknown"
+    assert standing.release_ownership(sandbox.host, sandbox.journal, 1, 0) == ""
+    assert undo(sandbox, 1) == ["undone"]
+    assert sandbox.kernel.get(HUGEPAGES) == "0"
 
 
-def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(made: Machine) -> None:
+def test_what_was_interrupted_is_taken_back_before_it_is_taken_for_foreign(sandbox: Machine) -> None:
     """A second transaction was killed before its write: undoing the first still restores."""
-    apply(made, "vm.swappiness=10")
+    apply(sandbox, "vm.swappiness=10")
     from sysperf.fix.journal_lines import StepStarted
     from sysperf.fix.lease import boot_id
 
-    with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-        log.add(StepStarted(0, made.plan("vm.swappiness=20").changes[0]))
-    undo(made, 1)
-    undo(made, 2)
-    assert made.kernel.get(SWAPPINESS) == "60"
-    assert [logged.state for logged in made.journal.transactions()] == ["undone", "rolled-back"]
+    with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+        log.add(StepStarted(0, sandbox.plan("vm.swappiness=20").changes[0]))
+    undo(sandbox, 1)
+    undo(sandbox, 2)
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert [logged.state for logged in sandbox.journal.transactions()] == ["undone", "rolled-back"]
 
 
-def test_a_problem_of_one_transaction_does_not_stop_recovering_others(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_of_one_transaction_does_not_stop_recovering_others(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is tried; the problem is told afterwards."""
     from sysperf.fix.journal_lines import StepStarted
     from sysperf.fix.journal_log import JournalError, Log
     from sysperf.fix.lease import boot_id
 
     for wish in ("vm.swappiness=10", "vm.dirty_ratio=30"):
-        with made.journal.locked(), made.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-            log.add(StepStarted(0, made.plan(wish).changes[0]))
-    made.kernel.put(SWAPPINESS, "10")
-    made.kernel.put(DIRTY, "30")
-    resume = made.journal.resume
+        with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+            log.add(StepStarted(0, sandbox.plan(wish).changes[0]))
+    sandbox.kernel.put(SWAPPINESS, "10")
+    sandbox.kernel.put(DIRTY, "30")
+    resume = sandbox.journal.resume
 
     def resumed(number: int) -> Log:
         if number == 1:
             raise JournalError("it can not be written")
         return resume(number)
 
-    monkeypatch.setattr(made.journal, "resume", resumed)
-    with made.journal.locked(), pytest.raises(JournalError):
-        recovery.recover(made.host, made.journal)
-    assert made.kernel.get(DIRTY) == "20"
+    monkeypatch.setattr(sandbox.journal, "resume", resumed)
+    with sandbox.journal.locked(), pytest.raises(JournalError):
+        recovery.recover(sandbox.host, sandbox.journal)
+    assert sandbox.kernel.get(DIRTY) == "20"
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_takes_all_back(made: Machine, ending: signal.Signals) -> None:
+def test_a_signal_in_the_middle_takes_all_back(sandbox: Machine, ending: signal.Signals) -> None:
     """An interruption during any step rolls back, and another one during that waits until it is done."""
-    before = made.kernel.state()
-    planned = made.plan(*SEVERAL)
+    before = sandbox.kernel.state()
+    planned = sandbox.plan(*SEVERAL)
     handler = signal.signal(ending, signal.default_int_handler)
-    real = made.kernel.write
+    real = sandbox.kernel.write
     seen = 0
 
     def write(path: str, content: bytes) -> None:
@@ -275,41 +275,41 @@ def test_a_signal_in_the_middle_takes_all_back(made: Machine, ending: signal.Sig
         if seen >= 3:  # in the third step, and in every step of the way back
             os.kill(os.getpid(), ending)
 
-    made.kernel.write = write  # type: ignore[method-assign]  # a method of the made kernel
+    sandbox.kernel.write = write  # type: ignore[method-assign]  # a method of the made kernel
     try:
         with pytest.raises(KeyboardInterrupt):
-            transaction.apply(made.host, made.journal, planned, asked())
+            transaction.apply(sandbox.host, sandbox.journal, planned, asked())
     finally:
         signal.signal(ending, handler)
-    assert made.kernel.state() == before
-    assert made.journal.read(1).state == "rolled-back"
+    assert sandbox.kernel.state() == before
+    assert sandbox.journal.read(1).state == "rolled-back"
 
 
-def test_progress_that_fails_takes_all_back(made: Machine) -> None:
+def test_progress_that_fails_takes_all_back(sandbox: Machine) -> None:
     """Whoever watches can not leave half of it behind."""
-    before = made.kernel.state()
+    before = sandbox.kernel.state()
 
     def progress(change: Change) -> None:
         if change.knob == "thp.enabled":
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        transaction.apply(made.host, made.journal, made.plan(*SEVERAL), asked()._replace(progress=progress))
-    assert made.kernel.state() == before
+        transaction.apply(sandbox.host, sandbox.journal, sandbox.plan(*SEVERAL), asked()._replace(progress=progress))
+    assert sandbox.kernel.state() == before
 
 
-def test_a_journal_that_was_deleted_meanwhile_is_still_read(made: Machine) -> None:
+def test_a_journal_that_was_deleted_meanwhile_is_still_read(sandbox: Machine) -> None:
     """Rolling back reads the open file, not its name."""
-    before = made.kernel.state()
+    before = sandbox.kernel.state()
 
     def progress(change: Change) -> None:
         if change.knob == "thp.enabled":
-            os.unlink(made.journal.path(1))
+            os.unlink(sandbox.journal.path(1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        transaction.apply(made.host, made.journal, made.plan(*SEVERAL), asked()._replace(progress=progress))
-    assert made.kernel.state() == before
+        transaction.apply(sandbox.host, sandbox.journal, sandbox.plan(*SEVERAL), asked()._replace(progress=progress))
+    assert sandbox.kernel.state() == before
 
 
 # ---------------------------------------------------------------------- any order
@@ -422,8 +422,8 @@ def test_a_container_with_read_only_kernel_settings() -> None:
     assert said[1:] == ["rolled-back refused Read-only file system", "True"]
 
 
-def test_both_files_of_balancing_are_one_setting(made: Machine) -> None:
+def test_both_files_of_balancing_are_one_setting(sandbox: Machine) -> None:
     """A rule and a person may ask for the same: one change; for different values: the first, and the other is told so."""
-    planned = made.plan("kernel.numa_balancing=0", "kernel.numa_balancing=0", "kernel.numa_balancing=2")
+    planned = sandbox.plan("kernel.numa_balancing=0", "kernel.numa_balancing=0", "kernel.numa_balancing=2")
     assert [(change.target, change.after) for change in planned.changes] == [(BALANCING, "0")]
     assert [skip.reason for skip in planned.skipped] == ["it is to be 0 already"]

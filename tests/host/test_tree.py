@@ -88,62 +88,62 @@ def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 )
 def test_a_link_that_leads_out_is_refused(capture: Open, target: str) -> None:
     """The real file is never shown, and the reason says why."""
-    found = capture(("proc/version", f"-> {target}"), ("sys/x", b"1"))
+    captured = capture(("proc/version", f"-> {target}"), ("sys/x", b"1"))
 
     with pytest.raises(OSError, match=re.escape(tree.ESCAPES)):
-        found.read("/proc/version", LIMIT)
+        captured.read("/proc/version", LIMIT)
 
 
 def test_absolute_links_are_resolved_inside(capture: Open) -> None:
     """``/etc/passwd`` is the root's own, or absent: never this machine's."""
-    found = capture(("proc/a", "-> /etc/passwd"), ("proc/b", "-> /etc/hosts"), ("etc/hosts", b"captured"))
+    captured = capture(("proc/a", "-> /etc/passwd"), ("proc/b", "-> /etc/hosts"), ("etc/hosts", b"captured"))
 
-    assert found.read("/proc/b", LIMIT) == b"captured"
+    assert captured.read("/proc/b", LIMIT) == b"captured"
     with pytest.raises(FileNotFoundError):
-        found.read("/proc/a", LIMIT)
-    assert found.exists("/proc/a") is False
-    assert found.link("/proc/a") == "/etc/passwd"
+        captured.read("/proc/a", LIMIT)
+    assert captured.exists("/proc/a") is False
+    assert captured.link("/proc/a") == "/etc/passwd"
 
 
 def test_links_in_the_middle_are_resolved_inside(capture: Open) -> None:
     """A folder that is a link to / is the root, and to .. above it is refused."""
-    found = capture(("sys/root", "-> /"), ("sys/out", "-> ../.."), ("etc/passwd", b"captured"))
+    captured = capture(("sys/root", "-> /"), ("sys/out", "-> ../.."), ("etc/passwd", b"captured"))
 
-    assert found.read("/sys/root/sys/root/etc/passwd", LIMIT) == b"captured"
-    assert found.names("/sys/root/etc", 9) == ["passwd"]
+    assert captured.read("/sys/root/sys/root/etc/passwd", LIMIT) == b"captured"
+    assert captured.names("/sys/root/etc", 9) == ["passwd"]
     for path in ("/sys/out/etc/passwd", "/../etc/passwd", "/etc/../../etc/passwd", "/sys/out/.."):
         with pytest.raises(OSError, match=re.escape(tree.ESCAPES)):
-            found.read(path, LIMIT)
+            captured.read(path, LIMIT)
 
 
 def test_loops_end(capture: Open) -> None:
     """A link to itself, to its partner, to its own inside, and a chain without end are errors, at once."""
     chain = [(f"sys/c{number}", f"-> c{number + 1}") for number in range(100)]
-    found = capture(("sys/self", "-> self"), ("sys/a", "-> b"), ("sys/b", "-> a"), ("sys/in", "-> in/x"), *chain, ("sys/c100", b"1"))
+    captured = capture(("sys/self", "-> self"), ("sys/a", "-> b"), ("sys/b", "-> a"), ("sys/in", "-> in/x"), *chain, ("sys/c100", b"1"))
 
     for path in ("/sys/self", "/sys/a", "/sys/b/x", "/sys/in", "/sys/c0"):
         with pytest.raises(OSError, match="symbolic links"):
-            found.read(path, LIMIT)
-    assert found.read("/sys/c61", LIMIT) == b"1"
+            captured.read(path, LIMIT)
+    assert captured.read("/sys/c61", LIMIT) == b"1"
 
 
 def test_dangling_links_are_listed_but_do_not_exist(capture: Open) -> None:
     """As in /sys of other projects' captures."""
-    found = capture(("sys/a", "-> nowhere"), ("sys/b", b"1"))
+    captured = capture(("sys/a", "-> nowhere"), ("sys/b", b"1"))
 
-    assert sorted(found.names("/sys", 9)) == ["a", "b"]
-    assert found.exists("/sys/a") is False
+    assert sorted(captured.names("/sys", 9)) == ["a", "b"]
+    assert captured.exists("/sys/a") is False
     with pytest.raises(FileNotFoundError):
-        found.read("/sys/a", LIMIT)
+        captured.read("/sys/a", LIMIT)
 
 
 def test_the_link_at_the_end_of_a_linked_folder(capture: Open) -> None:
     """`link` resolves the folders on its way, not the link itself."""
-    found = capture(("sys/class/net/eth0", "-> ../../devices/pci/eth0"), ("sys/devices/pci/eth0/device", "-> ../driver"))
+    captured = capture(("sys/class/net/eth0", "-> ../../devices/pci/eth0"), ("sys/devices/pci/eth0/device", "-> ../driver"))
 
-    assert found.link("/sys/class/net/eth0/device") == "../driver"
+    assert captured.link("/sys/class/net/eth0/device") == "../driver"
     with pytest.raises(OSError, match="Invalid argument"):
-        found.link("/sys/devices/pci")
+        captured.link("/sys/devices/pci")
 
 
 # ---------------------------------------------------------------------- folders
@@ -159,17 +159,17 @@ def test_a_folder_root_never_waits_or_acts(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.mknod(folder / "proc/zero", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
         names.append("zero")
-    found = Folder(folder)
+    captured = Folder(folder)
     start = time.perf_counter()
 
     for name in names:
         with pytest.raises(OSError, match=tree.NOT_PLAIN):
-            found.read(f"/proc/{name}", LIMIT)
+            captured.read(f"/proc/{name}", LIMIT)
     assert time.perf_counter() - start < 1
     with pytest.raises(IsADirectoryError):
-        found.read("/proc", LIMIT)
+        captured.read("/proc", LIMIT)
     with pytest.raises(NotADirectoryError):
-        found.names("/proc/version", 9)
+        captured.names("/proc/version", 9)
 
 
 def test_the_live_machine_opens_no_devices_of_users(tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_gigantic_files_are_refused_quickly(tmp_path: Path) -> None:
 
 def test_huge_folders_are_refused(capture: Open) -> None:
     """More names than asked for are an error, not a part of the list."""
-    found = capture(*((f"sys/{number}", b"") for number in range(50)))
+    captured = capture(*((f"sys/{number}", b"") for number in range(50)))
 
-    assert len(found.names("/sys", 50)) == 50
+    assert len(captured.names("/sys", 50)) == 50
     with pytest.raises(OSError, match="more than 49 entries"):
-        found.names("/sys", 49)
+        captured.names("/sys", 49)
 
 
 def test_an_unreadable_folder_root_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,18 +419,18 @@ def test_odd_members(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.type, member.linkname, member.size = kind, target, len(name) if kind == tarfile.REGTYPE else 0
             tar.addfile(member, io.BytesIO(name.encode()))
-    found = Archive(tmp_path / "odd.tar")
+    captured = Archive(tmp_path / "odd.tar")
 
     for name in ("null", "disk", "fifo", "lost"):
-        assert found.exists(f"/proc/{name}")
+        assert captured.exists(f"/proc/{name}")
         with pytest.raises(OSError, match=tree.NOT_PLAIN):
-            found.read(f"/proc/{name}", LIMIT)
-    assert found.read("/proc/hard", LIMIT) == b"proc/a"
-    assert found.read("/sys/absolute", LIMIT) == b"/sys/absolute"
-    assert found.read("/sys/dots", LIMIT) == b".//sys/./dots"
-    assert found.read("/proc/twice", LIMIT) == b"proc/twice"
+            captured.read(f"/proc/{name}", LIMIT)
+    assert captured.read("/proc/hard", LIMIT) == b"proc/a"
+    assert captured.read("/sys/absolute", LIMIT) == b"/sys/absolute"
+    assert captured.read("/sys/dots", LIMIT) == b".//sys/./dots"
+    assert captured.read("/proc/twice", LIMIT) == b"proc/twice"
     with pytest.raises(OSError, match="Invalid argument"):
-        found.link("/proc/twice")
+        captured.link("/proc/twice")
 
 
 def test_a_sparse_member_is_skipped(tmp_path: Path) -> None:
@@ -443,11 +443,11 @@ def test_a_sparse_member_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "sparse.tar").write_bytes(
         bytes(first) + more + b"x" * 512 + header("proc/next", b"00000000004\0") + b"next".ljust(512, b"\0") + bytes(1024)
     )
-    found = Archive(tmp_path / "sparse.tar")
+    captured = Archive(tmp_path / "sparse.tar")
 
-    assert found.read("/proc/next", LIMIT) == b"next"
+    assert captured.read("/proc/next", LIMIT) == b"next"
     with pytest.raises(OSError, match=tree.NOT_PLAIN):
-        found.read("/proc/sparse", LIMIT)
+        captured.read("/proc/sparse", LIMIT)
 
 
 def reference(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
@@ -515,10 +515,10 @@ def test_any_bytes_are_a_capture_or_an_error(tmp_path_factory: pytest.TempPathFa
     for content in (raw, bytes(good)):
         (folder / "any.tar").write_bytes(content)
         try:
-            found = Archive(folder / "any.tar")
+            captured = Archive(folder / "any.tar")
         except CaptureError:
             continue
-        assert "/etc/passwd" not in found.names("/", 1000)
+        assert "/etc/passwd" not in captured.names("/", 1000)
 
 
 # ---------------------------------------------------------------------- the resolver
@@ -543,9 +543,14 @@ def consistent(entries: dict[str, str | bytes | None]) -> list[Entry]:
     ]
 
 
-def answers(found: Tree, path: str) -> list[object]:
+def answers(captured: Tree, path: str) -> list[object]:
     """What a tree says of a path; an error is its kind."""
-    asks = (lambda: found.read(path, 99), lambda: sorted(found.names(path, 99)), lambda: found.link(path), lambda: found.exists(path))
+    asks = (
+        lambda: captured.read(path, 99),
+        lambda: sorted(captured.names(path, 99)),
+        lambda: captured.link(path),
+        lambda: captured.exists(path),
+    )
     return [answer(ask) for ask in asks]
 
 

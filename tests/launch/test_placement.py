@@ -54,9 +54,9 @@ def rank(number: int, size: int | None, **other: Any) -> Ranks:
 
 def test_a_plain_machine_is_left_alone() -> None:
     """One node, cores alike: all CPUs, a thread a core, no policy."""
-    found = put(one_node())
+    share = put(one_node())
 
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (CpuSet(range(8)), "", CpuSet(), 8)
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (CpuSet(range(8)), "", CpuSet(), 8)
 
 
 @pytest.mark.parametrize(("quota", "threads"), [(0.1, 1), (0.5, 1), (1.0, 1), (1.5, 2), (2.0, 2), (7.2, 8), (64.0, 8), (0.0, 8), (None, 8)])
@@ -67,9 +67,9 @@ def test_threads_are_the_quota_rounded_up(quota: float | None, threads: int) -> 
 
 def test_siblings_stay_in_the_mask_and_compute_nothing() -> None:
     """One compute thread a physical core, all hardware threads for workers."""
-    found = put(two_nodes(allowed=cpus("0-7,16-23")))
+    share = put(two_nodes(allowed=cpus("0-7,16-23")))
 
-    assert (found.cpus, found.threads) == (cpus("0-7,16-23"), 8)
+    assert (share.cpus, share.threads) == (cpus("0-7,16-23"), 8)
 
 
 def test_performance_cores_compute_and_all_stay_in_the_mask() -> None:
@@ -88,17 +88,17 @@ def msgspec_replace(machine: Machine, **other: Any) -> Machine:
 @pytest.mark.parametrize("threads", [1, 4, 8])
 def test_few_threads_keep_all_cpus_for_workers(threads: int) -> None:
     """OMP_NUM_THREADS=1 says nothing about loader workers: the mask stays, and the node with most memory to spare is preferred."""
-    found = put(two_nodes(), threads=threads)
+    share = put(two_nodes(), threads=threads)
 
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("0-31"), "", CpuSet([1]), threads)
-    assert "loader workers" in found.notes[0]
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (cpus("0-31"), "", CpuSet([1]), threads)
+    assert "loader workers" in share.notes[0]
 
 
 def test_a_quota_that_fits_binds_to_the_roomiest_node() -> None:
     """A quota of 4 CPUs is all that program and workers get together: the node with more memory to spare, and its memory first."""
-    found = put(two_nodes(quota=4.0))
+    share = put(two_nodes(quota=4.0))
 
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "node", CpuSet([1]), 4)
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (cpus("8-15,24-31"), "node", CpuSet([1]), 4)
 
 
 def test_a_quota_makes_a_program_fit() -> None:
@@ -108,10 +108,10 @@ def test_a_quota_makes_a_program_fit() -> None:
 
 def test_a_program_that_needs_both_nodes_keeps_them_and_is_told() -> None:
     """Nothing is bound, no policy is set, and the way out is named."""
-    found = put(two_nodes())
+    share = put(two_nodes())
 
-    assert (found.cpus, found.target, found.memory_nodes) == (CpuSet(range(32)), "", CpuSet())
-    assert "--nproc 2" in found.notes[0]
+    assert (share.cpus, share.target, share.memory_nodes) == (CpuSet(range(32)), "", CpuSet())
+    assert "--nproc 2" in share.notes[0]
 
 
 def test_memory_that_only_one_node_has() -> None:
@@ -127,8 +127,8 @@ def test_memory_only_nodes_are_never_bound_to() -> None:
     """CXL, HBM and a GPU's own memory have no CPUs; a node without memory of its own is no place for pages."""
     nodes = (MemoryNode(0, cpus("0-3"), GIB), MemoryNode(1, CpuSet(), 99 * GIB), MemoryNode(250, CpuSet(), 99 * GIB, gpu_memory=True))
 
-    found = put(one_node(4, nodes=nodes), threads=2)
-    assert (found.target, found.memory_nodes) == ("", CpuSet())
+    share = put(one_node(4, nodes=nodes), threads=2)
+    assert (share.target, share.memory_nodes) == ("", CpuSet())
 
 
 def test_a_node_whose_memory_the_cpuset_forbids() -> None:
@@ -163,17 +163,17 @@ def test_nothing_known() -> None:
 
 def test_the_gpus_node() -> None:
     """One visible GPU: the CPUs of its node, all of them, and its memory first."""
-    found = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS))
+    share = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS))
 
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-15,24-31"), "gpu-node", CpuSet([1]), 8)
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (cpus("8-15,24-31"), "gpu-node", CpuSet([1]), 8)
 
 
 def test_gpus_on_several_nodes_bind_nothing() -> None:
     """One process that sees GPUs of both nodes may use any: it is told how to choose."""
-    found = put(two_nodes(), gpus=GPUS)
+    share = put(two_nodes(), gpus=GPUS)
 
-    assert found.target == ""
-    assert "CUDA_VISIBLE_DEVICES" in found.notes[0]
+    assert share.target == ""
+    assert "CUDA_VISIBLE_DEVICES" in share.notes[0]
 
 
 def test_a_torch_without_gpus_is_not_bound_to_one() -> None:
@@ -198,9 +198,9 @@ def test_gpus_that_cannot_be_told() -> None:
 
 def test_skipping_the_rule_skips_the_binding() -> None:
     """Targets that no rule in force wants are not aimed at, and threads count the whole mask."""
-    found = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS), targets=frozenset())
+    share = put(two_nodes(), gpus=VisibleGpus(EIGHT_GPUS[5:6], EIGHT_GPUS), targets=frozenset())
 
-    assert (found.cpus, found.target, found.threads) == (CpuSet(range(32)), "", 16)
+    assert (share.cpus, share.target, share.threads) == (CpuSet(range(32)), "", 16)
 
 
 # ---------------------------------------------------------------------- ranks
@@ -208,9 +208,9 @@ def test_skipping_the_rule_skips_the_binding() -> None:
 
 def test_eight_ranks_with_eight_gpus() -> None:
     """Four on each node, two cores each with their siblings, no core twice."""
-    found = [put(two_nodes(), rank(number, 8), GPUS) for number in range(8)]
+    shares = [put(two_nodes(), rank(number, 8), GPUS) for number in range(8)]
 
-    assert [str(share.cpus) for share in found] == [
+    assert [str(share.cpus) for share in shares] == [
         "0-1,16-17",
         "2-3,18-19",
         "4-5,20-21",
@@ -220,51 +220,51 @@ def test_eight_ranks_with_eight_gpus() -> None:
         "12-13,28-29",
         "14-15,30-31",
     ]
-    assert {share.threads for share in found} == {2}
-    assert [str(share.memory_nodes) for share in found] == ["0"] * 4 + ["1"] * 4
+    assert {share.threads for share in shares} == {2}
+    assert [str(share.memory_nodes) for share in shares] == ["0"] * 4 + ["1"] * 4
 
 
 def test_each_rank_sees_only_its_own_gpu() -> None:
     """As under Slurm with one GPU a task: the place among the machine's GPUs tells which part of the node is free for it."""
-    found = [put(two_nodes(), Ranks("Slurm", number, 8), VisibleGpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
+    shares = [put(two_nodes(), Ranks("Slurm", number, 8), VisibleGpus((EIGHT_GPUS[7 - number],), EIGHT_GPUS)) for number in range(8)]
 
-    assert str(found[0].cpus) == "14-15,30-31"
-    assert CpuSet.union(share.cpus or CpuSet() for share in found) == CpuSet(range(32))
-    assert sum(len(share.cpus or ()) for share in found) == 32
+    assert str(shares[0].cpus) == "14-15,30-31"
+    assert CpuSet.union(share.cpus or CpuSet() for share in shares) == CpuSet(range(32))
+    assert sum(len(share.cpus or ()) for share in shares) == 32
 
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_several_ranks_on_one_of_many_gpus(ours: bool) -> None:
     """`CUDA_VISIBLE_DEVICES=3` for all of them: they divide the CPUs beside that GPU, instead of all taking the part of its only rank."""
     visible = VisibleGpus(EIGHT_GPUS[3:4], EIGHT_GPUS, restricted=True)
-    found = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), visible) for number in range(4)]
+    shares = [put(two_nodes(), rank(number, 4, same_gpus=True, divides_gpus=ours), visible) for number in range(4)]
 
-    assert [str(share.cpus) for share in found] == ["0-1,16-17", "2-3,18-19", "4-5,20-21", "6-7,22-23"]
+    assert [str(share.cpus) for share in shares] == ["0-1,16-17", "2-3,18-19", "4-5,20-21", "6-7,22-23"]
 
 
 def test_ranks_of_which_one_has_a_gpu_beside_no_known_node() -> None:
     """It would take its even part of all CPUs: so all do, or two would be on the same cores."""
     gpus = (PlacedGpu("0000:0f:00.0"), PlacedGpu("0000:10:00.0"), *EIGHT_GPUS[4:6])
-    found = [put(two_nodes(), rank(number, 4), VisibleGpus(gpus, gpus)) for number in range(4)]
+    shares = [put(two_nodes(), rank(number, 4), VisibleGpus(gpus, gpus)) for number in range(4)]
 
-    assert [str(share.cpus) for share in found] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
-    assert "divide all CPUs evenly" in found[3].notes[0]
+    assert [str(share.cpus) for share in shares] == ["0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"]
+    assert "divide all CPUs evenly" in shares[3].notes[0]
 
 
 def test_two_ranks_without_gpus_take_a_node_each() -> None:
     """Nodes first."""
-    found = [put(two_nodes(), rank(number, 2)) for number in range(2)]
+    shares = [put(two_nodes(), rank(number, 2)) for number in range(2)]
 
-    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
-    assert [share.memory_nodes for share in found] == [CpuSet([0]), CpuSet([1])]
+    assert [str(share.cpus) for share in shares] == ["0-7,16-23", "8-15,24-31"]
+    assert [share.memory_nodes for share in shares] == [CpuSet([0]), CpuSet([1])]
 
 
 def test_ranks_that_do_not_divide_the_nodes() -> None:
     """Three ranks on two nodes: even parts, of which the middle one straddles; the others prefer their node's memory."""
-    found = [put(two_nodes(), rank(number, 3)) for number in range(3)]
+    shares = [put(two_nodes(), rank(number, 3)) for number in range(3)]
 
-    assert [str(share.cpus) for share in found] == ["0-4,16-20", "5-9,21-25", "10-15,26-31"]
-    assert [share.memory_nodes for share in found] == [CpuSet([0]), CpuSet(), CpuSet([1])]
+    assert [str(share.cpus) for share in shares] == ["0-4,16-20", "5-9,21-25", "10-15,26-31"]
+    assert [share.memory_nodes for share in shares] == [CpuSet([0]), CpuSet(), CpuSet([1])]
 
 
 def test_four_ranks_on_two_nodes() -> None:
@@ -281,10 +281,10 @@ def test_nodes_of_which_we_may_use_unequal_parts() -> None:
 
 def test_more_ranks_than_cores_share_and_are_told() -> None:
     """Each rank has a core, some the same."""
-    found = [put(one_node(2), rank(number, 5)) for number in range(5)]
+    shares = [put(one_node(2), rank(number, 5)) for number in range(5)]
 
-    assert all(len(share.cpus or ()) == 1 for share in found)
-    assert "5 ranks share 2 cores" in found[0].notes
+    assert all(len(share.cpus or ()) == 1 for share in shares)
+    assert "5 ranks share 2 cores" in shares[0].notes
 
 
 def test_ranks_follow_l3_caches() -> None:
@@ -305,11 +305,11 @@ def test_ranks_on_a_hybrid_part_share_both_kinds() -> None:
 def test_more_ranks_than_performance_cores() -> None:
     """Two P cores with two threads each (0-3) and eight E cores: four ranks share no core, since there are enough of both together."""
     cores = (*(CpuSet([cpu, cpu + 1]) for cpu in (0, 2)), *(CpuSet([cpu]) for cpu in range(4, 12)))
-    found = [put(one_node(12, cores=cores, performance=cpus("0-3")), rank(number, 4)) for number in range(4)]
+    shares = [put(one_node(12, cores=cores, performance=cpus("0-3")), rank(number, 4)) for number in range(4)]
 
-    assert [str(share.cpus) for share in found] == ["0-3,10-11", "4-5", "6-7", "8-9"]
-    assert [share.threads for share in found] == [2, 2, 2, 2]
-    assert not any(share.notes for share in found)
+    assert [str(share.cpus) for share in shares] == ["0-3,10-11", "4-5", "6-7", "8-9"]
+    assert [share.threads for share in shares] == [2, 2, 2, 2]
+    assert not any(share.notes for share in shares)
 
 
 def hybrid(fast: int = 6, slow: int = 8, capacity: int | None = None) -> Machine:
@@ -332,12 +332,12 @@ def computed(machine: Machine, share: Placement, capacity: float = 0.6) -> float
 def test_ranks_on_six_fast_and_eight_slow_cores(ranks: int, weakest: float, strongest: float) -> None:
     """A slow core counts as 0.6 of a fast one: no rank has one slow core while another has two fast ones."""
     machine = hybrid()
-    found = [put(machine, rank(number, ranks)) for number in range(ranks)]
-    power = [computed(machine, share) for share in found]
+    shares = [put(machine, rank(number, ranks)) for number in range(ranks)]
+    power = [computed(machine, share) for share in shares]
 
     assert (min(power), max(power)) == (weakest, strongest)
-    assert CpuSet.union(share.cpus or CpuSet() for share in found) == machine.online
-    assert sum(len(share.cpus or ()) for share in found) == len(machine.online)
+    assert CpuSet.union(share.cpus or CpuSet() for share in shares) == machine.online
+    assert sum(len(share.cpus or ()) for share in shares) == len(machine.online)
 
 
 @pytest.mark.parametrize(("capacity", "threads"), [(737, 14), (614, 14), (400, 6), (526, 6), (527, 14), (None, 6)])
@@ -379,18 +379,18 @@ def test_strict_memory_on_a_node_with_room_for_torch() -> None:
 
 def test_more_ranks_than_gpus() -> None:
     """Sixteen ranks on eight GPUs take them in turn: four on each GPU's node, and none on the cores of another."""
-    found = [put(two_nodes(), rank(number, 16), GPUS) for number in range(16)]
+    shares = [put(two_nodes(), rank(number, 16), GPUS) for number in range(16)]
 
-    assert [str(share.nodes) for share in found[:8]] == ["0"] * 4 + ["1"] * 4 == [str(share.nodes) for share in found[8:]]
-    assert CpuSet.union(share.cpus or CpuSet() for share in found) == CpuSet(range(32))
-    assert all(len(share.cpus or ()) == 2 for share in found)
+    assert [str(share.nodes) for share in shares[:8]] == ["0"] * 4 + ["1"] * 4 == [str(share.nodes) for share in shares[8:]]
+    assert CpuSet.union(share.cpus or CpuSet() for share in shares) == CpuSet(range(32))
+    assert all(len(share.cpus or ()) == 2 for share in shares)
 
 
 def test_a_kept_mask_of_several_nodes_prefers_none() -> None:
     """The launcher's choice is on both: each page lies where it is first used."""
-    found = put(two_nodes(), Ranks("Slurm", 1, 4, own_cpus=True))
+    share = put(two_nodes(), Ranks("Slurm", 1, 4, own_cpus=True))
 
-    assert (found.memory_nodes, found.threads) == (CpuSet(), 16)
+    assert (share.memory_nodes, share.threads) == (CpuSet(), 16)
 
 
 def snc(order: str = "round robin", **other: Any) -> Machine:
@@ -412,17 +412,17 @@ def snc(order: str = "round robin", **other: Any) -> Machine:
 @pytest.mark.parametrize("packages", [None, (cpus("0-3,8-11"), cpus("4-7,12-15"))])
 def test_ranks_do_not_straddle_sockets_whose_nodes_are_numbered_round_robin(packages: tuple[CpuSet, ...] | None) -> None:
     """Nodes at distance 11 before those at 21, with the packages known or not; each rank prefers the memory of its socket."""
-    found = [put(snc(packages=packages), rank(number, 2)) for number in range(2)]
+    shares = [put(snc(packages=packages), rank(number, 2)) for number in range(2)]
 
-    assert [str(share.cpus) for share in found] == ["0-3,8-11", "4-7,12-15"]
-    assert [share.memory_nodes for share in found] == [CpuSet([0, 2]), CpuSet([1, 3])]
+    assert [str(share.cpus) for share in shares] == ["0-3,8-11", "4-7,12-15"]
+    assert [share.memory_nodes for share in shares] == [CpuSet([0, 2]), CpuSet([1, 3])]
 
 
 def test_three_ranks_straddle_as_little_as_three_can() -> None:
     """16 cores in the order 0, 2, 1, 3: parts of 5 or 6, and only the middle one is on both sockets."""
-    found = [put(snc(), rank(number, 3)) for number in range(3)]
+    shares = [put(snc(), rank(number, 3)) for number in range(3)]
 
-    assert [str(share.cpus) for share in found] == ["0-3,8", "4-5,9-11", "6-7,12-15"]
+    assert [str(share.cpus) for share in shares] == ["0-3,8", "4-5,9-11", "6-7,12-15"]
 
 
 def test_sockets_with_even_and_odd_cpus() -> None:
@@ -476,18 +476,18 @@ def test_ranks_that_are_not_bound_still_divide_the_threads() -> None:
 
 def test_cpus_that_the_launcher_divided_stay() -> None:
     """The mask is the rank's own; one inside a node prefers its memory."""
-    found = put(two_nodes(allowed=cpus("8-11")), Ranks("Slurm", 1, 4, own_cpus=True))
+    share = put(two_nodes(allowed=cpus("8-11")), Ranks("Slurm", 1, 4, own_cpus=True))
 
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-11"), "", CpuSet([1]), 4)
-    assert "kept" in found.notes[0]
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (cpus("8-11"), "", CpuSet([1]), 4)
+    assert "kept" in share.notes[0]
 
 
 def test_a_launcher_that_does_not_say_how_many() -> None:
     """Dividing by an unknown number would be a guess."""
-    found = put(one_node(), rank(0, None))
+    share = put(one_node(), rank(0, None))
 
-    assert (found.cpus, found.target, found.threads) == (CpuSet(range(8)), "", None)
-    assert "does not say how many" in found.notes[0]
+    assert (share.cpus, share.target, share.threads) == (CpuSet(range(8)), "", None)
+    assert "does not say how many" in share.notes[0]
 
 
 def test_ranks_of_unknown_number_do_not_crowd_on_one_node() -> None:
@@ -498,16 +498,16 @@ def test_ranks_of_unknown_number_do_not_crowd_on_one_node() -> None:
 
 def test_one_rank_is_a_process_with_a_number() -> None:
     """torchrun with one rank: cuda:0 is its GPU, and the whole node is its."""
-    found = put(two_nodes(), rank(0, 1), GPUS)
+    share = put(two_nodes(), rank(0, 1), GPUS)
 
-    assert (found.target, found.cpus) == ("gpu-node", cpus("0-7,16-23"))
+    assert (share.target, share.cpus) == ("gpu-node", cpus("0-7,16-23"))
 
 
 def test_instances_of_ours_divide_the_gpus() -> None:
     """--nproc 2 with eight GPUs: the first four are on node 0."""
-    found = [put(two_nodes(), Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True), GPUS) for number in range(2)]
+    shares = [put(two_nodes(), Ranks("sysperf wrap --nproc", number, 2, divides_gpus=True), GPUS) for number in range(2)]
 
-    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
+    assert [str(share.cpus) for share in shares] == ["0-7,16-23", "8-15,24-31"]
 
 
 def test_instances_of_ours_divide_the_cpus_asked_for() -> None:
@@ -523,8 +523,8 @@ def test_instances_of_ours_divide_the_cpus_asked_for() -> None:
 
 def test_cpus_asked_for() -> None:
     """They are taken as they are, with the memory of their node; what is not allowed is refused with what is."""
-    found = put(two_nodes(), cpus=cpus("8-9"))
-    assert (found.cpus, found.target, found.memory_nodes, found.threads) == (cpus("8-9"), "cpus", CpuSet([1]), 2)
+    share = put(two_nodes(), cpus=cpus("8-9"))
+    assert (share.cpus, share.target, share.memory_nodes, share.threads) == (cpus("8-9"), "cpus", CpuSet([1]), 2)
 
     with pytest.raises(Refused, match="64 may not be used") as refused:
         put(two_nodes(), cpus=cpus("0,64"))
@@ -611,9 +611,9 @@ def test_every_placement_is_inside_what_is_allowed(machine: Machine, size: int, 
 
 def test_ranks_that_see_two_gpus_of_eight() -> None:
     """Two ranks with a GPU each, one beside each node: each has its node for itself."""
-    found = [put(two_nodes(), rank(number, 2), VisibleGpus(EIGHT_GPUS[3:5], EIGHT_GPUS, restricted=True)) for number in range(2)]
+    shares = [put(two_nodes(), rank(number, 2), VisibleGpus(EIGHT_GPUS[3:5], EIGHT_GPUS, restricted=True)) for number in range(2)]
 
-    assert [str(share.cpus) for share in found] == ["0-7,16-23", "8-15,24-31"]
+    assert [str(share.cpus) for share in shares] == ["0-7,16-23", "8-15,24-31"]
 
 
 @pytest.mark.parametrize(("fast", "slow", "parts", "on_fast"), [(3, 8, 4, 1), (3, 8, 2, 1), (4, 8, 2, 2), (5, 2, 4, 4)])

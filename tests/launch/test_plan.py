@@ -56,11 +56,12 @@ def test_an_option_wins_over_all() -> None:
 def test_what_env_in_the_command_does_comes_after_us() -> None:
     """A variable that it sets, removes or clears cannot be set around it: kept, and said, also when it was asked for."""
     for argv in (("env", "A=0", *ARGV), ("env", "-u", "A", *ARGV), ("env", "-i", *ARGV)):
-        found = planned(want("env", "A", "1", ASKED), want("preload", "LD_PRELOAD", "/lib/libjemalloc.so.2"), argv=argv)
-        assert ("A" in found.env, [(setting.name, setting.because) for setting in found.kept][:1]) == (False, [("A", "in the command")]), (
-            argv
-        )
-    assert "LD_PRELOAD" not in found.env
+        plan_of_launch = planned(want("env", "A", "1", ASKED), want("preload", "LD_PRELOAD", "/lib/libjemalloc.so.2"), argv=argv)
+        assert ("A" in plan_of_launch.env, [(setting.name, setting.because) for setting in plan_of_launch.kept][:1]) == (
+            False,
+            [("A", "in the command")],
+        ), argv
+    assert "LD_PRELOAD" not in plan_of_launch.env
 
 
 def test_what_a_launcher_injected_may_be_replaced() -> None:
@@ -84,10 +85,10 @@ def test_a_preload_comes_first_and_is_added_once() -> None:
 
 def test_numactl_in_the_command_stays() -> None:
     """Neither CPUs nor memory are bound around it."""
-    found = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"), argv=("numactl", "-C", "1", "-m", "1", *ARGV))
+    plan_of_launch = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"), argv=("numactl", "-C", "1", "-m", "1", *ARGV))
 
-    assert (found.cpus, found.memory) == (None, "")
-    assert [setting.because for setting in found.kept] == ["numactl in the command"] * 2
+    assert (plan_of_launch.cpus, plan_of_launch.memory) == (None, "")
+    assert [setting.because for setting in plan_of_launch.kept] == ["numactl in the command"] * 2
 
 
 def test_a_memory_policy_that_is_set_already_stays() -> None:

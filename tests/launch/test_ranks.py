@@ -45,9 +45,9 @@ ALL, HALF = CpuSet(range(8)), CpuSet(range(4))
 )
 def test_each_launcher_says_it_in_its_own_words(machine: MakeMachine, env: str, source: str, rank: int, size: int | None) -> None:
     """Rank and size here; unknown where a launcher does not say; a batch script of Slurm is no rank."""
-    found = read(machine({}), dict(word.split("=", 1) for word in env.split()), ALL)
+    rank_facts = read(machine({}), dict(word.split("=", 1) for word in env.split()), ALL)
 
-    assert (found.source, found.rank, found.size) == (source, rank, size)
+    assert (rank_facts.source, rank_facts.rank, rank_facts.size) == (source, rank, size)
 
 
 def above(env: str, cpus: str = "0-7", pid: int = 40, ppid: int = 1) -> dict[str, str | bytes | OSError]:
@@ -69,9 +69,11 @@ def test_one_thread_by_torchrun_is_nobodys_choice(machine: MakeMachine) -> None:
 
 def test_one_thread_by_accelerate(machine: MakeMachine) -> None:
     """accelerate does so even for one process, which is no rank."""
-    found = read(machine(above("CONDA_PREFIX=/x"), calls={"getppid": 40}), {"ACCELERATE_USE_CPU": "False", "OMP_NUM_THREADS": "1"}, ALL)
+    rank_facts = read(
+        machine(above("CONDA_PREFIX=/x"), calls={"getppid": 40}), {"ACCELERATE_USE_CPU": "False", "OMP_NUM_THREADS": "1"}, ALL
+    )
 
-    assert (found.source, found.injected) == ("", ("OMP_NUM_THREADS",))
+    assert (rank_facts.source, rank_facts.injected) == ("", ("OMP_NUM_THREADS",))
 
 
 def test_cpus_narrower_than_the_launchers_are_the_ranks_own(machine: MakeMachine) -> None:
@@ -130,9 +132,9 @@ def slurm(rank: int, masks: str, size: int = 4) -> dict[str, str]:
 
 def test_tasks_of_slurm_that_share_a_mask(machine: MakeMachine) -> None:
     """--cpu-bind=sockets with four tasks on two sockets: two tasks a mask, numbered as they stand in the list."""
-    found = [read(machine({}), slurm(rank, "0x0F,0xF0,0x0F,0xF0"), HALF) for rank in range(4)]
+    ranks_read = [read(machine({}), slurm(rank, "0x0F,0xF0,0x0F,0xF0"), HALF) for rank in range(4)]
 
-    assert [(rank.own_cpus, rank.sharing, rank.place_among_sharing) for rank in found] == [
+    assert [(rank.own_cpus, rank.sharing, rank.place_among_sharing) for rank in ranks_read] == [
         (True, 2, 0),
         (True, 2, 0),
         (True, 2, 1),
@@ -144,9 +146,9 @@ def test_tasks_of_slurm_that_share_a_mask(machine: MakeMachine) -> None:
 def test_ranks_of_mpirun_that_share_a_socket(machine: MakeMachine, size: int, sharing: int, place: int | None) -> None:
     """mpirun binds to sockets above two ranks: with half of the launcher's CPUs each, beyond two ranks some share, and nobody says which."""
     env = {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": str(size)}
-    found = read(machine(above("A=1", "0-7"), calls={"getppid": 40}), env, HALF)
+    rank_facts = read(machine(above("A=1", "0-7"), calls={"getppid": 40}), env, HALF)
 
-    assert (found.own_cpus, found.sharing, found.place_among_sharing) == (True, sharing, place)
+    assert (rank_facts.own_cpus, rank_facts.sharing, rank_facts.place_among_sharing) == (True, sharing, place)
 
 
 def test_captures_keep_what_says_the_rank() -> None:
@@ -157,9 +159,9 @@ def test_captures_keep_what_says_the_rank() -> None:
 def test_masks_of_slurm_that_are_not_all_there(machine: MakeMachine) -> None:
     """A list shorter than the tasks: how many share ours is told by how much of the launcher's it is."""
     host = machine(above("A=1", "0-7"), calls={"getppid": 40})
-    found = read(host, slurm(2, "0x0F,0xF0"), HALF)
+    rank_facts = read(host, slurm(2, "0x0F,0xF0"), HALF)
 
-    assert (found.own_cpus, found.sharing, found.place_among_sharing) == (True, 2, None)
+    assert (rank_facts.own_cpus, rank_facts.sharing, rank_facts.place_among_sharing) == (True, 2, None)
 
 
 def test_a_single_task_that_slurm_bound(machine: MakeMachine) -> None:

@@ -73,13 +73,13 @@ def values(*pids: int, around: bool = True) -> Values:
     """Every setting that there is, and all that stands beside them, byte for byte."""
     paths = {path for pattern in AROUND for path in glob.glob(pattern) if not COUNTERS.search(path)} if around else set()
     paths |= {knob.path.replace("{item}", "vda") for knob in KNOBS.values() if knob.kind in ("sysctl", "sysfs")}
-    found = {path: text for path in sorted(paths) if (text := _text(path)) is not None}
-    found |= {path: str(_text(path)) for folder in ("sysctl", "tmpfiles") for path in glob.glob(f"/etc/{folder}.d/*sysperf*")}
-    found["/dev/shm"] = _shared_memory()
-    found["/dev/cpu_dma_latency"] = str(latency_us())
+    report = {path: text for path in sorted(paths) if (text := _text(path)) is not None}
+    report |= {path: str(_text(path)) for folder in ("sysctl", "tmpfiles") for path in glob.glob(f"/etc/{folder}.d/*sysperf*")}
+    report["/dev/shm"] = _shared_memory()
+    report["/dev/cpu_dma_latency"] = str(latency_us())
     for pid in pids:
-        found |= threads(pid)
-    return found
+        report |= threads(pid)
+    return report
 
 
 def _text(path: str) -> str | None:
@@ -103,19 +103,19 @@ def latency_us() -> int:
 def threads(pid: int) -> Values:
     """CPUs, nice value and I/O class of each thread."""
     libc = ctypes.CDLL(None)
-    found = {}
+    report = {}
     for tid in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
         cpus = ",".join(map(str, sorted(os.sched_getaffinity(tid))))
-        found[f"{pid}/{tid}"] = f"{cpus} nice {os.getpriority(os.PRIO_PROCESS, tid)} io {libc.syscall(252, 1, tid):#x}"
-    return found
+        report[f"{pid}/{tid}"] = f"{cpus} nice {os.getpriority(os.PRIO_PROCESS, tid)} io {libc.syscall(252, 1, tid):#x}"
+    return report
 
 
 def pages(pid: int) -> dict[str, int]:
     """Pages of a process by node."""
-    found: dict[str, int] = {}
+    report: dict[str, int] = {}
     for node, count in re.findall(r" N(\d+)=(\d+)", Path(f"/proc/{pid}/numa_maps").read_text()):
-        found[node] = found.get(node, 0) + int(count)
-    return found
+        report[node] = report.get(node, 0) + int(count)
+    return report
 
 
 def different(before: Values, after: Values) -> dict[str, list[str | None]]:
@@ -263,9 +263,9 @@ def _memory() -> dict[str, Any]:
     applied = here("apply", "--yes", "--set", f"process.pages@{pid}=1")
     during = pages(pid)
     undone = here("undo")
-    found = {"before": before, "applied": applied, "during": during, "undone": undone, "after": pages(pid)}
+    report = {"before": before, "applied": applied, "during": during, "undone": undone, "after": pages(pid)}
     os.kill(pid, signal.SIGKILL)
-    return found
+    return report
 
 
 def _spread() -> dict[str, Any]:
@@ -274,9 +274,9 @@ def _spread() -> dict[str, Any]:
     applied = here("apply", "--yes", "--set", f"process.pages@{pid}=1")
     during = pages(pid)
     undone = here("undo")
-    found = {"applied": applied, "during": during, "undone": undone, "after": pages(pid)}
+    report = {"applied": applied, "during": during, "undone": undone, "after": pages(pid)}
     os.kill(pid, signal.SIGKILL)
-    return found
+    return report
 
 
 LEASED = {"vm.swappiness": "20", "thp.enabled": "never", "cpu.dma_latency_us": "30"}
@@ -395,9 +395,9 @@ def _die() -> None:
 
 def planned(wishes: Mapping[str, str]) -> Any:
     """The plan of wishes that all can be done here."""
-    found = plan.plan(Host(), [change.setting(f"{name}={value}") for name, value in wishes.items()])
-    assert len(found.changes) == len(wishes), found.skipped
-    return found
+    report = plan.plan(Host(), [change.setting(f"{name}={value}") for name, value in wishes.items()])
+    assert len(report.changes) == len(wishes), report.skipped
+    return report
 
 
 def until(wishes: Mapping[str, str], step: int, moment: str, then: Callable[[], object], *, persist: bool) -> None:

@@ -132,24 +132,24 @@ def seen() -> dict[str, Done]:
 def placed(done: Done) -> dict[str, Any]:
     """What the program saw of itself."""
     assert done.rc == 0, done.err
-    found: dict[str, Any] = done.json
-    return found
+    placement: dict[str, Any] = done.json
+    return placement
 
 
-def home(found: Mapping[str, Any]) -> str:
+def home(placement: Mapping[str, Any]) -> str:
     """The node that has 99 % of the program's memory, else nothing."""
-    pages = found["pages"]
+    pages = placement["pages"]
     return next((node for node in pages if pages[node] > 0.99 * sum(pages.values())), "")
 
 
-def on_node(found: Mapping[str, Any], node: int) -> bool:
+def on_node(placement: Mapping[str, Any], node: int) -> bool:
     """Whether it may run only on this node's CPUs, and has its memory there."""
-    return found["cpus"] == [2 * node, 2 * node + 1] and home(found) == str(node)
+    return placement["cpus"] == [2 * node, 2 * node + 1] and home(placement) == str(node)
 
 
-def threads(found: Mapping[str, Any]) -> int:
+def threads(placement: Mapping[str, Any]) -> int:
     """How many PyTorch would start: as told, else one a CPU."""
-    return int(found["threads"] or len(found["cpus"]))
+    return int(placement["threads"] or len(placement["cpus"]))
 
 
 def state(done: Done, rule: str) -> str:
@@ -163,15 +163,15 @@ def state(done: Done, rule: str) -> str:
 
 def test_without_wrap_a_program_may_run_anywhere(seen: dict[str, Done]) -> None:
     """What the others are compared with."""
-    found = placed(seen["plain"])
-    assert (found["cpus"], found["policy"]) == ([0, 1, 2, 3], "default")
+    placement = placed(seen["plain"])
+    assert (placement["cpus"], placement["policy"]) == ([0, 1, 2, 3], "default")
 
 
 def test_a_program_with_few_threads_keeps_its_cpus_and_has_its_memory_on_a_node(seen: dict[str, Done]) -> None:
     """Two threads say nothing about loader workers: all CPUs stay, and all 64 MiB are on one node."""
-    found = placed(seen["fits"])
-    assert found["cpus"] == [0, 1, 2, 3]
-    assert home(found) in ("0", "1")
+    placement = placed(seen["fits"])
+    assert placement["cpus"] == [0, 1, 2, 3]
+    assert home(placement) in ("0", "1")
 
 
 @pytest.mark.parametrize(("taken", "free"), [(0, 1), (1, 0)])
@@ -186,16 +186,16 @@ def test_a_node_without_room_for_what_is_needed_is_not_chosen(seen: dict[str, Do
 
 def test_a_program_that_needs_both_nodes_keeps_them(seen: dict[str, Done]) -> None:
     """Nothing is bound, and that is said."""
-    found = placed(seen["needs both"])
-    assert (found["cpus"], found["policy"]) == ([0, 1, 2, 3], "default")
+    placement = placed(seen["needs both"])
+    assert (placement["cpus"], placement["policy"]) == ([0, 1, 2, 3], "default")
     assert "need more than one of 2 nodes" in seen["needs both"].err
 
 
 def test_a_sites_rule_may_interleave(seen: dict[str, Done]) -> None:
     """Half of the pages on each node."""
-    found = placed(seen["interleaved"])
-    assert found["policy"] == "interleave:0-1"
-    assert 0.4 < found["pages"]["0"] / sum(found["pages"].values()) < 0.6
+    placement = placed(seen["interleaved"])
+    assert placement["policy"] == "interleave:0-1"
+    assert 0.4 < placement["pages"]["0"] / sum(placement["pages"].values()) < 0.6
 
 
 def test_a_node_asked_for(seen: dict[str, Done]) -> None:
@@ -217,9 +217,9 @@ def test_the_printed_line_does_the_same(seen: dict[str, Done], how: str) -> None
 
 
 def test_strict_memory(seen: dict[str, Done]) -> None:
-    found = placed(seen["strict"])
-    assert on_node(found, 1)
-    assert found["policy"] == "bind:1"
+    placement = placed(seen["strict"])
+    assert on_node(placement, 1)
+    assert placement["policy"] == "bind:1"
 
 
 def test_strict_memory_that_does_not_fit_is_refused(seen: dict[str, Done]) -> None:
@@ -251,9 +251,9 @@ def test_instances_take_a_node_each(seen: dict[str, Done]) -> None:
 
 def test_ranks_of_a_launcher_take_a_node_each(seen: dict[str, Done]) -> None:
     for number in range(2):
-        found = placed(seen[f"rank {number}"])
-        assert on_node(found, number)
-        assert threads(found) == 2
+        placement = placed(seen[f"rank {number}"])
+        assert on_node(placement, number)
+        assert threads(placement) == 2
 
 
 # ---------------------------------------------------------------------- what others decided
@@ -275,14 +275,14 @@ def test_cpus_of_an_outer_numactl_stay(seen: dict[str, Done]) -> None:
 
 def test_a_memory_policy_of_an_outer_numactl_stays(seen: dict[str, Done]) -> None:
     """The policy is kept, and that is said."""
-    found = placed(seen["policy outside"])
-    assert found["policy"] == "interleave:0-1"
+    placement = placed(seen["policy outside"])
+    assert placement["policy"] == "interleave:0-1"
     assert "kept" in seen["policy outside"].err
 
 
 def test_numactl_in_the_command_decides(seen: dict[str, Done]) -> None:
-    found = placed(seen["numactl inside"])
-    assert (found["cpus"], found["policy"], home(found)) == ([0, 1], "bind:1", "1")
+    placement = placed(seen["numactl inside"])
+    assert (placement["cpus"], placement["policy"], home(placement)) == ([0, 1], "bind:1", "1")
 
 
 # ---------------------------------------------------------------------- the audit there
@@ -319,15 +319,15 @@ def test_a_strictly_bound_program_on_a_full_node_is_found(seen: dict[str, Done])
 @pytest.mark.parametrize(("name", "expected"), [("half a CPU", 1), ("1.5 CPUs", 2)])
 def test_threads_follow_the_quota(seen: dict[str, Done], name: str, expected: int) -> None:
     """And their memory is on one node."""
-    found = placed(seen[name])
-    assert threads(found) == expected
-    assert home(found) in ("0", "1")
+    placement = placed(seen[name])
+    assert threads(placement) == expected
+    assert home(placement) in ("0", "1")
 
 
 def test_ranks_share_the_quota(seen: dict[str, Done]) -> None:
-    found = placed(seen["ranks under a quota"])
-    assert found["threads"] == "1"
-    assert on_node(found, 1)
+    placement = placed(seen["ranks under a quota"])
+    assert placement["threads"] == "1"
+    assert on_node(placement, 1)
 
 
 def test_the_facts_of_a_group(seen: dict[str, Done]) -> None:
@@ -338,15 +338,15 @@ def test_the_facts_of_a_group(seen: dict[str, Done]) -> None:
 def test_a_cpuset_is_never_left(seen: dict[str, Done]) -> None:
     """On one node: memory near. Across two: each instance has its CPU and that CPU's memory."""
     assert on_node(placed(seen["cpuset"]), 1)
-    found = [json.loads(line[4:]) for line in sorted(seen["cpuset across"].out.splitlines())]
-    assert [(rank["cpus"], home(rank)) for rank in found] == [([1], "0"), ([2], "1")]
+    placements = [json.loads(line[4:]) for line in sorted(seen["cpuset across"].out.splitlines())]
+    assert [(rank["cpus"], home(rank)) for rank in placements] == [([1], "0"), ([2], "1")]
 
 
 def test_memory_that_the_cpuset_forbids_is_not_asked_for(seen: dict[str, Done]) -> None:
     """Its memory may come from node 0 only: there it runs when it may, and nothing fails when it may not."""
-    found, apart = placed(seen["memory of node 0 only"]), placed(seen["CPUs and memory apart"])
-    assert home(found) == "0"
-    assert found["cpus"] in ([0, 1], [0, 1, 2, 3])
+    placement, apart = placed(seen["memory of node 0 only"]), placed(seen["CPUs and memory apart"])
+    assert home(placement) == "0"
+    assert placement["cpus"] in ([0, 1], [0, 1, 2, 3])
     assert (apart["cpus"], home(apart)) == ([2, 3], "0")
     assert "warning" not in seen["CPUs and memory apart"].err
 
@@ -391,9 +391,9 @@ def large() -> dict[str, Done]:
 
 def test_a_node_without_cpus_is_never_bound_to(large: dict[str, Done]) -> None:
     """Though it has the most memory. Asked for, it is refused."""
-    found = placed(large["fits"])
-    assert home(found) in ("0", "1")
-    assert CpuSet(found["cpus"]) == CpuSet(range(8))
+    placement = placed(large["fits"])
+    assert home(placement) in ("0", "1")
+    assert CpuSet(placement["cpus"]) == CpuSet(range(8))
     assert not large["needs 900M"].json["plan"]["memory_nodes"]
     assert large["memory alone"].rc == 2
     assert "nodes with CPUs are 0-1" in large["memory alone"].err
@@ -401,14 +401,14 @@ def test_a_node_without_cpus_is_never_bound_to(large: dict[str, Done]) -> None:
 
 def test_threads_are_cores_and_siblings_stay_in_the_mask(large: dict[str, Done]) -> None:
     """A rank gets the four CPUs of its node, and two threads."""
-    found = placed(large["rank 1"])
-    assert (found["cpus"], found["threads"], home(found)) == ([4, 5, 6, 7], "2", "1")
+    placement = placed(large["rank 1"])
+    assert (placement["cpus"], placement["threads"], home(placement)) == ([4, 5, 6, 7], "2", "1")
 
 
 def test_four_instances_take_a_core_each(large: dict[str, Done]) -> None:
     """Both threads of one core, memory of its node."""
-    found = [json.loads(line[4:]) for line in sorted(large["instances"].out.splitlines())]
-    assert [(rank["cpus"], rank["threads"], home(rank)) for rank in found] == [
+    placements = [json.loads(line[4:]) for line in sorted(large["instances"].out.splitlines())]
+    assert [(rank["cpus"], rank["threads"], home(rank)) for rank in placements] == [
         ([0, 1], "1", "0"),
         ([2, 3], "1", "0"),
         ([4, 5], "1", "1"),
@@ -427,6 +427,6 @@ def test_the_facts_of_such_a_machine(large: dict[str, Done]) -> None:
 
 def test_a_program_runs_beside_its_gpu(large: dict[str, Done]) -> None:
     """Where that is, the firmware says; only the device's maker and class are pretended. Without a GPU the program keeps all nodes."""
-    found = placed(large["with GPU"])
-    assert (found["cpus"], home(found)) == ([4, 5, 6, 7], "1")
+    placement = placed(large["with GPU"])
+    assert (placement["cpus"], home(placement)) == ([4, 5, 6, 7], "1")
     assert placed(large["without GPU"])["cpus"] == list(range(8))

@@ -59,12 +59,12 @@ def test_only_the_main_thread_counts() -> None:
         Sample(9, "pin", (GET,), 90),
     ]
 
-    found = split(Samples(7, 2, 50, tuple(samples)))
+    shares_of_time = split(Samples(7, 2, 50, tuple(samples)))
 
-    assert found.samples == 10
-    shares = {part.name: (part.share, part.frame, part.frame_share) for part in found.phases if part.samples}
+    assert shares_of_time.samples == 10
+    shares = {part.name: (part.share, part.frame, part.frame_share) for part in shares_of_time.phases if part.samples}
     assert shares == {"backward": (0.2, USER, 0.2), "other": (0.8, USER, 0.6)}
-    assert "train /home/me/train.py:12 (60.0%)" in profile.split(found)
+    assert "train /home/me/train.py:12 (60.0%)" in profile.split(shares_of_time)
 
 
 def test_no_sample_is_said_not_divided_by() -> None:
@@ -91,10 +91,10 @@ SAMPLES = st.builds(
 @settings(max_examples=100)
 def test_shares_add_up_whatever_was_sampled(samples: list[Sample]) -> None:
     """Each sample of the main thread is in exactly one phase, a line's share is within its phase's, and the text is harmless."""
-    found: Split = split(Samples(7, 2, 50, tuple(samples)))
+    shares_of_time: Split = split(Samples(7, 2, 50, tuple(samples)))
 
-    assert tuple(part.name for part in found.phases) == PHASES
-    assert sum(part.samples for part in found.phases) == found.samples <= sum(sample.count for sample in samples)
-    assert sum(part.share for part in found.phases) == pytest.approx(1 if found.samples else 0)
-    assert all(0 <= part.frame_share <= part.share for part in found.phases)
-    assert "\x1b" not in profile.split(found)
+    assert tuple(part.name for part in shares_of_time.phases) == PHASES
+    assert sum(part.samples for part in shares_of_time.phases) == shares_of_time.samples <= sum(sample.count for sample in samples)
+    assert sum(part.share for part in shares_of_time.phases) == pytest.approx(1 if shares_of_time.samples else 0)
+    assert all(0 <= part.frame_share <= part.share for part in shares_of_time.phases)
+    assert "\x1b" not in profile.split(shares_of_time)

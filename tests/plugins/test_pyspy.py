@@ -45,10 +45,10 @@ def test_a_dump_becomes_threads_innermost_call_first() -> None:
     threads = [{"thread_name": "other", "os_thread_id": 1, "active": False, "frames": []},
                {"thread_name": "MainThread", "os_thread_id": 9, "active": True, "frames": frames}]  # fmt: skip
 
-    found = reading.stacks(json.dumps(threads).encode(), 9)
+    stacks = reading.stacks(json.dumps(threads).encode(), 9)
 
-    assert [thread.name for thread in found.threads] == ["MainThread", "other"]
-    assert found.threads[0].frames == (Frame("f", "/a.py", 3), Frame("<module>", "/a.py", None))
+    assert [thread.name for thread in stacks.threads] == ["MainThread", "other"]
+    assert stacks.threads[0].frames == (Frame("f", "/a.py", 3), Frame("<module>", "/a.py", None))
 
 
 def test_a_dump_without_a_stack_is_tried_again() -> None:
@@ -63,11 +63,11 @@ def test_a_dump_without_a_stack_is_tried_again() -> None:
 def test_any_dump_is_stacks_or_a_plain_error(printed: bytes) -> None:
     """No text of another program gets further than this."""
     try:
-        found = reading.stacks(printed, 1)
+        stacks = reading.stacks(printed, 1)
     except (ValueError, reading.Torn):
         return
-    assert any(thread.frames for thread in found.threads)
-    assert all(char.isprintable() or char == "\n" for char in profile.stacks(found))
+    assert any(thread.frames for thread in stacks.threads)
+    assert all(char.isprintable() or char == "\n" for char in profile.stacks(stacks))
 
 
 def test_a_raw_line_becomes_a_sample() -> None:

@@ -27,9 +27,9 @@ def tokens(shown: str) -> list[Token]:
     return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(shown)
 
 
-def inline(found: list[Token]) -> Iterator[Token]:
+def inline(parsed: list[Token]) -> Iterator[Token]:
     """What is inside the blocks."""
-    for token in found:
+    for token in parsed:
         yield from token.children or ()
 
 
@@ -40,11 +40,11 @@ def text_of(shown: str) -> str:
 
 def test_findings_are_a_table_with_details() -> None:
     """One row a finding, five columns, then a folded block each."""
-    found = tokens(render(reports.sick(), "markdown"))
+    parsed = tokens(render(reports.sick(), "markdown"))
 
-    assert sum(token.type == "tr_open" for token in found) == 1 + 5 + 1 + 7
-    assert sum(token.content.startswith("<details>") for token in found if token.type == "html_block") == 7 + 2
-    assert next(token.content for token in found if token.type == "fence") == "sudo lspci -vvs 0000:60:00.0\nnvidia-smi topo -m\n"
+    assert sum(token.type == "tr_open" for token in parsed) == 1 + 5 + 1 + 7
+    assert sum(token.content.startswith("<details>") for token in parsed if token.type == "html_block") == 7 + 2
+    assert next(token.content for token in parsed if token.type == "fence") == "sudo lspci -vvs 0000:60:00.0\nnvidia-smi topo -m\n"
 
 
 def test_references_are_links() -> None:
@@ -62,12 +62,12 @@ def test_references_are_links() -> None:
 @settings(max_examples=60)
 def test_foreign_text_is_no_markup(text: str) -> None:
     """No link, picture, emphasis, list, code block or HTML comes from the text of a finding; its `refs` are the rule's, and may be links."""
-    found = tokens(render(reports.hostile(text, refs=("no link",)), "markdown"))
+    parsed = tokens(render(reports.hostile(text, refs=("no link",)), "markdown"))
 
-    assert {token.type for token in found} <= BLOCKS | LISTS | TABLES
-    assert {token.type for token in inline(found)} <= INLINE
-    assert all(token.content in ("<!-- -->", "<sub>", "</sub>") for token in inline(found) if token.type == "html_inline")
-    assert all(OUR_HTML.fullmatch(token.content) for token in found if token.type == "html_block")
+    assert {token.type for token in parsed} <= BLOCKS | LISTS | TABLES
+    assert {token.type for token in inline(parsed)} <= INLINE
+    assert all(token.content in ("<!-- -->", "<sub>", "</sub>") for token in inline(parsed) if token.type == "html_inline")
+    assert all(OUR_HTML.fullmatch(token.content) for token in parsed if token.type == "html_block")
 
 
 @given(text=texts)
@@ -82,7 +82,7 @@ def test_escaped_text_reads_as_it_was(text: str) -> None:
 @settings(max_examples=60)
 def test_a_cell_stays_one_cell(text: str) -> None:
     """A bar in a name adds no column, in code or outside."""
-    found = tokens(f"| a | b |\n|---|---|\n| {code(text, cell=True)} | {escape(text)} |\n")
+    parsed = tokens(f"| a | b |\n|---|---|\n| {code(text, cell=True)} | {escape(text)} |\n")
 
-    cells = [token.content for token in found if token.type == "inline"][2:]
+    cells = [token.content for token in parsed if token.type == "inline"][2:]
     assert len(cells) == 2

@@ -17,15 +17,15 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def samples(report: Report) -> Samples:
     """Every sample by name and labels; equal ones would be an error to a server."""
-    found: Samples = {}
+    by_metric: Samples = {}
     for family in text_string_to_metric_families(render(report, "prometheus")):
         assert family.type == "gauge"
         assert family.documentation
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in found
-            found[key] = sample.value
-    return found
+            assert key not in by_metric
+            by_metric[key] = sample.value
+    return by_metric
 
 
 @pytest.mark.parametrize("machine", reports.MACHINES)
@@ -36,15 +36,15 @@ def test_every_report_parses(machine: str) -> None:
 
 def test_findings_are_series_and_counts() -> None:
     """A series a finding, a count a severity (zero too), the unknown, the time."""
-    found = samples(reports.sick())
+    by_metric = samples(reports.sick())
 
-    assert found["sysperf_finding", (("rule", "numa.balancing-on"), ("severity", "warning"), ("subject", ""))] == 1
-    assert found["sysperf_finding_gain_measured", (("rule", "numa.balancing-on"), ("severity", "warning"), ("subject", ""))] == 0
-    assert [found["sysperf_findings", (("severity", name),)] for name in ("error", "warning", "info", "hint")] == [3, 1, 2, 1]
-    assert found["sysperf_unknown", ()] == 3
-    assert found["sysperf_audit_seconds", ()] == 0.0842
-    assert found["sysperf_audit_timestamp_seconds", ()] == 1_795_230_612
-    assert found["sysperf_build_info", (("version", "0.1.0"),)] == 1
+    assert by_metric["sysperf_finding", (("rule", "numa.balancing-on"), ("severity", "warning"), ("subject", ""))] == 1
+    assert by_metric["sysperf_finding_gain_measured", (("rule", "numa.balancing-on"), ("severity", "warning"), ("subject", ""))] == 0
+    assert [by_metric["sysperf_findings", (("severity", name),)] for name in ("error", "warning", "info", "hint")] == [3, 1, 2, 1]
+    assert by_metric["sysperf_unknown", ()] == 3
+    assert by_metric["sysperf_audit_seconds", ()] == 0.0842
+    assert by_metric["sysperf_audit_timestamp_seconds", ()] == 1_795_230_612
+    assert by_metric["sysperf_build_info", (("version", "0.1.0"),)] == 1
 
 
 def test_zero_is_a_count() -> None:
@@ -66,6 +66,6 @@ def test_the_same_finding_twice_is_one_series() -> None:
 @settings(max_examples=60)
 def test_foreign_text_is_a_label(text: str) -> None:
     """Quotes, backslashes and newlines do not end it."""
-    found = samples(reports.hostile(text))
+    by_metric = samples(reports.hostile(text))
 
-    assert ("sysperf_finding", (("rule", neutral(text)), ("severity", "error"), ("subject", neutral(text)))) in found
+    assert ("sysperf_finding", (("rule", neutral(text)), ("severity", "error"), ("subject", neutral(text)))) in by_metric

@@ -55,10 +55,10 @@ def test_a_healthy_cpu_box_is_silent(findings: Judge) -> None:
 
 def test_the_cpu_build_on_a_gpu_machine_is_an_error(findings: Judge) -> None:
     """One PCI function of class 0302 is enough to know that the GPU stays unused, driver or not."""
-    found = findings({**GPU, **python_at(V), **torch_in(SITE)})
+    by_rule = findings({**GPU, **python_at(V), **torch_in(SITE)})
 
-    assert list(found) == ["torch.cpu-wheel-on-gpu-host"]
-    finding = found["torch.cpu-wheel-on-gpu-host"]
+    assert list(by_rule) == ["torch.cpu-wheel-on-gpu-host"]
+    finding = by_rule["torch.cpu-wheel-on-gpu-host"]
     assert (finding.severity, finding.subject) == ("error", V)
     assert "2.13.0+cpu" in finding.message
     assert (
@@ -74,33 +74,33 @@ def test_an_old_conda_environment_beside_a_good_one_is_told_apart(findings: Judg
     )
     conda.update(torch_in("/opt/conda/lib/python3.9/site-packages", "2.5.1", installer="conda"))
 
-    found = findings({**GPU, **python_at(V), **cu130_in(SITE), **conda}, links)
+    by_rule = findings({**GPU, **python_at(V), **cu130_in(SITE), **conda}, links)
 
-    assert set(found) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "torch.compile-toolchain-missing"}
-    assert {finding.subject for finding in found.values()} == {"/opt/conda"}
-    assert found["torch.version-lag"].evidence[-1].source == "/opt/conda/lib/python3.9/site-packages/torch/version.py"
+    assert set(by_rule) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "torch.compile-toolchain-missing"}
+    assert {finding.subject for finding in by_rule.values()} == {"/opt/conda"}
+    assert by_rule["torch.version-lag"].evidence[-1].source == "/opt/conda/lib/python3.9/site-packages/torch/version.py"
 
 
 def test_a_foreign_library_and_a_foreign_companion_are_found(findings: Judge) -> None:
     """The message names what is installed and what was asked for, the evidence names the file."""
-    found = findings({
+    by_rule = findings({
         **GPU,
         **python_at(V),
         **cu130_in(SITE, nvidia_nccl_cu13="2.28.9"),
         **dist(SITE, "torchvision", "0.24.1", ("torch (==2.9.1)",)),
     })  # fmt: skip
 
-    assert set(found) == {"torch.wheel-pin-mismatch", "torch.companion-mismatch"}
-    assert "nvidia-nccl-cu13==2.29.7, installed is 2.28.9" in found["torch.wheel-pin-mismatch"].message
-    assert found["torch.wheel-pin-mismatch"].evidence[0].source == f"{SITE}/torch-2.13.0.dist-info/METADATA"
-    assert "torchvision (version 0.24.1) asks for torch==2.9.1" in found["torch.companion-mismatch"].message
+    assert set(by_rule) == {"torch.wheel-pin-mismatch", "torch.companion-mismatch"}
+    assert "nvidia-nccl-cu13==2.29.7, installed is 2.28.9" in by_rule["torch.wheel-pin-mismatch"].message
+    assert by_rule["torch.wheel-pin-mismatch"].evidence[0].source == f"{SITE}/torch-2.13.0.dist-info/METADATA"
+    assert "torchvision (version 0.24.1) asks for torch==2.9.1" in by_rule["torch.companion-mismatch"].message
 
 
 def test_a_hostile_version_reaches_no_shell(findings: Judge) -> None:
     """Whatever version.py says runs nothing in the command that a person may paste."""
-    found = findings({**GPU, **python_at(V), **torch_in(SITE, "2.5.0;touch /tmp/x", dist_version="2.5.0")})
+    by_rule = findings({**GPU, **python_at(V), **torch_in(SITE, "2.5.0;touch /tmp/x", dist_version="2.5.0")})
 
-    undo = found["torch.cpu-wheel-on-gpu-host"].fixes[0].undo
+    undo = by_rule["torch.cpu-wheel-on-gpu-host"].fixes[0].undo
     assert "torch==2.5.0" in undo
     assert "touch" not in shlex.split(undo.replace(";", " ; "))
 

@@ -40,8 +40,8 @@ def lint(folder: Path, *arguments: str, code: int = 0) -> str:
 
 def document(folder: Path, *arguments: str) -> dict[str, Any]:
     """The JSON that it prints."""
-    found: dict[str, Any] = json.loads(lint(folder, *arguments, "--json"))
-    return found
+    published: dict[str, Any] = json.loads(lint(folder, *arguments, "--json"))
+    return published
 
 
 def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
@@ -103,9 +103,9 @@ def test_github_annotates_the_line(folder: Path) -> None:
 def test_a_comment_accepts_a_place(folder: Path, comment: str, left: int) -> None:
     """By the rule's id, the id without its area, or the entry of the list; another rule's name accepts nothing."""
     (folder / "train.py").write_text(TRAINING.replace("loss.item()", f"loss.item()  {comment}"))
-    found = document(folder, "train.py", "--select", "sync-per-step")
+    published = document(folder, "train.py", "--select", "sync-per-step")
 
-    assert (len(found["hypotheses"]), found["ignored"]) == (left, 1 - left)
+    assert (len(published["hypotheses"]), published["ignored"]) == (left, 1 - left)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])

@@ -44,13 +44,13 @@ def test_what_cannot_be_examined_is_named_with_its_reason(case: str, tmp_path: P
     content, line, reason = UNREADABLE[case]
     (tmp_path / "bad.py").write_bytes(content)
     (tmp_path / "good.py").write_text(TRAINING)
-    found = engine.lint([str(tmp_path / "bad.py"), str(tmp_path)], shipped())
+    report = engine.lint([str(tmp_path / "bad.py"), str(tmp_path)], shipped())
 
-    (unread,) = found.unread
+    (unread,) = report.unread
     assert unread.file.endswith("bad.py")
     assert reason in unread.reason
     assert not line or unread.line == line
-    assert {hypothesis.file for hypothesis in found.hypotheses} == {str(tmp_path / "good.py")}
+    assert {hypothesis.file for hypothesis in report.hypotheses} == {str(tmp_path / "good.py")}
 
 
 def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
     (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder.py").mkdir()
     (tmp_path / "train.py").write_text(TRAINING)
-    found = engine.lint([str(tmp_path), str(tmp_path / "pipe.py")], shipped())
+    report = engine.lint([str(tmp_path), str(tmp_path / "pipe.py")], shipped())
 
-    assert {os.path.basename(result.file): result.reason for result in found.unread} == {
+    assert {os.path.basename(result.file): result.reason for result in report.unread} == {
         "pipe.py": "no plain file",
         "gone.py": "No such file or directory",
     }
-    assert {os.path.basename(hypothesis.file) for hypothesis in found.hypotheses} == {"train.py"}
+    assert {os.path.basename(hypothesis.file) for hypothesis in report.hypotheses} == {"train.py"}
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -82,10 +82,10 @@ def test_a_large_generated_file_is_read_whole() -> None:
     """10,000 lines of the same loop: each is found, up to the limit of hypotheses of one file."""
     step = "for x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    torch.cuda.empty_cache()\n"
     file = File(Source("generated.py", ("import torch\n" + step * 2_600).encode()))
-    found = engine.judged(file, shipped())
+    report = engine.judged(file, shipped())
 
-    assert len(found.hypotheses) == engine.MAX_HYPOTHESES
-    assert found.lines == 10_402
+    assert len(report.hypotheses) == engine.MAX_HYPOTHESES
+    assert report.lines == 10_402
 
 
 def answer(number: int) -> Examined:

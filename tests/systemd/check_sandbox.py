@@ -52,8 +52,8 @@ def probed(source: str, more: str = "") -> dict[str, str]:
     Path("/probe.json").unlink(missing_ok=True)
     unit(name, f"{text}\n[Service]\nType=oneshot\nExecStart={words}\nStandardOutput=file:/probe.json\n{more}")
     run("systemctl", "start", name, check=True)
-    found: dict[str, str] = json.loads(Path("/probe.json").read_text())
-    return found
+    answers: dict[str, str] = json.loads(Path("/probe.json").read_text())
+    return answers
 
 
 @fact
@@ -61,8 +61,8 @@ def unconfined() -> dict[str, str]:
     """The same as root without a sandbox: shows that each door is there to be closed."""
     os.environ["STATE_DIRECTORY"] = "/var/lib/sysperf"
     done = subprocess.run([sys.executable, "-B", PROBE, str(OTHER.pid), *knobs()], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    answers: dict[str, str] = json.loads(done.stdout)
+    return answers
 
 
 @fact

@@ -19,14 +19,14 @@ COUNTS_AS = {"N3": "T4", "N4": "T5", "N10": "T17"}
 def traces() -> list[Path]:
     """All labelled traces, each once."""
     beside = (os.environ.get("SYSPERF_FIXTURES") or str(HERE.parent.parent.parent / "shared/fixtures"), "traces")
-    found = {path.name: path for folder in (HERE, Path(*beside)) for path in sorted(folder.glob("*.truth.json"))}
-    return [path.parent / path.name.removesuffix(".truth.json") for _, path in sorted(found.items())]
+    by_name = {path.name: path for folder in (HERE, Path(*beside)) for path in sorted(folder.glob("*.truth.json"))}
+    return [path.parent / path.name.removesuffix(".truth.json") for _, path in sorted(by_name.items())]
 
 
 def truth(path: Path) -> dict[str, Any]:
     """What is known of a trace."""
-    found: dict[str, Any] = json.loads(path.with_name(f"{path.name}.truth.json").read_text())
-    return found
+    known: dict[str, Any] = json.loads(path.with_name(f"{path.name}.truth.json").read_text())
+    return known
 
 
 @cache

@@ -81,10 +81,10 @@ def test_removing_a_synchronisation_gains_the_smaller_of_host_and_device(tmp_pat
 
 def replayed_gain(path: Path) -> float:
     """The gain without any wait, before it is bounded by exposed time."""
-    found = Accounting(read(str(path)))
-    assert found.window is not None
+    accounting = Accounting(read(str(path)))
+    assert accounting.window is not None
     fix = BY_NAME["sync"]
-    return Replayer(found.timeline, found.window, found.times, found.launches).gain([(fix.cautious, fix.full)])[1]
+    return Replayer(accounting.timeline, accounting.window, accounting.times, accounting.launches).gain([(fix.cautious, fix.full)])[1]
 
 
 def test_allocator_stalls_are_found(tmp_path: Path) -> None:
@@ -292,9 +292,9 @@ def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) ->
 def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, operators: float, low: float) -> None:
     """By the step that it runs beside, and by its operators, for which there may be no CPU; all of it is the most."""
     cpu = Cpu(loader_pct=load, loader_operator_pct=operators, operator_pct=100 - load)
-    (found,) = [prediction for prediction in predict_cpu(cpu, HostWork(), Hole()).predictions if prediction.fix == "loader"]
+    (predicted,) = [prediction for prediction in predict_cpu(cpu, HostWork(), Hole()).predictions if prediction.fix == "loader"]
 
-    assert (found.low, found.high) == (low, load)
+    assert (predicted.low, predicted.high) == (low, load)
 
 
 def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:

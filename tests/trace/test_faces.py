@@ -44,16 +44,16 @@ def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str]) -> N
     published = (ROOT / "docs/analyze.schema.json").read_text()
     assert published == as_json.dump(analysis.schema()) == told(capsys, "--schema")
     for path in (BEFORE, str(HERE / "hta_cpu_only.json.gz"), str(HERE / "nsysai_mock.sqlite")):
-        found = json.loads(told(capsys, path, "--json"))
-        jsonschema.validate(found, json.loads(published))
-        assert {"schema", "file", "verdict", "summary", "devices", "findings"} <= set(found)
-    assert found["summary"]["dataloader_exposed_pct"] is None
+        document = json.loads(told(capsys, path, "--json"))
+        jsonschema.validate(document, json.loads(published))
+        assert {"schema", "file", "verdict", "summary", "devices", "findings"} <= set(document)
+    assert document["summary"]["dataloader_exposed_pct"] is None
 
 
 def test_busy_time_is_no_exposed_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing waits while slow kernels run: what they take is told as such, and in the figures' terms."""
-    found = {finding["id"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
-    slow, waits = found["trace.tensor-cores-unused"], found["trace.input-bound"]
+    document = {finding["id"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
+    slow, waits = document["trace.tensor-cores-unused"], document["trace.input-bound"]
 
     assert slow["exposed_pct"] is None
     assert slow["work_pct"] == pytest.approx(0.627 * 55.9, abs=1)
@@ -106,29 +106,29 @@ def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
 
 def test_against_tells_what_a_change_did(capsys: pytest.CaptureFixture[str]) -> None:
     """The loader was fixed: the step is faster, the loader's time went, the interval does not hold 0."""
-    found = json.loads(told(capsys, AFTER, "--against", BEFORE, "--json"))
-    (loader,) = [row for row in found["times"] if row["what"] == "loader"]
+    document = json.loads(told(capsys, AFTER, "--against", BEFORE, "--json"))
+    (loader,) = [row for row in document["times"] if row["what"] == "loader"]
 
-    assert found["verdict"] == "faster"
-    assert found["difference_ms"][1] < 0
+    assert document["verdict"] == "faster"
+    assert document["difference_ms"][1] < 0
     assert loader["before_ms"] == pytest.approx(58, abs=0.5)
     assert loader["after_ms"] < 1
     assert "Faster: a step takes 126.3 ms instead of 176.5 ms" in told(capsys, AFTER, "--against", BEFORE)
 
 
 def test_a_trace_against_itself_shows_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(told(capsys, AFTER, "--against", AFTER, "--json"))
+    document = json.loads(told(capsys, AFTER, "--against", AFTER, "--json"))
 
-    assert found["verdict"] == "no difference"
-    assert not found["kernels"]
+    assert document["verdict"] == "no difference"
+    assert not document["kernels"]
 
 
 def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     """Read by several processes; each has its own figures."""
-    found = json.loads(told(capsys, BEFORE, AFTER, "--json"))
+    document = json.loads(told(capsys, BEFORE, AFTER, "--json"))
 
-    assert [rank["verdict"] for rank in found["ranks"]] == ["input-bound", "host-bound"]
-    assert {finding["subject"] for finding in found["findings"] if finding["id"] == "trace.tensor-cores-unused"} == {BEFORE, AFTER}
+    assert [rank["verdict"] for rank in document["ranks"]] == ["input-bound", "host-bound"]
+    assert {finding["subject"] for finding in document["findings"] if finding["id"] == "trace.tensor-cores-unused"} == {BEFORE, AFTER}
 
 
 def test_fail_on_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,10 +83,10 @@ def test_a_strange_event_is_left_out_and_counted(tmp_path: Path, event: str) -> 
     trace = good()
     text = json.dumps(trace)
     usual = account(read(written(tmp_path, trace)))
-    found = account(read(written(tmp_path, text[:-2] + f", {event}]}}")))
+    damaged = account(read(written(tmp_path, text[:-2] + f", {event}]}}")))
 
-    assert found.figures.gpu_busy_pct_mean == pytest.approx(usual.figures.gpu_busy_pct_mean)
-    assert found.trust.damaged_events + found.trust.bad_durations == 1 or event == '"ph"' or "[[" in event
+    assert damaged.figures.gpu_busy_pct_mean == pytest.approx(usual.figures.gpu_busy_pct_mean)
+    assert damaged.trust.damaged_events + damaged.trust.bad_durations == 1 or event == '"ph"' or "[[" in event
 
 
 def test_times_as_text_and_large_correlations_are_read(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_times_as_text_and_large_correlations_are_read(tmp_path: Path) -> None:
     for event in trace["traceEvents"]:
         if "correlation" in event["args"]:
             event["args"]["correlation"] = 10**30 + event["args"]["correlation"]
-    found = account(read(written(tmp_path, trace)))
-    assert found.figures.gpu_busy_pct_mean == usual.figures.gpu_busy_pct_mean
-    assert found.trust.uncorrelated_pct == 100
+    damaged = account(read(written(tmp_path, trace)))
+    assert damaged.figures.gpu_busy_pct_mean == usual.figures.gpu_busy_pct_mean
+    assert damaged.trust.uncorrelated_pct == 100
 
 
 def test_bad_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,10 +27,10 @@ COUNTS = ("gpu_before_launch", "bad_durations", "uncorrelated_gpu_ops", "gpu_ops
 each = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
 
 
-def assert_close(found: dict[str, Any], known: dict[str, Any], names: tuple[str, ...] = FIGURES) -> None:
+def assert_close(figures: dict[str, Any], known: dict[str, Any], names: tuple[str, ...] = FIGURES) -> None:
     """Within 1 %, or a twentieth of a percentage point where that is more; unknown exactly where the truth is."""
     for name in names:
-        value, right = found[name], known[name]
+        value, right = figures[name], known[name]
         if right is None or isinstance(right, str):
             assert value == right, name
         else:
@@ -41,14 +41,14 @@ def assert_close(found: dict[str, Any], known: dict[str, Any], names: tuple[str,
 def test_figures_of_the_window(path: Path) -> None:
     """Every figure, and the window that it is about."""
     known, rank = truth(path), result(path).analysis.trace.ranks[0]
-    found = summary(rank)
+    figures = summary(rank)
 
     assert rank.window_rule == known["window_rule"]
     assert rank.window_ms == pytest.approx(known["window"]["ms"], rel=1e-4)
-    assert_close(found, known)
+    assert_close(figures, known)
     for device, busy in (known["gpu_busy_pct"] or {}).items():
-        assert found["gpu_busy_pct"][device] == pytest.approx(busy, rel=0.01, abs=0.05)
-    assert {name: found["trust"][name] for name in COUNTS} == {name: known["trust"][name] for name in COUNTS}
+        assert figures["gpu_busy_pct"][device] == pytest.approx(busy, rel=0.01, abs=0.05)
+    assert {name: figures["trust"][name] for name in COUNTS} == {name: known["trust"][name] for name in COUNTS}
 
 
 @each
@@ -57,21 +57,21 @@ def test_figures_of_other_windows(path: Path) -> None:
     timeline = read(str(path))
     for name, known in truth(path)["other_windows"].items():
         window = all_steps(timeline) if name == "all_steps" else extent(timeline)
-        found = Accounting(timeline, window).figures()
-        assert_close({figure: getattr(found, figure) for figure in FIGURES[4:]}, known, FIGURES[4:])
+        figures = Accounting(timeline, window).figures()
+        assert_close({figure: getattr(figures, figure) for figure in FIGURES[4:]}, known, FIGURES[4:])
 
 
 @each
 def test_findings_and_verdict(path: Path) -> None:
     """What is there is found, what is not there is not reported, and the verdict is one of those that are right."""
-    known, found = truth(path), result(path)
-    named, verdict = detected(found), found.analysis.trace.verdict
+    known, analyzed = truth(path), result(path)
+    named, verdict = detected(analyzed), analyzed.analysis.trace.verdict
 
     assert set(known["expect_findings"]) <= named
     assert not set(known["expect_absent"]) & named
     right = [known["verdict"], *known["verdict_also_ok"]]
     assert verdict in right or (verdict in ("compute-bound", "healthy") and "compute-bound/healthy" in right)
-    assert found.analysis.trace.why
+    assert analyzed.analysis.trace.why
 
 
 @each
@@ -104,8 +104,8 @@ def test_predictions_keep_their_bounds(path: Path) -> None:
 
 def test_the_fixed_loader_is_what_the_replay_said() -> None:
     """The same program before and after: 176.5 ms without workers, 126.3 ms with four, and 30 to 34 % were predicted."""
-    found = {path.name: path for path in TRACES}
-    before, after = (result(found[f"kineto_resnet50_nw{number}.json.gz"]).analysis for number in (0, 4))
+    by_name = {path.name: path for path in TRACES}
+    before, after = (result(by_name[f"kineto_resnet50_nw{number}.json.gz"]).analysis for number in (0, 4))
     (gain,) = [prediction for prediction in before.trace.ranks[0].replay.predictions if prediction.fix == "loader"]
     steps = [analysis.trace.ranks[0].step_ms_median or 0.0 for analysis in (before, after)]
     measured = 100 * (1 - steps[1] / steps[0])

@@ -82,8 +82,8 @@ def facts(trace: Any) -> Rank:
 
 
 def figures(trace: Any) -> dict[str, Any]:
-    found: dict[str, Any] = plain(facts(trace).figures)
-    return found
+    values: dict[str, Any] = plain(facts(trace).figures)
+    return values
 
 
 def close(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -96,14 +96,14 @@ def close(left: dict[str, Any], right: dict[str, Any]) -> None:
 def test_parts_add_up_and_gains_are_bounded(work: list[tuple[str, int]]) -> None:
     """Busy and the exposed shares are the whole window; no prediction is negative, or more than all."""
     rank = facts(program(work).trace())
-    found = rank.figures
-    if found.gpu_busy_pct_mean is not None:
+    values = rank.figures
+    if values.gpu_busy_pct_mean is not None:
         parts = (
-            found.gpu_busy_pct_mean,
-            found.dataloader_exposed_pct,
-            found.sync_exposed_pct,
-            found.copy_api_exposed_pct,
-            found.host_exposed_pct,
+            values.gpu_busy_pct_mean,
+            values.dataloader_exposed_pct,
+            values.sync_exposed_pct,
+            values.copy_api_exposed_pct,
+            values.host_exposed_pct,
         )
         assert sum(part or 0 for part in parts) == pytest.approx(100)
     assert all(0 <= prediction.low <= prediction.high <= 100 for prediction in rank.replay.predictions)

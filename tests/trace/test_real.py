@@ -91,10 +91,10 @@ def test_a_live_program_is_traced_and_analyzed(tmp_path: Path) -> None:
     with sockets() as folder, started(sys.executable, SYSPERF, *wrapped, env={"XDG_RUNTIME_DIR": folder}) as program:
         done = command("trace", str(program.pid), "--analyze", "--json", "--output", str(written), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
 
-    assert (found["verdict"], found["file"]) == ("input-bound", str(written))
-    assert found["summary"]["dataloader_workers"] == 0
-    assert found["ranks"][0]["facts"]["cpu"]["loader_pct"] >= 50
-    assert "T1" in {detection for finding in found["findings"] for detection in finding["detects"]}
+    assert (document["verdict"], document["file"]) == ("input-bound", str(written))
+    assert document["summary"]["dataloader_workers"] == 0
+    assert document["ranks"][0]["facts"]["cpu"]["loader_pct"] >= 50
+    assert "T1" in {detection for finding in document["findings"] for detection in finding["detects"]}
     assert written.stat().st_size > 10_000

@@ -34,6 +34,6 @@ async def settled(pilot: Any) -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Machine:
+def sandbox(tmp_path: Path) -> Machine:
     """A machine made of files, whose settings can be changed."""
     return Machine.make(tmp_path / "machine")

@@ -116,7 +116,7 @@ def server() -> Report:
     }
     cards = [gpus.H100, gpus.H100, gpus.H100, gpus.H100, gpus.H100, hot, idle, idle]
     files, links = gpus.files(8)
-    found = collect(make_machine(files, links, gpus.calls(*cards)), ["pcie", "driver", "gpu"])
+    snapshot_areas = collect(make_machine(files, links, gpus.calls(*cards)), ["pcie", "driver", "gpu"])
     facts = {
         "cpu": {
             "model_name": "Intel(R) Xeon(R) Platinum 8480C", "packages": 2, "cores": 96, "online": "0-95", "allowed": "0-95",
@@ -141,7 +141,7 @@ def server() -> Report:
         },
     }  # fmt: skip
     machine = snapshot(**facts)
-    machine = Snapshot(taken_at="2027-01-15T08:00:00Z", areas={**machine.areas, **found})
+    machine = Snapshot(taken_at="2027-01-15T08:00:00Z", areas={**machine.areas, **snapshot_areas})
     wrong = (
         reports.narrow_link(5),
         reports.balancing(),
@@ -204,11 +204,11 @@ def dying() -> Report:
     own = {"DeviceGetUUID", "DeviceGetMinorNumber", "DeviceGetPciInfo"}
     lost: dict[str, Any] = {name: gpus.LOST for name in gpus.RTX if name not in own}
     files, links = gpus.files(2)
-    found = collect(make_machine(files, links, gpus.calls(sick, lost)), ["pcie", "driver", "gpu"])
+    snapshot_areas = collect(make_machine(files, links, gpus.calls(sick, lost)), ["pcie", "driver", "gpu"])
     machine = _at_start(
         snapshot(numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-383"}]}, process={"processes": [], "scanned": 9})
     )
-    machine = Snapshot(taken_at=machine.taken_at, areas={**machine.areas, **found})
+    machine = Snapshot(taken_at=machine.taken_at, areas={**machine.areas, **snapshot_areas})
     gone = Outcome(
         "gpu.lost", "finding", "error", "gpu", "A GPU fell off the bus", "GPU 1 (unknown model)", message="GPU 1 does not answer any more.",
         why="Only a reset or a restart brings it back.", key="gpu.lost@GPU 1",

@@ -264,11 +264,11 @@ def swappiness(number: int = 60) -> Outcome:
     )  # fmt: skip
 
 
-def acting(made: Machine, source: Still, **more: Any) -> Actions:
-    return Actions(source, rule, lambda: Changer(made.host, str(made.folder / "state")), **more)
+def acting(sandbox: Machine, source: Still, **more: Any) -> Actions:
+    return Actions(source, rule, lambda: Changer(sandbox.host, str(sandbox.folder / "state")), **more)
 
 
-def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) -> None:
+def test_preview_apply_and_undo_change_a_machine_and_put_it_back(sandbox: Machine) -> None:
     """p shows the diff and changes nothing; a asks, Enter is a no, y applies and it is read back; u takes it back after a question."""
     report = reports.report(swappiness())
     source = Still(news(report))
@@ -278,14 +278,14 @@ def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) 
         assert isinstance(app.screen, Reading)
         assert "- 60" in screen_text(app)
         assert "+ 10" in screen_text(app)
-        assert value(made) == "60"
+        assert value(sandbox) == "60"
         await press(pilot, "escape", "a")
         assert isinstance(app.screen, Question)
         await press(pilot, "enter")
         assert isinstance(app.screen, Findings)
-        assert value(made) == "60"
+        assert value(sandbox) == "60"
         await press(pilot, "a", "y")
-        assert value(made) == "10"
+        assert value(sandbox) == "10"
         assert "1 setting changed and read back" in screen_text(app)
         assert source.looked == 1
         await press(pilot, "escape")
@@ -296,23 +296,23 @@ def test_preview_apply_and_undo_change_a_machine_and_put_it_back(made: Machine) 
         await press(pilot, "2", "u")
         assert isinstance(app.screen, Question)
         await press(pilot, "y")
-        assert value(made) == "60"
+        assert value(sandbox) == "60"
         assert "back to 60" in screen_text(app)
         await press(pilot, "escape", "6")
         assert "#1    undone" in screen_text(app)
         await press(pilot, "u")
         assert "nothing to take back" in notices(app)
 
-    drive(started(report, "findings", acting(made, source)), do)
+    drive(started(report, "findings", acting(sandbox, source)), do)
 
 
-def value(made: Machine) -> str:
-    return (made.folder / f"root{SWAPPINESS}").read_text().strip()
+def value(sandbox: Machine) -> str:
+    return (sandbox.folder / f"root{SWAPPINESS}").read_text().strip()
 
 
-def test_undo_from_the_list_of_changes(made: Machine) -> None:
+def test_undo_from_the_list_of_changes(sandbox: Machine) -> None:
     """The changes screen undoes the selected transaction."""
-    changer = Changer(made.host, str(made.folder / "state"))
+    changer = Changer(sandbox.host, str(sandbox.folder / "state"))
     from sysperf.engine import change
 
     changer.apply(changer.plan([Setting("vm.swappiness", "10", "", "memory.swappiness-high")]), change.request("test"))
@@ -321,11 +321,11 @@ def test_undo_from_the_list_of_changes(made: Machine) -> None:
     async def do(app: Dashboard, pilot: Any) -> None:
         assert "60 → 10" in screen_text(app)
         await press(pilot, "u", "n")
-        assert value(made) == "10"
+        assert value(sandbox) == "10"
         await press(pilot, "u", "y")
-        assert value(made) == "60"
+        assert value(sandbox) == "60"
 
-    drive(started(laptop(), "changes", acting(made, source)), do)
+    drive(started(laptop(), "changes", acting(sandbox, source)), do)
 
 
 def slow_wakeups() -> Outcome:
@@ -334,10 +334,10 @@ def slow_wakeups() -> Outcome:
     return Outcome("power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), key="deep")
 
 
-def test_a_setting_that_a_process_keeps_is_applied_by_lease(made: Machine) -> None:
+def test_a_setting_that_a_process_keeps_is_applied_by_lease(sandbox: Machine) -> None:
     """A process of ours stays behind and keeps it; it leaves when the change is undone, and would leave when the lease ends."""
     report = reports.report(slow_wakeups())
-    (made.folder / f"root{LATENCY}").write_bytes(struct.pack("=i", RELAXED_US))
+    (sandbox.folder / f"root{LATENCY}").write_bytes(struct.pack("=i", RELAXED_US))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "a")
@@ -345,22 +345,22 @@ def test_a_setting_that_a_process_keeps_is_applied_by_lease(made: Machine) -> No
         assert "after 8 h" in screen_text(app)
         await press(pilot, "y")
         assert "1 setting changed and read back" in screen_text(app)
-        (transaction,) = made.journal.transactions()
+        (transaction,) = sandbox.journal.transactions()
         assert transaction.lease is not None
         assert transaction.keeper is not None
         assert alive(transaction.keeper)
         await press(pilot, "escape", "u", "y")
-        assert made.journal.transactions()[0].state == "undone"
+        assert sandbox.journal.transactions()[0].state == "undone"
         for _ in range(1_200):  # a minute, on a machine that is busy
             if not alive(transaction.keeper):
                 break
             await asyncio.sleep(0.05)
         assert not alive(transaction.keeper)
 
-    drive(started(report, "findings", acting(made, Still(news(report)))), do)
+    drive(started(report, "findings", acting(sandbox, Still(news(report)))), do)
 
 
-def test_a_change_for_a_time_goes_back_by_itself(made: Machine) -> None:
+def test_a_change_for_a_time_goes_back_by_itself(sandbox: Machine) -> None:
     """A asks for how long; what is no time is told, and what is one ends the change."""
     report = reports.report(swappiness())
 
@@ -370,22 +370,22 @@ def test_a_change_for_a_time_goes_back_by_itself(made: Machine) -> None:
         await press(pilot, "A", *"1s", "enter")
         assert "taken back by itself after 1 s" in screen_text(app)
         await press(pilot, "y")
-        (step,) = made.journal.transactions()[0].steps
+        (step,) = sandbox.journal.transactions()[0].steps
         assert (step.change.before, step.change.after, step.read) == ("60", "10", "10")
         for _ in range(1_200):  # a minute, on a machine that is busy
-            if value(made) == "60":
+            if value(sandbox) == "60":
                 break
             await asyncio.sleep(0.05)
-        assert value(made) == "60"
+        assert value(sandbox) == "60"
 
-    drive(started(report, "findings", acting(made, Still(news(report)))), do)
+    drive(started(report, "findings", acting(sandbox, Still(news(report)))), do)
 
 
-def test_a_refused_change_is_told_and_rolled_back(made: Machine) -> None:
+def test_a_refused_change_is_told_and_rolled_back(sandbox: Machine) -> None:
     """What the kernel refuses is said in the dialog, and the finding is not marked as fixed."""
     import errno
 
-    tree = made.host._tree
+    tree = sandbox.host._tree
     assert isinstance(tree, Kernel)
     tree.refusing[SWAPPINESS] = errno.EPERM
 
@@ -395,7 +395,7 @@ def test_a_refused_change_is_told_and_rolled_back(made: Machine) -> None:
         assert not app.now.fixed
 
     report = reports.report(swappiness())
-    drive(started(report, "findings", acting(made, Still(news(report)))), do)
+    drive(started(report, "findings", acting(sandbox, Still(news(report)))), do)
 
 
 def test_nothing_is_changed_on_another_machine() -> None:
@@ -415,10 +415,10 @@ def test_nothing_is_changed_on_another_machine() -> None:
     drive(started(reports.report(swappiness()), "findings"), do)
 
 
-def test_a_read_only_dashboard_previews_and_changes_nothing(made: Machine) -> None:
+def test_a_read_only_dashboard_previews_and_changes_nothing(sandbox: Machine) -> None:
     """The plan and the journal are shown; apply, undo and waive are refused, in the code that changes as well as on the screen."""
     report = reports.report(swappiness())
-    actions = acting(made, Still(news(report)), waive=waive.write, refusal="This dashboard is read-only: no")
+    actions = acting(sandbox, Still(news(report)), waive=waive.write, refusal="This dashboard is read-only: no")
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "p")
@@ -435,7 +435,7 @@ def test_a_read_only_dashboard_previews_and_changes_nothing(made: Machine) -> No
     drive(started(report, "findings", actions), do)
     with pytest.raises(SysperfError, match="read-only"):
         changes_of.apply(actions, swappiness(), changes_of.propose(actions, swappiness()).plan)
-    assert value(made) == "60"
+    assert value(sandbox) == "60"
 
 
 def test_copying_goes_through_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,13 +468,13 @@ def test_explain_shows_the_rule() -> None:
     drive(started(server(), "findings"), do)
 
 
-def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, made: Machine) -> None:
+def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, sandbox: Machine) -> None:
     """w asks for a reason and an end, writes the waiver behind what is there; W removes it, and the file is as it was."""
     file = tmp_path / ".sysperf.toml"
     file.write_text('fail_on = "error"')
     file.chmod(0o640)
     report = reports.report(swappiness(), reports.brief("omp.threads", "hint", "Too many threads."))
-    actions = acting(made, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
+    actions = acting(sandbox, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
@@ -509,12 +509,12 @@ def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, made:
     assert [path.name for path in tmp_path.glob(".sysperf*")] == [".sysperf.toml"]
 
 
-def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, made: Machine) -> None:
+def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, sandbox: Machine) -> None:
     """All programs of the name, and no other: the question says so, and so does the file."""
     file = tmp_path / ".sysperf.toml"
     other = msgspec.structs.replace(few_workers(7), subject="serve (pid 7)")
     report = reports.report(few_workers(4243), other)
-    actions = acting(made, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
+    actions = acting(sandbox, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "w")
