@@ -112,8 +112,11 @@ class _Diagnoser:
         after = self._read() if self._window.alive() else self._machine
         known = self._known(after)
         if not known and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():
+            if os.geteuid():
+                raise SysperfError(f"process {self._asked} belongs to somebody else", f"sudo sysperf diagnose {self._asked}")
             raise SysperfError(
-                f"process {self._asked} may not be looked at: it belongs to somebody else", f"sudo sysperf diagnose {self._asked}"
+                f"the kernel lets nobody look at process {self._asked} from here",
+                "a container without CAP_SYS_PTRACE does so: look from the host",
             )
         if not known:
             raise SysperfError(
