@@ -41,6 +41,16 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sysperf {__version__}\n", "")
 
 
+@pytest.mark.parametrize("command", ["audit --fail-on never", "facts", "ps", "plan", "rules list", "audit --json --fail-on never"])
+def test_few_descriptors_are_enough(command: str) -> None:
+    """With room for 20 open files every answer is whole, or says what could not be read; no error of ours."""
+    script = f"ulimit -n 20; exec {sys.executable} -m sysperf {command}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
 def test_help_names_every_command() -> None:
     """`--help` and no argument at all both teach."""
     assert sysperf().stdout == sysperf("--help").stdout
