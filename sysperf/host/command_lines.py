@@ -105,13 +105,25 @@ class _Command:
 
     def _next(self, word: str) -> str:
         flag, self._flag = self._flag, ""
-        if not word or word == HIDDEN:
+        if not word:
+            return word
+        if word == HIDDEN:
+            self._hidden(flag)
             return word
         if flag and not self._is_option(word):
             return self._value(flag, word)
         if self._is_option(word):
             return self._option(word)
         return self._positional(word)
+
+    def _hidden(self, flag: str) -> None:
+        """A word that was hidden before stands where it stood: what follows it is seen as it was then."""
+        if not flag:
+            self._trusted = False
+        elif self._is_shell and _SHELL_STRING.fullmatch(flag):
+            self._is_shell = False
+        elif self._is_python and flag in ("-c", "-m"):
+            self._script_seen = True
 
     @staticmethod
     def _is_option(word: str) -> bool:
