@@ -136,6 +136,8 @@ def default_profile(argv: tuple[str, ...]) -> str:
 
 def _check_profile(path: str) -> None:
     """Raise UsageError where the profile could not be written in the end, or would replace what somebody else wrote."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would wait for somebody who writes
+        raise UsageError(f"{path} is no file", "name another file with --profile")
     try:
         with open(path, "rb") as file:
             if PROFILE_MARK.encode() not in file.readline(500):

@@ -42,6 +42,7 @@ from sysperf.cli import _measuring, _options
 from sysperf.engine import change, trying, verify, workload
 from sysperf.engine.verify import Plan, State
 from sysperf.host import files
+from sysperf.host.commands import sysperf_command
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Comparison, Metric, Variant
 from sysperf.model.errors import Exit, UsageError
@@ -232,7 +233,7 @@ def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
             raise UsageError("--env is given twice: the old interpreter, and the new one", "--env ~/venv-old --env ~/venv-new")
         first, second = (Variant(environment, _with_python(environment, argv)) for environment in args.env)
         return first, second
-    wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet", *shlex.split(args.wrap_options), "--", *argv)
+    wrap = (*sysperf_command(), "wrap", "--quiet", *shlex.split(args.wrap_options), "--", *argv)
     return Variant("plain", argv), Variant("wrapped", wrap)
 
 

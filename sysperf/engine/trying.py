@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -15,6 +14,7 @@ from sysperf.engine.audit import audit
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
 from sysperf.host import Host
+from sysperf.host.commands import sysperf_command
 from sysperf.launch import environment
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Variant
@@ -94,7 +94,7 @@ def variants(tries: Iterable[Try], argv: Sequence[str], wrap_options: str = "", 
     """Return the program plain and with all these fixes but the settings of the machine."""
     tries = tuple(tries)
     launch = [tried.rule for tried in tries if tried.kind == "launch"]
-    wrapped = (sys.executable, "-m", "sysperf", "wrap", "--quiet", *shlex.split(wrap_options), "--only", ",".join(launch), "--", *argv)
+    wrapped = (*sysperf_command(), "wrap", "--quiet", *shlex.split(wrap_options), "--only", ",".join(launch), "--", *argv)
     variables = {key: value for tried in tries for key, value in tried.set.items()}
     unset = tuple(key for tried in tries for key in tried.unset)
     b = Variant(name or ", ".join(tried.rule for tried in tries), wrapped if launch else tuple(argv), variables, unset)

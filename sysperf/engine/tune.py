@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from sysperf.engine.measuring import Measured, RunFailed
 from sysperf.engine.tune_plan import SEARCH_SHARE, Pilot, Plan, pilot_of
 from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, words
 from sysperf.host import files
+from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
 from sysperf.model.comparison import Comparison, Variant
 from sysperf.model.errors import SysperfError
@@ -187,7 +187,7 @@ class _Tuner:
         """How a choice is started: plain is the command itself, everything else goes through `sysperf wrap`."""
         if choice == self._plain():
             return Variant("plain", self.plan.argv)
-        wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet")
+        wrap = (*sysperf_command(), "wrap", "--quiet")
         if WRAP in choice:
             return Variant(WRAPPED, (*wrap, "--", *self.plan.argv))
         try:

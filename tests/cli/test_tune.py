@@ -108,6 +108,7 @@ def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
         (("--instances", "1"), "numbers from 2 to 64"),
         (("--resume",), "no interrupted search"),
         (("--profile", "train.py"), "did not write it"),
+        (("--profile", "pipe"), "is no file"),
         (("--minutes", "0.0001"), "there is time for"),
         (("--metric", "x([0-9]+)"), "matches"),
         (("--without", "OpenMP waiting,inter-op threads"), "nothing to tune"),
@@ -115,6 +116,7 @@ def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
 )
 def test_what_cannot_be_searched_is_an_error_with_the_next_step(home: Path, options: tuple[str, ...], message: str) -> None:
     """Exit code 2, a line of what, a line of what to do."""
+    os.mkfifo(home / "pipe")
     done = tune(home, *options)
 
     assert done.returncode == 2, done.stdout

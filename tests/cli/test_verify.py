@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.host.commands import sysperf_command
+
 SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
 
 
@@ -92,7 +94,16 @@ def test_plain_and_wrapped_is_what_is_compared_without_options(tmp_path: Path) -
 
     comparison = json.loads(done.stdout)["comparison"]
     assert (comparison["a"]["name"], comparison["a"]["argv"]) == ("plain", ["true"])
-    assert comparison["b"]["argv"][1:4] == ["-m", "sysperf", "wrap"]
+    assert comparison["b"]["argv"][: len(sysperf_command()) + 1] == [*sysperf_command(), "wrap"]
+
+
+def test_modules_beside_the_program_are_none_of_ours(tmp_path: Path) -> None:
+    """A user may have a file of the name of one of our libraries where the program is started."""
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('shadowed')")
+    argv = (Path(sys.executable).with_name("sysperf"), "verify", "--max-pairs", "2", "--json", "--", "true")
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+
+    assert json.loads(done.stdout)["comparison"]["pairs"] == 2, done.stderr
 
 
 def test_two_interpreters(tmp_path: Path) -> None:
