@@ -25,14 +25,14 @@ def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
 
 def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:
     """Read these areas. None of them can stop the others."""
-    found = {area: collect_area(host, area) for area in areas}
-    add_running_torch(host, found)
-    return found
+    read = {area: collect_area(host, area) for area in areas}
+    add_running_torch(host, read)
+    return read
 
 
-def add_running_torch(host: Host, found: dict[str, Area]) -> None:
+def add_running_torch(host: Host, areas: dict[str, Area]) -> None:
     """Complete `torch` by `process`: what runs may be installed where nobody looks."""
-    torch, process = found.get("torch"), found.get("process")
+    torch, process = areas.get("torch"), areas.get("process")
     if torch is None or process is None or torch.facts is None or process.facts is None or not process.facts.processes:
         return
     before, programs = len(host.sources), process.facts.processes
@@ -41,7 +41,7 @@ def add_running_torch(host: Host, found: dict[str, Area]) -> None:
     except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
         facts = torch.facts
         host.refuse("running PyTorch", f"{type(error).__name__}: {str(error)[:200]}")
-    found["torch"] = Area(facts, None, torch.failures + failures(host.sources[before:]), torch.took_ms)
+    areas["torch"] = Area(facts, None, torch.failures + failures(host.sources[before:]), torch.took_ms)
 
 
 def collect_area(host: Host, area: str) -> Area:

@@ -52,8 +52,8 @@ def collect(host: Host) -> Allocator:
     plain = [entry for entry in preload or () if "/" not in entry]
     cache = cached(host, [*(name for names in KNOWN.values() for name in names), *plain])
     folders = [*environment_folders(host), *FOLDERS]
-    found = ((name, first_there(host, files, folders, cache)) for name, files in KNOWN.items())
-    libraries = tuple(Library(name, path) for name, path in found if path)
+    places = ((name, first_there(host, files, folders, cache)) for name, files in KNOWN.items())
+    libraries = tuple(Library(name, path) for name, path in places if path)
     return Allocator(
         libraries=libraries if libraries or cache is not None else None,
         glibc_version=_glibc_version(host),

@@ -100,8 +100,8 @@ OWN_UNITS = ("sysperf-agent.service", "sysperf-audit.service")
 
 def collect(host: Host) -> Cgroup:
     """Read the group of our own process."""
-    found = read_group(host, "self")
-    facts = {name: getattr(found, name) for name in Cgroup.__struct_fields__} if found else {"path": None, "version": None}
+    group = read_group(host, "self")
+    facts = {name: getattr(group, name) for name in Cgroup.__struct_fields__} if group else {"path": None, "version": None}
     return Cgroup(**{**facts, "cpuset": allowed_by_cpuset(host)[0]})
 
 
@@ -180,11 +180,11 @@ def _no_groups() -> Cgroup:
     return Cgroup("", None, 0.0, 0, 0, 0, None, 0, 0, None, 0, 0, 0, 0, None)
 
 
-def _hierarchies(found: tuple[Mount, ...]) -> tuple[dict[str, Mount], Mount | None]:
+def _hierarchies(table: tuple[Mount, ...]) -> tuple[dict[str, Mount], Mount | None]:
     """(the v1 hierarchy of each controller, the v2 hierarchy). The first mount of each is the usual one."""
     first: dict[str, Mount] = {}
     second: Mount | None = None
-    for mount in found:
+    for mount in table:
         if mount.fstype == "cgroup":
             for controller in {"cpu", "memory", "pids"} & mount.options:
                 first.setdefault(controller, mount)

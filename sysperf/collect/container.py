@@ -120,11 +120,11 @@ def own_environment(host: Host) -> dict[str, str] | None:
 def _kind(host: Host) -> str | None:
     """The most telling sign decides: Kubernetes runs on containerd, which Docker runs on too."""
     signs = [_of_group(host), _of_mounts(host), _of_markers(host), _of_manager(host)]
-    found = [sign for sign in signs if sign]
-    if "kubernetes" in found or (found and host.exists(KUBERNETES)):
+    engines = [sign for sign in signs if sign]
+    if "kubernetes" in engines or (engines and host.exists(KUBERNETES)):
         return "kubernetes"
-    if found:
-        return next((sign for sign in found if sign not in ("other", "containerd")), found[0])
+    if engines:
+        return next((sign for sign in engines if sign not in ("other", "containerd")), engines[0])
     return None if None in signs else ""
 
 
@@ -138,12 +138,12 @@ def _of_group(host: Host) -> str | None:
 
 def _of_mounts(host: Host) -> str | None:
     """Engines bind their own copy of /etc/hosts and its like into a container, from a folder that tells which engine."""
-    found = mounts(host)
-    if found is None:
+    table = mounts(host)
+    if table is None:
         return None
-    if any(mount.fstype == "fuse.lxcfs" and mount.point.startswith("/proc/") for mount in found):
+    if any(mount.fstype == "fuse.lxcfs" and mount.point.startswith("/proc/") for mount in table):
         return "lxc"
-    sources = [mount.root for mount in found if mount.point in _BOUND_FILES]
+    sources = [mount.root for mount in table if mount.point in _BOUND_FILES]
     return next((kind for folder, kind in _BOUND_FROM if any(folder in source for source in sources)), "")
 
 
@@ -157,8 +157,8 @@ def _like_docker(host: Host) -> bool:
     """Whether Docker can have made this file tree. Virtual machines made of a container image keep its /.dockerenv,
     but not Docker's own mounts: it binds /etc/hosts and its like, and its root is an overlay.
     """
-    found = mounts(host)
-    return found is None or any(mount.point in _BOUND_FILES or (mount.point == "/" and mount.fstype == "overlay") for mount in found)
+    table = mounts(host)
+    return table is None or any(mount.point in _BOUND_FILES or (mount.point == "/" and mount.fstype == "overlay") for mount in table)
 
 
 def _of_manager(host: Host) -> str | None:

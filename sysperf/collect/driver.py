@@ -137,8 +137,8 @@ def collect(host: Host) -> Driver:
 
 def _fabric_manager_version(host: Host) -> str | None:
     """``Fabric Manager version is : 550.54.15``."""
-    found = _VERSION.search(host.run("fabric-manager-version") or "")
-    return found[0] if found else None
+    match = _VERSION.search(host.run("fabric-manager-version") or "")
+    return match[0] if match else None
 
 
 def nvml_problem(host: Host) -> str:
@@ -161,9 +161,9 @@ def _module_version(host: Host, proc: str | None, wsl: bool | None, problem: str
     loaded = host.exists(MODULE)
     word = (host.word(MODULE_VERSION) or "") if loaded else ""
     for text in (word, *(proc or "").splitlines()[:1], _asked(host, problem, "SystemGetDriverVersion") or ""):
-        found = _VERSION.search(text)
-        if found:
-            return found[0]
+        match = _VERSION.search(text)
+        if match:
+            return match[0]
     absent = loaded is False and host.exists(PROC_VERSION) is False and wsl is False and problem != ""
     return "" if absent else None
 
@@ -181,10 +181,10 @@ def _library_version(host: Host, name: str) -> str | None:
     known_absent = True
     for folder in LIBRARY_FOLDERS:
         path = f"{folder}/{name}"
-        found = host.exists(path)
-        if found:
+        exists = host.exists(path)
+        if exists:
             return _soname_version(host, path)
-        known_absent = known_absent and found is False
+        known_absent = known_absent and exists is False
     return "" if known_absent else None
 
 
@@ -193,9 +193,9 @@ def _soname_version(host: Host, path: str) -> str | None:
         target = host.link(path)
         if target is None:
             return None
-        found = _SONAME.search(target)
-        if found:
-            return found[1]
+        match = _SONAME.search(target)
+        if match:
+            return match[1]
         path = target if target.startswith("/") else f"{path.rpartition('/')[0]}/{target}"
     return None
 
@@ -216,8 +216,8 @@ def _holds_a_device(host: Host, driver: str) -> bool | None:
 
 
 def _any_exists(host: Host, paths: tuple[str, ...]) -> bool | None:
-    found = [host.exists(path) for path in paths]
-    return True if any(found) else None if None in found else False
+    answers = [host.exists(path) for path in paths]
+    return True if any(answers) else None if None in answers else False
 
 
 def _profiling(host: Host) -> bool | None:
@@ -231,9 +231,9 @@ def _toolkits(host: Host) -> tuple[Toolkit, ...] | None:
     names = host.names("/usr/local")
     if names is None:
         return () if host.exists("/usr/local") is False else None
-    found = [name for name in names if name == "cuda" or name.startswith("cuda-")]
+    folders = [name for name in names if name == "cuda" or name.startswith("cuda-")]
     # /usr/local/cuda leads, sometimes through /etc/alternatives, to one of the others.
-    real = [name for name in found if name != "cuda"] or found
+    real = [name for name in folders if name != "cuda"] or folders
     return tuple(_toolkit(host, f"/usr/local/{name}") for name in real[:_MAX_TOOLKITS])
 
 
@@ -251,15 +251,15 @@ def _toolkit_version(host: Host, path: str) -> str | None:
     text = host.text(f"{path}/version.json") if host.exists(f"{path}/version.json") else None
     if text is None:
         old = host.text(f"{path}/version.txt", 4096) if host.exists(f"{path}/version.txt") else None
-        found = _CUDA.search(old or path.rpartition("/")[2])
-        return found[0] if found else None
+        match = _CUDA.search(old or path.rpartition("/")[2])
+        return match[0] if match else None
     try:
         packages = msgspec.json.decode(text, type=dict[str, dict[str, object]])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         host.refuse(f"{path}/version.json", str(error)[:200])
         return None
-    found = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))
-    return found[0] if found else None
+    match = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))
+    return match[0] if match else None
 
 
 def _compat_version(host: Host, folder: str) -> str | None:
@@ -268,7 +268,7 @@ def _compat_version(host: Host, folder: str) -> str | None:
     names = host.names(folder)
     if names is None:
         return None
-    versions = [found[1] for name in names if name.startswith("libcuda.so.") and (found := _SONAME.search(name))]
+    versions = [match[1] for name in names if name.startswith("libcuda.so.") and (match := _SONAME.search(name))]
     return versions[0] if versions else ""
 
 

@@ -113,17 +113,17 @@ def _interfaces(host: Host, default: str | None) -> tuple[Interface, ...] | None
 
 def _interface(host: Host, name: str, default: str | None, bond: bool) -> Interface:
     target = host.link(f"{NET}/{name}")
-    shown, is_default = neutral(name, 64), None if default is None else name == default
+    label, is_default = neutral(name, 64), None if default is None else name == default
     if target is None and host.exists(f"{NET}/{name}/operstate") is True:
-        return Interface(shown, None, default_route=is_default)
+        return Interface(label, None, default_route=is_default)
     hardware = target is not None and "/virtual/" not in target
     if not hardware and not bond and not is_default:
         # A node with containers has hundreds of these: their names are enough.
-        return Interface(shown, "loopback" if name == "lo" else "virtual", default_route=is_default)
+        return Interface(label, "loopback" if name == "lo" else "virtual", default_route=is_default)
     folder = f"{NET}/{name}"
     state, address = host.word(f"{folder}/operstate"), address_in(target or "")
     return Interface(
-        name=shown,
+        name=label,
         kind=_kind(host, folder, hardware, bond),
         up=None if state is None else state in ("up", "unknown"),
         default_route=is_default,
@@ -244,14 +244,14 @@ def _link_layer(host: Host, path: str) -> str | None:
 def _nccl_files(host: Host) -> tuple[NcclFile, ...] | None:
     """The files that exist; None when one may exist that we cannot see."""
     home = home_of(host)
-    found: list[NcclFile] = []
-    for shown, path in ((SYSTEM_CONF, SYSTEM_CONF), (USER_CONF, f"{home}/.nccl.conf" if home else "")):
+    files: list[NcclFile] = []
+    for label, path in ((SYSTEM_CONF, SYSTEM_CONF), (USER_CONF, f"{home}/.nccl.conf" if home else "")):
         exists = host.exists(path) if path else None
         if exists is None:
             return None
         if exists:
-            found.append(NcclFile(shown, _settings(host, path)))
-    return tuple(found)
+            files.append(NcclFile(label, _settings(host, path)))
+    return tuple(files)
 
 
 def _settings(host: Host, path: str) -> dict[str, str] | None:

@@ -197,8 +197,8 @@ def _port(host: Host, folder: str, number: int, shared: dict[str, Any]) -> Port:
 
 def _state(host: Host, path: str) -> str | None:
     """``4: ACTIVE`` is ACTIVE."""
-    found = _STATE.fullmatch(host.word(path) or "")
-    return found[1] if found else None
+    match = _STATE.fullmatch(host.word(path) or "")
+    return match[1] if match else None
 
 
 def _text(word: str | None, limit: int) -> str | None:
@@ -265,8 +265,8 @@ def _flaps(host: Host) -> tuple[Flap, ...] | None:
     counts: Counter[str] = Counter()
     last_at: dict[str, str] = {}
     for line in log.splitlines():
-        found = _DOWN.match(line) if "ink" in line else None
-        if found:
-            counts[found[2]] += 1
-            last_at[found[2]] = neutral(found[1], 40)
+        match = _DOWN.match(line) if "ink" in line else None
+        if match:
+            counts[match[2]] += 1
+            last_at[match[2]] = neutral(match[1], 40)
     return tuple(Flap(neutral(name, 40), count, last_at[name]) for name, count in counts.most_common(MAX_FLAPS))

@@ -74,8 +74,8 @@ def collect(host: Host) -> Numa:
 
 def node_numbers(host: Host) -> CpuSet:
     """The numbers of the memory nodes; empty on a kernel that shows none."""
-    found = (_NODE.fullmatch(name) for name in host.names(FOLDER) or ())
-    return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
+    matches = (_NODE.fullmatch(name) for name in host.names(FOLDER) or ())
+    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= LARGEST)
 
 
 def _is_local(host: Host, node: Node) -> bool | None:
@@ -104,12 +104,12 @@ def _node(host: Host, number: int, online: CpuSet | None, gpu_memory: bool | Non
 
 def _cpus(host: Host, path: str, online: CpuSet | None) -> CpuSet | None:
     """The node's CPUs, cut to those online: captures and hot-unplugged machines list more."""
-    found = host.cpus(f"{path}/cpulist")
-    if found is None:
-        found = host.mask(f"{path}/cpumap")
-    if found is not None and online is not None:
-        return found & online
-    return None if is_unreadable(host, SYSTEM) else found
+    cpus = host.cpus(f"{path}/cpulist")
+    if cpus is None:
+        cpus = host.mask(f"{path}/cpumap")
+    if cpus is not None and online is not None:
+        return cpus & online
+    return None if is_unreadable(host, SYSTEM) else cpus
 
 
 def _distances(host: Host, path: str) -> tuple[int, ...] | None:
@@ -123,8 +123,8 @@ def _gpu_nodes(host: Host) -> frozenset[int] | None:
         return frozenset()
     names = host.names(GPUS)
     paths = [path for name in names or () if host.exists(path := f"{GPUS}/{name}/numa_status")]
-    said = [host.pairs(path) for path in paths]
-    if names is None or None in said:
+    gpu_fields = [host.pairs(path) for path in paths]
+    if names is None or None in gpu_fields:
         return None
-    numbers = (whole((fields or {}).get("Node")) for fields in said)
+    numbers = (whole((fields or {}).get("Node")) for fields in gpu_fields)
     return frozenset(number for number in numbers if number is not None)

@@ -42,8 +42,8 @@ def collect(host: Host) -> OpenMP:
     variables = shell_variables(host, PREFIXES)
     cache = cached(host, [name for names in RUNTIMES.values() for name in names])
     folders = environment_folders(host)
-    found = ((name, first_there(host, files, folders, cache)) for name, files in RUNTIMES.items())
-    runtimes = tuple(Runtime(name, path) for name, path in found if path)
+    places = ((name, first_there(host, files, folders, cache)) for name, files in RUNTIMES.items())
+    runtimes = tuple(Runtime(name, path) for name, path in places if path)
     has_intel = any(runtime.name == "libiomp5" for runtime in runtimes)
     return OpenMP(
         variables=variables,

@@ -241,15 +241,15 @@ class _Reader:
         return self._node_of.get(cpus)
 
     def _nodes(self) -> dict[CpuSet, int]:
-        found: dict[CpuSet, int] = {}
+        nodes: dict[CpuSet, int] = {}
         for path in self._host.glob(NODES):
             cpus = self._host.cpus(f"{path}/cpulist")
             if cpus is None:
                 cpus = self._host.mask(f"{path}/cpumap")
             number = path.rpartition("node")[2]
             if cpus is not None and (node := whole(number)) is not None:
-                found.setdefault(cpus if self._online is None else cpus & self._online, node)
-        return found
+                nodes.setdefault(cpus if self._online is None else cpus & self._online, node)
+        return nodes
 
     def _suspended(self, folder: str) -> bool | None:
         """Whether the device sleeps. Then reading its link would wake it (laptops, for seconds) or give nonsense."""

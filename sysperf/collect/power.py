@@ -112,9 +112,9 @@ def _policies(host: Host) -> list[str]:
     if names is None and is_unreadable(host, CPUFREQ):
         return []
     names = names or ()
-    found = [f"{CPUFREQ}/{name}" for name in names if _POLICY.fullmatch(name)]
-    if found or host.exists(f"{CPUFREQ}/policy0") is False:
-        return found
+    folders = [f"{CPUFREQ}/{name}" for name in names if _POLICY.fullmatch(name)]
+    if folders or host.exists(f"{CPUFREQ}/policy0") is False:
+        return folders
     older = [f"{SYSTEM}/cpu{cpu}/cpufreq" for cpu in online_cpus(host) or ()]
     return older if older and host.word(f"{older[0]}/scaling_driver") else []
 

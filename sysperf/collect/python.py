@@ -74,11 +74,11 @@ _FOUND: "WeakKeyDictionary[Host, tuple[Discovery, tuple[Source, ...]]]" = WeakKe
 
 def collect(host: Host) -> Python:
     """Find the environments. Raises Missing in a capture that holds none."""
-    shell, found, left_out = discover(host)
+    shell, listed, left_out = discover(host)
     return Python(
-        environments=tuple(found),
+        environments=tuple(listed),
         left_out=left_out,
-        active=None if shell.programs is None else next((environment.prefix for environment in found if environment.active), ""),
+        active=None if shell.programs is None else next((environment.prefix for environment in listed if environment.active), ""),
         c_compilers=_programs(shell, C_COMPILERS),
         cxx_compilers=_programs(shell, CXX_COMPILERS),
     )
@@ -90,15 +90,15 @@ def discover(host: Host) -> Discovery:
     Raises Missing in a capture that holds none.
     """
     if host in _FOUND:
-        found, sources = _FOUND[host]
+        discovery, sources = _FOUND[host]
         host.sources.extend(sources)  # each area that asks has this evidence
     else:
         before, shell = len(host.sources), shell_of(host)
-        found = (shell, *environments(host, shell))
-        _FOUND[host] = found, tuple(host.sources[before:])
-    if not found[1] and host.exists("/usr/bin") is None:
+        discovery = (shell, *environments(host, shell))
+        _FOUND[host] = discovery, tuple(host.sources[before:])
+    if not discovery[1] and host.exists("/usr/bin") is None:
         raise Missing("no Python environment was captured")
-    return found
+    return discovery
 
 
 def shell_of(host: Host) -> Shell:
@@ -113,18 +113,18 @@ def shell_of(host: Host) -> Shell:
 def environments(host: Host, shell: Shell) -> tuple[list[Environment], int]:
     """The environments, the shell's own first, and how many more there are."""
     active = active_prefix(host, shell)
-    found: dict[str, Environment] = {}
+    by_prefix: dict[str, Environment] = {}
     left_out = 0
     for prefix in dict.fromkeys(_candidates(host, shell, active)):
-        if len(found) >= MAX_ENVIRONMENTS:
+        if len(by_prefix) >= MAX_ENVIRONMENTS:
             left_out += 1
             continue
         environment = environment_at(host, prefix, shell, active)
         if environment is not None:
-            found[environment.prefix] = environment
+            by_prefix[environment.prefix] = environment
     if left_out:
         host.refuse("python environments", f"{left_out} more were not looked at")
-    return list(found.values()), left_out
+    return list(by_prefix.values()), left_out
 
 
 def active_prefix(host: Host, shell: Shell) -> str:
@@ -240,16 +240,16 @@ def _library(host: Host, prefix: str, config: dict[str, str] | None) -> str | No
         target = (host.link(f"{prefix}/bin/python3") or "").rpartition("/")[2]
         if _LIB.fullmatch(target):
             return target
-    found = [name for name in host.names(f"{prefix}/lib") or () if _LIB.fullmatch(name)] if host.exists(f"{prefix}/lib") else []
-    return found[-1] if found else None
+    libraries = [name for name in host.names(f"{prefix}/lib") or () if _LIB.fullmatch(name)] if host.exists(f"{prefix}/lib") else []
+    return libraries[-1] if libraries else None
 
 
 def _version(prefix: str, config: dict[str, str] | None) -> str | None:
     config = config or {}
-    found = _FULL_VERSION.match(config.get("version") or config.get("version_info") or "")
-    if found is None and "/versions/" in prefix:
-        found = _FULL_VERSION.fullmatch(prefix.rpartition("/")[2])
-    return found[1] if found else None
+    match = _FULL_VERSION.match(config.get("version") or config.get("version_info") or "")
+    if match is None and "/versions/" in prefix:
+        match = _FULL_VERSION.fullmatch(prefix.rpartition("/")[2])
+    return match[1] if match else None
 
 
 def _manager(host: Host, prefix: str, config: dict[str, str] | None) -> str:
@@ -293,14 +293,14 @@ def _own_sites(host: Host, base: str, library: str) -> Iterator[str]:
 def _which() -> dict[str, list[str]]:
     """Where the programs that matter are on the PATH."""
     folders = [*os.environ.get("PATH", "").split(":")[:MAX_LISTED], "/usr/local/bin", "/usr/bin", "/bin"]
-    found: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for name in (*INTERPRETERS, *C_COMPILERS, *CXX_COMPILERS):
         for folder in folders:
             path = f"{folder}/{name}"
             if folder.startswith("/") and os.access(path, os.X_OK):
-                found[name] = [path, os.path.realpath(path)]
+                places[name] = [path, os.path.realpath(path)]
                 break
-    return found
+    return places
 
 
 def _on_path(host: Host) -> dict[str, list[str]] | None:

@@ -30,13 +30,13 @@ def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Di
     """The differences that matter, most important first."""
     patterns = list(matters)
     flat = [dict(_wanted(machine, patterns)) for machine in _by_what_they_are(machines)]
-    found = []
+    differences = []
     for fact in dict.fromkeys(name for facts in flat for name in facts if not name.endswith(_READ_WHOLE)):
         values = tuple(_value(facts, fact, machine) for facts, machine in zip(flat, machines, strict=True))
         if len({*values} - {UNKNOWN, ABSENT}) > 1:  # an item that is not there shows in the count; what nobody read may be the same
             pattern = _first_match(_pattern_name(fact), patterns)
-            found.append(Difference(fact.partition(".")[0], fact, values, matters[patterns[pattern]], pattern))
-    return sorted(found, key=lambda difference: (difference.rank, difference.fact))
+            differences.append(Difference(fact.partition(".")[0], fact, values, matters[patterns[pattern]], pattern))
+    return sorted(differences, key=lambda difference: (difference.rank, difference.fact))
 
 
 def _by_what_they_are(machines: Sequence[Snapshot]) -> list[Snapshot]:

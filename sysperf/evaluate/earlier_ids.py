@@ -34,10 +34,10 @@ class EarlierIds:
 
         words = f"{pattern}.*" if area and not today else pattern
         earlier = {rule for name, rule in self._today.items() if fnmatchcase(name, pattern) or fnmatchcase(name, words)}
-        found = today | (earlier & set(known))
-        if found != today:
-            self.used[pattern] = found - today
-        return found
+        rules = today | (earlier & set(known))
+        if rules != today:
+            self.used[pattern] = rules - today
+        return rules
 
     def notes(self) -> list[str]:
         """A sentence for each earlier id that was used."""

@@ -47,11 +47,11 @@ class Ledger:
 
     def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Any) -> tuple[Gap, ...]:
         """The unknown facts with their reasons and what would make them readable."""
-        found = []
+        gaps = []
         for path, given in list(facts.items())[:MAX_EVIDENCE]:
             reason = given or self.reason(path, reads.get(path, ()), item)
-            found.append(Gap(path, neutral(reason), remedy(reason)))
-        return tuple(found)
+            gaps.append(Gap(path, neutral(reason), remedy(reason)))
+        return tuple(gaps)
 
     def source(self, reads: tuple[str, ...], item: Any) -> str:
         """The path that was read for a fact; its pattern when no single one is known."""
@@ -90,8 +90,8 @@ class Ledger:
         own = self._of_item(pattern, keys)
         if own or (hasattr(item, "pid") and pattern.startswith("/proc/[")):
             return own  # a file of another process is no evidence for this one
-        found = self._like(pattern)
-        return [path for path in found if not set(keys).isdisjoint(path.split("/"))] or found if keys else found
+        paths = self._like(pattern)
+        return [path for path in paths if not set(keys).isdisjoint(path.split("/"))] or paths if keys else paths
 
     def _of_item(self, pattern: str, keys: list[str]) -> list[str]:
         """What was read by this pattern with one of these names in it: looked up, for there may be 20,000 processes."""
@@ -104,8 +104,8 @@ class Ledger:
                 path = "/".join((*before, key, *after))
                 if path in self._errors:
                     return [path]
-                if _WILD.search("/".join((*before, *after))) and (found := self._like(path)):
-                    return found
+                if _WILD.search("/".join((*before, *after))) and (paths := self._like(path)):
+                    return paths
         return []
 
     def _like(self, pattern: str, start: str = "") -> list[str]:
@@ -121,12 +121,12 @@ class Ledger:
         if self._paths is None:
             self._paths = sorted(self._errors)
         start = bisect.bisect_left(self._paths, prefix)
-        found = []
+        paths = []
         for path in self._paths[start : start + MAX_MATCHES]:
             if not path.startswith(prefix):
                 break
-            found.append(path)
-        return found
+            paths.append(path)
+        return paths
 
 
 @lru_cache(maxsize=1024)

@@ -179,9 +179,9 @@ class _Compiler:
         left, right = self._number(node.left, depth), self._number(node.right, depth)
 
         def run(scope: Scope) -> Value:
-            one, two = left(scope), right(scope)
-            doubt = unknown_of(one, two)
-            return doubt if doubt is not None else operator(one, two)
+            first, second = left(scope), right(scope)
+            doubt = unknown_of(first, second)
+            return doubt if doubt is not None else operator(first, second)
 
         return run, float
 

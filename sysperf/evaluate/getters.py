@@ -39,8 +39,8 @@ def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> N
     unknown = Unknown({path: ""}, {path: reads})
 
     def run(scope: Scope) -> Value:
-        found = scope.names.get(root)
-        value = found.get(field) if isinstance(found, dict) else getattr(found, field, None)
+        record = scope.names.get(root)
+        value = record.get(field) if isinstance(record, dict) else getattr(record, field, None)
         if value is None:
             return unknown
         if scope.touched is not None:

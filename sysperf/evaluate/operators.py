@@ -14,10 +14,10 @@ def comparison(left: Node, right: Node, test: Value) -> Node:
     """One comparison, as most are."""
 
     def run(scope: Scope) -> Value:
-        one, two = left(scope), right(scope)
-        if one.__class__ is Unknown or two.__class__ is Unknown:
-            return unknown_of(one, two)
-        return test(scope, one, two)
+        first, second = left(scope), right(scope)
+        if first.__class__ is Unknown or second.__class__ is Unknown:
+            return unknown_of(first, second)
+        return test(scope, first, second)
 
     return run
 
@@ -43,14 +43,14 @@ _ORDERED = {"number", "version", "text", "any"}
 
 def check_comparable(node: ast.Compare, op: ast.cmpop, left: TypeForm, right: TypeForm) -> None:
     """Refuse to compare values of different types, or to order what has no order. Raises RuleError."""
-    one, two = kind(left), kind(right)
+    left_kind, right_kind = kind(left), kind(right)
     if isinstance(op, ast.In | ast.NotIn):
-        if two in ("number", "truth", "version", "record"):
-            raise RuleError(f"`{ast.unparse(node)[:60]}`: nothing can be in a {two}")
+        if right_kind in ("number", "truth", "version", "record"):
+            raise RuleError(f"`{ast.unparse(node)[:60]}`: nothing can be in a {right_kind}")
         return
-    if "any" in (one, two):
+    if "any" in (left_kind, right_kind):
         return
-    mixed = one != two
-    unordered = not isinstance(op, ast.Eq | ast.NotEq) and one not in _ORDERED
+    mixed = left_kind != right_kind
+    unordered = not isinstance(op, ast.Eq | ast.NotEq) and left_kind not in _ORDERED
     if mixed or unordered:
-        raise RuleError(f"`{ast.unparse(node)[:60]}` compares {one} with {two}")
+        raise RuleError(f"`{ast.unparse(node)[:60]}` compares {left_kind} with {right_kind}")

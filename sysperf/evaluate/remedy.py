@@ -61,10 +61,10 @@ def _sysctl(fix: Sysctl, fill: Filler, _scope: Scope) -> Parts:
 
 def _sysfs(fix: Sysfs, fill: Filler, _scope: Scope) -> Parts:
     path = SYSFS[fix.knob].path.replace("{item}", fill(fix.item) if fix.item else "")
-    shown = path if "*" in path else shlex.quote(path)
+    quoted = path if "*" in path else shlex.quote(path)
     was = fill(fix.was) if fix.was else "?"
-    undo = f"echo {shlex.quote(was)} | sudo tee {shown}" if was != "?" else ""
-    return f"echo {fix.value} | sudo tee {shown}", undo, f"set {fix.knob} to {fix.value}", "root"
+    undo = f"echo {shlex.quote(was)} | sudo tee {quoted}" if was != "?" else ""
+    return f"echo {fix.value} | sudo tee {quoted}", undo, f"set {fix.knob} to {fix.value}", "root"
 
 
 def _set_knob(fix: SetKnob, fill: Filler, _scope: Scope) -> Parts:
@@ -108,8 +108,8 @@ def _env(fix: Env, fill: Filler, _scope: Scope) -> Parts:
 
 
 def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
-    found = {library.name: library.path for library in getattr(scope.names.get("allocator"), "libraries", None) or ()}
-    path = found.get(fix.library)
+    paths = {library.name: library.path for library in getattr(scope.names.get("allocator"), "libraries", None) or ()}
+    path = paths.get(fix.library)
     if path is None:
         return "", "", f"install {fix.library}, then start the program with it preloaded", "restart"
     return f"env LD_PRELOAD={shlex.quote(path)} python …", "start it without this prefix", f"preload {fix.library}", "restart"

@@ -59,10 +59,10 @@ def _readable(message: str, data: dict[str, Any]) -> str:
     """`Object contains unknown field` and its like, with the id of the rule it speaks of."""
     import re  # noqa: PLC0415 - errors only
 
-    found = re.search(r"\$\.rule\[(\d+)\]", message)
-    if found:
+    match = re.search(r"\$\.rule\[(\d+)\]", message)
+    if match:
         rules = data.get("rule", [])
-        rule = rules[int(found[1])] if int(found[1]) < len(rules) else {}
+        rule = rules[int(match[1])] if int(match[1]) < len(rules) else {}
         return f"{message} (rule `{rule.get('id', '?')}`)"
     return message
 
@@ -106,10 +106,10 @@ def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:
 
 def site_files(folders: Iterable[str], extra: Iterable[StrPath] = ()) -> list[str]:
     """The rule files of the site's folders, then those named on the command line (files or folders)."""
-    found = [path for folder in folders for path in toml_files(folder)]
+    files = [path for folder in folders for path in toml_files(folder)]
     for place in (os.fspath(path) for path in extra):
-        found += toml_files(place) if os.path.isdir(place) else [place]
-    return found
+        files += toml_files(place) if os.path.isdir(place) else [place]
+    return files
 
 
 def toml_files(folder: str) -> list[str]:

@@ -27,12 +27,12 @@ class Field(msgspec.Struct, frozen=True):
 @cache
 def fields(record: Any) -> dict[str, Field]:
     """The fields of a record type by name."""
-    found: dict[str, Field] = {}
+    by_name: dict[str, Field] = {}
     for base in reversed(record.__mro__):
         for name, annotation in getattr(base, "__annotations__", {}).items():
             if name in record.__struct_fields__:
-                found[name] = _field(annotation)
-    return found
+                by_name[name] = _field(annotation)
+    return by_name
 
 
 def _field(annotation: Any) -> Field:
@@ -114,14 +114,14 @@ class Schema:
     def step(self, annotation: Any, name: str, path: str) -> Field:
         """The field `name` of what `path` is. Raises RuleError with a suggestion."""
         if is_record(annotation):
-            found = fields(annotation)
-            if name not in found:
+            by_name = fields(annotation)
+            if name not in by_name:
                 area = path.partition(".")[0]
                 raise RuleError(
-                    f"`{path}.{name}` is no fact{suggest(name, found, path)}",
+                    f"`{path}.{name}` is no fact{suggest(name, by_name, path)}",
                     f"`sysperf facts --describe {area}` lists the facts of this area",
                 )
-            return found[name]
+            return by_name[name]
         if get_origin(annotation) is dict or annotation is Any:
             return Field(element(annotation) if annotation is not Any else Any)
         raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")

@@ -60,8 +60,8 @@ def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Itera
     if got != expected:
         doubts = ", ".join(gap.fact for _, outcome in answers if outcome for gap in outcome.unknown)
         yield f"expected {' '.join(expected)}, got {' '.join(got) or 'nothing'}{f' (unknown: {doubts})' if doubts else ''}"
-    said = " ".join(_said(outcome) for _, outcome in answers if outcome)
-    yield from (f"the message has no {text!r}: {said[:300]}" for text in test.message_has if text not in said)
+    message = " ".join(_said(outcome) for _, outcome in answers if outcome)
+    yield from (f"the message has no {text!r}: {message[:300]}" for text in test.message_has if text not in message)
     done = " ".join(_fixes(outcome) for _, outcome in answers if outcome)
     yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
 

@@ -49,9 +49,9 @@ _NUMBERED = lazy(r"([0-9][0-9,.]*)?( ?[A-Za-z/-]+(?: [A-Za-z/-]+){0,2})\((e?s)\)
 """``3 worker(s)``, with up to two words between number and noun."""
 
 
-def _inflected(found: re.Match[str]) -> str:
+def _inflected(match: re.Match[str]) -> str:
     """A rule writes ``{n} worker(s)``; its reader gets ``1 worker`` or ``3 workers``."""
-    number, words, ending = found.groups()
+    number, words, ending = match.groups()
     return f"{number or ''}{words}{'' if number == '1' else ending}"
 
 
@@ -94,11 +94,11 @@ def compile_template(text: str, schema: Schema, params: Mapping[str, Value] | No
 
 
 def _blank(inside: str, schema: Schema, params: Mapping[str, Value] | None) -> tuple[Expression, str]:
-    found = _FILTER.search(inside)
-    name = found[1] if found else ""
-    if found and name not in FILTERS:
+    match = _FILTER.search(inside)
+    name = match[1] if match else ""
+    if match and name not in FILTERS:
         raise RuleError(f"`{name}` is no filter", f"filters are {', '.join(FILTERS)}")
-    return compile_expression(inside[: found.start()] if found else inside, schema, params), name
+    return compile_expression(inside[: match.start()] if match else inside, schema, params), name
 
 
 def _shown(value: Value, filter_name: str, quote: bool) -> str:

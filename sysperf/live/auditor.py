@@ -51,7 +51,7 @@ _NVIDIA = "/sys/bus/pci/drivers/nvidia"
 
 
 class AuditPass(NamedTuple):
-    """What one look at the machine found."""
+    """What one audit pass found."""
 
     change: Change
     refreshed: frozenset[str]
@@ -125,7 +125,7 @@ class Auditor:
         return self._looks_at.get(rule, frozenset())
 
     def renew(self, terms: Terms) -> None:
-        """Judge by other rules from the next look on, which reads everything. May be called from the other thread."""
+        """Judge by other rules from the next audit pass on, which reads everything. May be called from the other thread."""
         self._next_terms = terms
         self.invalidate()
 
@@ -134,11 +134,11 @@ class Auditor:
         self._ended.append(pid)
 
     def invalidate(self, *areas: str) -> None:
-        """Read these with the next look; all of them when none is named. May be called from the other thread."""
+        """Read these with the next audit pass; all of them when none is named. May be called from the other thread."""
         self._invalid += areas or AREAS
 
     def due(self) -> bool:
-        """Whether a look would do anything."""
+        """Whether an audit pass would do anything."""
         now = self._clock()
         return bool(self._invalid or self._ended) or min(self._scan_due, self._spread_due, *self._due.values()) <= now
 
@@ -223,10 +223,10 @@ class Auditor:
             return
         self.doing = f"reading {' and '.join(areas)}"
         start = time.thread_time()
-        found = collect(host, areas)
+        read = collect(host, areas)
         took_s = time.thread_time() - start
         for area in areas:
-            self._areas[area] = found[area]
+            self._areas[area] = read[area]
             self._sources[area] = {source.path: source for source in host.sources}
             self._read_at(area, took_s)
 
@@ -282,9 +282,9 @@ class Auditor:
         torches = frozenset((program.torch_prefix, program.torch_version) for program in processes.facts.processes)
         if "torch" in self._areas and torches - self._torches:
             host = self._host("/", nvml=self._gpus)
-            found = {"torch": self._areas["torch"], "process": processes}
-            add_running_torch(host, found)
-            self._areas["torch"] = found["torch"]
+            areas = {"torch": self._areas["torch"], "process": processes}
+            add_running_torch(host, areas)
+            self._areas["torch"] = areas["torch"]
             self._sources.setdefault("torch", {}).update((source.path, source) for source in host.sources)
         self._torches = torches
 
@@ -301,8 +301,8 @@ class Auditor:
             with contextlib.suppress(RuleError):
                 if not judge.has_none(rule.scope):
                     judge.rule(self._terms.ruleset.compiled(rule.id))
-        found = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
-        return [outcome for outcome in found if outcome.rule != "waiver.stale"]
+        outcomes = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
+        return [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
 
 
 def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:

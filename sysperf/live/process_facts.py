@@ -1,7 +1,7 @@
 """The facts of the programs that run PyTorch, read some at a time and put together.
 
 A neighbour that starts 150 programs at once must not make the agent read 150 programs at once, nor hold what it read of all.
-Who looks again and again knows what a program did since the last look: its shares and rates are of that time, not of its whole life.
+The facts are read again and again, so the shares and rates of a program are of the time since the last reading, not of its whole life.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sysperf.collect.process.records import Process, Processes
 
 MIN_WINDOW_S = 10.0
-"""Shares are of at least so many seconds: what changes a setting makes the agent look again at once."""
+"""Shares are of at least so many seconds: a changed setting makes the agent read again at once."""
 PROGRAMS_AT_ONCE = 16
 """New programs that one pass describes, and programs that are described through one host."""
 
@@ -28,8 +28,8 @@ class ProcessFacts:
 
     def __init__(self) -> None:
         self._programs: dict[int, Process] = {}
-        self._looks: dict[int, tuple[Process, ...]] = {}
-        """The latest two looks at each program that lie far enough apart."""
+        self._earlier: dict[int, tuple[Process, ...]] = {}
+        """The facts of each program at its latest two readings that lie far enough apart."""
         self._seen: set[int] = set()
         self._sources: dict[str, Source] = {}
         self._latest: Processes | None = None
@@ -49,7 +49,7 @@ class ProcessFacts:
         """Forget all others: they have ended."""
         gone = self._seen - set(pids)
         self._forget(gone)
-        self._looks = {pid: looks for pid, looks in self._looks.items() if pid not in gone}
+        self._earlier = {pid: facts for pid, facts in self._earlier.items() if pid not in gone}
 
     def _forget(self, pids: Collection[int]) -> None:
         """What was read of these is no longer known."""
@@ -67,16 +67,16 @@ class ProcessFacts:
         self._problem, self._took_ms = area.problem, area.took_ms
         if area.facts is not None:
             self._latest = area.facts
-            self._programs |= {program.pid: self._since_last_look(program) for program in area.facts.processes}
+            self._programs |= {program.pid: self._over_window(program) for program in area.facts.processes}
 
-    def _since_last_look(self, program: Process) -> Process:
-        """The program with the shares of the time since the latest look that is old enough."""
+    def _over_window(self, program: Process) -> Process:
+        """The program with the shares of the time since the latest reading that is old enough."""
         from sysperf.collect.process.window import between  # noqa: PLC0415 - with the collector
 
-        looks = [look for look in self._looks.get(program.pid, ()) if look.start_time == program.start_time]
-        old_enough = [look for look in looks if (program.age_s or 0.0) - (look.age_s or 0.0) >= MIN_WINDOW_S]
-        if len(old_enough) == len(looks):
-            self._looks[program.pid] = (*looks[-1:], program)
+        facts = [earlier for earlier in self._earlier.get(program.pid, ()) if earlier.start_time == program.start_time]
+        old_enough = [earlier for earlier in facts if (program.age_s or 0.0) - (earlier.age_s or 0.0) >= MIN_WINDOW_S]
+        if len(old_enough) == len(facts):
+            self._earlier[program.pid] = (*facts[-1:], program)
         return between(old_enough[-1], program) if old_enough else program
 
     def area(self) -> Area:

@@ -160,8 +160,8 @@ class _Program:
             ran = self._rate(out, "main_run", at, main.run_s, most=1.0)
             waited = self._rate(out, "main_wait", at, main.wait_s, most=1.0)
             self._data(out, at, ran, waited)
-        _, found, rest = (self._io.read() or b"").partition(b"read_bytes: ")
-        if found and (read := rest.split(b"\n", 1)[0]).isdigit():
+        _, label, rest = (self._io.read() or b"").partition(b"read_bytes: ")
+        if label and (read := rest.split(b"\n", 1)[0]).isdigit():
             self._rate(out, "read_bytes_per_s", at, int(read))
         if at - self._slow_at >= SLOW_S:
             self._slow_at = at
@@ -202,10 +202,10 @@ class _Program:
         """The threads that run backward on GPUs. A thread's name is read once."""
         folder, known = f"{self._base}/task", self._comms
         self._comms = {tid: known[tid] if tid in known else _read(f"{folder}/{tid}/comm") for tid in tids[:MAX_NAMED]}
-        found = [tid for tid, comm in self._comms.items() if comm.startswith(ENGINE)][:MAX_ENGINES]
-        for tid in self._engines.keys() - set(found):
+        engines = [tid for tid, comm in self._comms.items() if comm.startswith(ENGINE)][:MAX_ENGINES]
+        for tid in self._engines.keys() - set(engines):
             self._engines.pop(tid).close()
-        for tid in found:
+        for tid in engines:
             if tid not in self._engines:
                 self._engines[tid] = OpenFile(f"{folder}/{tid}/schedstat", self._clock)
 

@@ -21,13 +21,13 @@ from sysperf.procfs.maps import torch_mapped
 from sysperf.procfs.stat import parse as parse_stat
 
 NEVER = float("inf")
-SOON_S = 10.0
-"""A new process is looked at in each scan at first."""
-YOUNG_S = 60.0
-LATEST_S = 60.0
-"""The longest time between two looks at a process where there are few."""
-LOOKS_PER_S = 16.0
-"""With more processes than this allows, each is looked at less often: one look costs some 10 µs."""
+FIRST_DELAY_S = 10.0
+"""A new process is examined in each scan at first."""
+YOUNG_UNTIL_S = 60.0
+MAX_DELAY_S = 60.0
+"""The longest time between two examinations of a process where there are few."""
+MAX_EXAMINED_PER_S = 16.0
+"""With more processes than this allows, each is examined less often: one examination costs some 10 µs."""
 RETRY_S = 600.0
 GROWN_PAGES = (200 << 20) // PAGE_BYTES
 MIN_PAGES = MIN_BYTES // PAGE_BYTES
@@ -42,7 +42,7 @@ class Change(NamedTuple):
     ended: tuple[int, ...]
 
 
-class _Look:
+class _Examined:
     """What we remember of one process."""
 
     __slots__ = ("delay_s", "due", "first", "mapped_pages", "torch")
@@ -50,7 +50,7 @@ class _Look:
     def __init__(self, now: float) -> None:
         self.first = now
         self.due = now
-        self.delay_s = SOON_S
+        self.delay_s = FIRST_DELAY_S
         self.mapped_pages = 0
         self.torch = False
 
@@ -60,7 +60,7 @@ class Scanner:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._looks: dict[int, _Look] = {}
+        self._examined: dict[int, _Examined] = {}
         self.torch: set[int] = set()
         self.unreadable: set[int] = set()
         self.problem = ""
@@ -68,7 +68,7 @@ class Scanner:
     @property
     def count(self) -> int:
         """Processes on this machine."""
-        return len(self._looks)
+        return len(self._examined)
 
     def hidden(self) -> str:
         """What a missing privilege hides, in a sentence; empty when every large program could be examined."""
@@ -78,27 +78,27 @@ class Scanner:
         return f"{many} of other users could not be examined: whether PyTorch runs there is unknown (docs/service.md: see-all-users)"
 
     def scan(self) -> Change:
-        """Look at what is new or due."""
+        """Examine the processes that are new or due."""
         pids = self._pids()
         if pids is None:
             return Change((), ())
         now = self._clock()
-        ended = [pid for pid in self._looks if pid not in pids]
+        ended = [pid for pid in self._examined if pid not in pids]
         lost = tuple(pid for pid in ended if pid in self.torch)
         for pid in ended:
             self.forget(pid)
         started: list[int] = []
         for pid in sorted(pids):
-            look = self._looks.get(pid)
-            if look is None:
-                look = self._looks[pid] = _Look(now)
-            if look.due <= now and self._look(pid, look, now):
+            process = self._examined.get(pid)
+            if process is None:
+                process = self._examined[pid] = _Examined(now)
+            if process.due <= now and self._examine(pid, process, now):
                 started.append(pid)
         return Change(tuple(started), lost)
 
     def forget(self, pid: int) -> None:
         """The process ended."""
-        self._looks.pop(pid, None)
+        self._examined.pop(pid, None)
         self.torch.discard(pid)
         self.unreadable.discard(pid)
 
@@ -114,40 +114,40 @@ class Scanner:
         except OSError as error:
             self.problem = f"/proc: {error.strerror}"
             return None
-        self.problem = "" if len(pids) <= MAX_PIDS else f"more than {MAX_PIDS} processes: not all are looked at"
+        self.problem = "" if len(pids) <= MAX_PIDS else f"more than {MAX_PIDS} processes: not all are examined"
         return pids if len(pids) <= MAX_PIDS else set(sorted(pids)[:MAX_PIDS])
 
-    def _look(self, pid: int, look: _Look, now: float) -> bool:
+    def _examine(self, pid: int, process: _Examined, now: float) -> bool:
         """Whether it runs PyTorch, is new to us, and is nobody's helper."""
         pages = _pages(pid)
         if pages == 0:
-            look.due = now + RETRY_S  # a kernel thread, or it ended
+            process.due = now + RETRY_S  # a kernel thread, or it ended
             return False
-        self._put_off(pid, look, now)
-        if pages is None or pages < MIN_PAGES or pages < look.mapped_pages + (GROWN_PAGES if look.mapped_pages else 0):
+        self._put_off(pid, process, now)
+        if pages is None or pages < MIN_PAGES or pages < process.mapped_pages + (GROWN_PAGES if process.mapped_pages else 0):
             return False
-        look.mapped_pages = pages
+        process.mapped_pages = pages
         comm, parent = _name_and_parent(pid)
         is_helper = parent in self.torch or comm == WORKER
-        if look.torch or not (is_helper or self._maps_torch(pid, look, now)):
+        if process.torch or not (is_helper or self._maps_torch(pid, process, now)):
             return False
-        look.torch, look.due = True, NEVER
+        process.torch, process.due = True, NEVER
         self.torch.add(pid)
         return comm != WORKER
 
-    def _put_off(self, pid: int, look: _Look, now: float) -> None:
+    def _put_off(self, pid: int, process: _Examined, now: float) -> None:
         """Young ones soon, old ones late; the number decides a little, so that not all are due at once."""
-        latest_s = max(LATEST_S, len(self._looks) / LOOKS_PER_S)
-        if now - look.first > YOUNG_S:
-            look.delay_s = min(latest_s, look.delay_s * 2)
-        look.due = now + look.delay_s * (0.75 + 0.5 * (pid * 40_503 % 256) / 256)
+        latest_s = max(MAX_DELAY_S, len(self._examined) / MAX_EXAMINED_PER_S)
+        if now - process.first > YOUNG_UNTIL_S:
+            process.delay_s = min(latest_s, process.delay_s * 2)
+        process.due = now + process.delay_s * (0.75 + 0.5 * (pid * 40_503 % 256) / 256)
 
-    def _maps_torch(self, pid: int, look: _Look, now: float) -> bool:
+    def _maps_torch(self, pid: int, process: _Examined, now: float) -> bool:
         raw = _maps(pid)
         if raw is None:
             if os.access(f"/proc/{pid}", os.F_OK):
                 self.unreadable.add(pid)
-                look.due = now + RETRY_S
+                process.due = now + RETRY_S
             return False
         self.unreadable.discard(pid)
         return torch_mapped(raw) is not None

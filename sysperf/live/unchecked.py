@@ -20,7 +20,7 @@ class Unchecked:
 
     def take(self, judged: Collection[str], outcomes: Iterable[Outcome]) -> None:
         """What these rules say now replaces what they said before."""
-        self._reasons = {key: found for key, found in self._reasons.items() if found[0] not in judged}
+        self._reasons = {key: entry for key, entry in self._reasons.items() if entry[0] not in judged}
         for outcome in outcomes:
             reason = next((gap.reason for gap in outcome.unknown if gap.reason.endswith(DENIED)), "")
             if outcome.state == "unknown" and outcome.scope == "process" and reason:

@@ -23,10 +23,10 @@ def neutral(text: str, limit: int = 400) -> str:
     Escapes, newlines, bidirectional overrides and lone surrogates become ``\\x1b``-like text.
     Markup languages are escaped by the face that uses them.
     """
-    shown = text[: limit + 1]
-    if not _PLAIN.fullmatch(shown):
-        shown = "".join(_visible(char) for char in shown)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    line = text[: limit + 1]
+    if not _PLAIN.fullmatch(line):
+        line = "".join(_visible(char) for char in line)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def escaped(text: str) -> str:
@@ -55,15 +55,15 @@ def for_shell(command: str) -> str:
     """
     import shlex  # noqa: PLC0415 - as above
 
-    shown = without_hidden(command)
-    whole = shown.removesuffix("…")
+    visible = without_hidden(command)
+    whole = visible.removesuffix("…")
     for quote in ("", "'"):
         with contextlib.suppress(ValueError):
             words = shlex.split(whole + quote)
             break
     else:
         return "…"
-    complete, cut = whole == shown and not quote, not whole.endswith(" ")
+    complete, cut = whole == visible and not quote, not whole.endswith(" ")
     plain = next((place for place, word in enumerate(words) if not whole.startswith(shlex.join(words[: place + 1]))), len(words))
     known = words[: min(plain, len(words) - (cut and not complete))]
     return shlex.join(known) if complete and len(known) == len(words) else f"{shlex.join(known)} …".lstrip()

@@ -21,8 +21,8 @@ _CPU = lazy(r"cpu([0-9]{1,5})")
 
 def cpu_numbers(names: Sequence[str]) -> CpuSet:
     """The CPUs that have a folder in /sys/devices/system/cpu, out of its names."""
-    found = (_CPU.fullmatch(name) for name in names)
-    return CpuSet(int(match[1]) for match in found if match and int(match[1]) <= LARGEST)
+    matches = (_CPU.fullmatch(name) for name in names)
+    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= LARGEST)
 
 
 def partition(online: CpuSet, mates_of: Callable[[int], CpuSet | None]) -> Groups | None:

@@ -108,10 +108,10 @@ class Cpuinfo:
         flags = self.flags()
         if flags is None:
             return None
-        found = {ours: name in flags for ours, name in _NAMED.items()}
+        features = {ours: name in flags for ours, name in _NAMED.items()}
         bf16 = not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
         rvv = any(_RVV.match(flag) for flag in flags)
-        return Isa(avx512=flags >= _AVX512, rvv=rvv, bf16=bf16, **found)
+        return Isa(avx512=flags >= _AVX512, rvv=rvv, bf16=bf16, **features)
 
     def processors(self) -> CpuSet | None:
         """The numbers of the CPUs that the file lists, which are those online; None when it lists none."""
@@ -122,21 +122,21 @@ class Cpuinfo:
         """The design of each CPU's core, where the file tells designs apart (ARM, RISC-V)."""
         if "CPU part" not in self.text and "marchid" not in self.text:
             return {}
-        found = {}
+        designs = {}
         for block in self.text.split("\n\n"):
             fields = _fields([block])
             number = fields.get("processor", "")
             if re.fullmatch(r"[0-9]{1,5}", number) and any(name in fields for name in _DESIGN[1:]):
-                found[int(number)] = " ".join(fields.get(name, "") for name in _DESIGN)
-        return found
+                designs[int(number)] = " ".join(fields.get(name, "") for name in _DESIGN)
+        return designs
 
 
 def _fields(blocks: list[str]) -> dict[str, str]:
     """``name : value`` lines; what comes first wins."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for block in blocks:
         for line in block.splitlines():
             name, colon, value = line.partition(":")
             if colon:
-                found.setdefault(name.strip(), value.strip())
-    return found
+                fields.setdefault(name.strip(), value.strip())
+    return fields

@@ -17,9 +17,9 @@ def variables(text: str, limit: int = MAX_VARIABLES) -> dict[str, str]:
 
     Names that no shell can set (functions that bash exports) are left out, and what follows the first `limit` entries.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for entry in text.split("\0", limit)[:limit]:
         name, equals, value = entry.partition("=")
         if equals and _NAME.fullmatch(name):
-            found.setdefault(name, value)
-    return found
+            values.setdefault(name, value)
+    return values

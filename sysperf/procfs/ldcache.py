@@ -25,14 +25,14 @@ def parse(raw: bytes, wanted: frozenset[bytes], flags: int | None = None) -> dic
         raise ValueError("not a cache of the dynamic loader")
     if count > MAX_ENTRIES or offsets + count * layout.size > len(raw):
         raise ValueError(f"{count} entries do not fit into {len(raw)} bytes")
-    found: dict[bytes, bytes] = {}
+    paths: dict[bytes, bytes] = {}
     for kind, name_at, path_at, *_ in layout.iter_unpack(raw[offsets : offsets + count * layout.size]):
         if flags is not None and kind & 0xFF00 != flags:
             continue
         name = _text(raw, base + name_at)
-        if name in wanted and name not in found:
-            found[name] = _text(raw, base + path_at)
-    return {name: path for name, path in found.items() if path.startswith(b"/")}
+        if name in wanted and name not in paths:
+            paths[name] = _text(raw, base + path_at)
+    return {name: path for name, path in paths.items() if path.startswith(b"/")}
 
 
 def _count(raw: bytes, at: int) -> int:

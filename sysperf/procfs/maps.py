@@ -87,13 +87,13 @@ class Mapped:
             self.stale |= deleted
             # libtorch_cpu holds the code; the others are stubs that a plain C++ program may have elsewhere.
             self.torch = path if not self.torch or name.startswith("libtorch_cpu") else self.torch
-        elif found := _LIBRARY.fullmatch(name):
+        elif match := _LIBRARY.fullmatch(name):
             if len(self.libraries) < MAX_LIBRARIES:
-                self.libraries.append(Library(found[1], neutral(path), found[2] or ""))
+                self.libraries.append(Library(match[1], neutral(path), match[2] or ""))
         elif _CUDA_DEVICE.fullmatch(path):
             self.cuda = True
-        elif found := _SANITIZER.fullmatch(name):
-            self.sanitizers.append(found[1] or f"valgrind {found[2]}")
+        elif match := _SANITIZER.fullmatch(name):
+            self.sanitizers.append(match[1] or f"valgrind {match[2]}")
         elif _PROFILER.fullmatch(name):
             self.profilers.append(neutral(name, 80))
         elif len(self.data) < MAX_LIBRARIES and holds_data(path):
@@ -123,6 +123,6 @@ def torch_mapped(raw: bytes) -> Mapped | None:
 
 def _paths(raw: bytes) -> Iterable[str]:
     """The distinct files in the order of their addresses."""
-    found = dict.fromkeys(_PATH.findall(raw))
-    for path in list(found)[:MAX_FILES]:
+    files = dict.fromkeys(_PATH.findall(raw))
+    for path in list(files)[:MAX_FILES]:
         yield path.decode("utf-8", "replace")

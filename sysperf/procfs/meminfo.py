@@ -10,12 +10,12 @@ from sysperf.model.text import parse_size
 
 def sizes(text: str) -> dict[str, int]:
     """Bytes by name (``MemAvailable``); numbers of huge pages as they are. Lines that hold no size are left out."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
         try:
             if colon:
-                found.setdefault(name.rpartition(" ")[2], parse_size(value))
+                values.setdefault(name.rpartition(" ")[2], parse_size(value))
         except ValueError:
             continue
-    return found
+    return values

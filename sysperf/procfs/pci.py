@@ -27,8 +27,8 @@ def is_address(text: str) -> bool:
 
 def bus_id(text: str) -> str | None:
     """The address as sysfs writes it, of one as NVML (``00000000:65:00.0``) or the kernel's log (``0000:65:00``) writes it."""
-    found = _BUS_ID.fullmatch(text)
-    return f"{int(found[1], 16):04x}:{found[2]}{found[3] or '.0'}".lower() if found else None
+    match = _BUS_ID.fullmatch(text)
+    return f"{int(match[1], 16):04x}:{match[2]}{match[3] or '.0'}".lower() if match else None
 
 
 def addresses_in(path: str) -> list[str]:
@@ -53,8 +53,8 @@ def lanes(number: int | None) -> int | None:
 
 def speed_gts(text: str | None) -> float | None:
     """``32.0 GT/s PCIe`` is 32.0; None when it is no speed (``Unknown``)."""
-    found = _SPEED.match(text or "")
-    return float(found[1]) if found else None
+    match = _SPEED.match(text or "")
+    return float(match[1]) if match else None
 
 
 def generation(text: str | None) -> int | None:

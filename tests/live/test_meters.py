@@ -479,9 +479,9 @@ def test_looks_grow_rare() -> None:
         for _ in range(200):
             clock.now += 15
             scanner.scan()
-            due = scanner._looks[sleeper.pid].due
+            due = scanner._examined[sleeper.pid].due
             looks.append(int(due))
-        assert len(set(looks[-100:])) <= 100 * 15 / (scan.LATEST_S * 0.7)
+        assert len(set(looks[-100:])) <= 100 * 15 / (scan.MAX_DELAY_S * 0.7)
 
 
 # ---------------------------------------------------------------------- GPUs

@@ -157,8 +157,8 @@ def _least_capacity(host: Host, kinds: Groups) -> float | None:
     """The kernel's own measure, which only some machines have; 1 where all cores are alike."""
     if len(kinds) < 2:
         return 1.0
-    found = [host.number(f"{SYSTEM}/cpu{cpus.first()}/cpu_capacity") for cpus in kinds]
-    known = [capacity for capacity in found if capacity]
+    capacities = [host.number(f"{SYSTEM}/cpu{cpus.first()}/cpu_capacity") for cpus in kinds]
+    known = [capacity for capacity in capacities if capacity]
     return round(min(known) / max(known), 3) if len(known) == len(kinds) else None
 
 

@@ -31,16 +31,16 @@ def second_opinion(host: Host) -> SecondOpinion | None:
     """Ask both; None without ``--deep`` or when neither answers."""
     if not host.deep:
         return None
-    said, counts = _cpuinfo(host), host.call(COUNTS, _counts, tuple[int | None, int | None])
-    if not said and counts is None:
+    cpuinfo, counts = _cpuinfo(host), host.call(COUNTS, _counts, tuple[int | None, int | None])
+    if not cpuinfo and counts is None:
         return None
     cpus, cores = counts or (None, None)
-    flags = said.get("flags")
+    flags = cpuinfo.get("flags")
     return SecondOpinion(
-        brand=_text(said.get("brand_raw")),
-        vendor=_text(said.get("vendor_id_raw")),
-        advertised_mhz=_mhz(said.get("hz_advertised")),
-        actual_mhz=_mhz(said.get("hz_actual")),
+        brand=_text(cpuinfo.get("brand_raw")),
+        vendor=_text(cpuinfo.get("vendor_id_raw")),
+        advertised_mhz=_mhz(cpuinfo.get("hz_advertised")),
+        actual_mhz=_mhz(cpuinfo.get("hz_actual")),
         flags=tuple(neutral(str(flag), 40) for flag in flags[:MAX_FLAGS]) if isinstance(flags, list) else None,
         cpus=cpus,
         cores=cores,
@@ -52,11 +52,11 @@ def _cpuinfo(host: Host) -> dict[str, Any]:
     if output is None:
         return {}
     try:
-        said: dict[str, Any] = from_json(output, dict[str, Any])
+        fields: dict[str, Any] = from_json(output, dict[str, Any])
     except ValueError as error:
         host.refuse(COMMAND, f"no JSON: {error}")
         return {}
-    return said
+    return fields
 
 
 def _counts() -> tuple[int | None, int | None]:

@@ -137,14 +137,14 @@ def _xids(host: Host, has_gpu: bool) -> tuple[Xid, ...] | None:
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return None
-    found: dict[tuple[str, int], Xid] = {}
+    xids: dict[tuple[str, int], Xid] = {}
     for line in log.splitlines():
         match = _XID.match(line) if "NVRM: Xid" in line else None
-        if match and len(found) < MAX_XIDS:
+        if match and len(xids) < MAX_XIDS:
             bus_id, code = pci.bus_id(match[2]) or match[2], int(match[3])
-            before = found.get((bus_id, code))
-            found[bus_id, code] = Xid(f"Xid {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
-    return tuple(found.values())
+            before = xids.get((bus_id, code))
+            xids[bus_id, code] = Xid(f"Xid {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
+    return tuple(xids.values())
 
 
 def _functions(host: Host) -> tuple[Function, ...] | None:
@@ -194,8 +194,8 @@ def _from_pci(host: Host, index: int, bus_id: str) -> Device:
     path = f"{PCI}/{bus_id}"
     node = host.number(f"{path}/numa_node")
     information = f"/proc/driver/nvidia/gpus/{bus_id}/information"
-    said = (host.pairs(information) or {}) if host.exists(information) else {}
-    name, uuid = (neutral(said.get(word, ""), 120) or None for word in ("Model", "GPU UUID"))
+    fields = (host.pairs(information) or {}) if host.exists(information) else {}
+    name, uuid = (neutral(fields.get(word, ""), 120) or None for word in ("Model", "GPU UUID"))
     return Device(
         index=index,
         bus_id=bus_id,

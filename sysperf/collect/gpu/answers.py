@@ -54,8 +54,8 @@ class Answers:
     def numbers(self, name: str, *args: int, count: int = 2) -> list[int | None]:
         """A list of `count` numbers, each unknown where it is none."""
         answer = self.ask(name, *args)
-        found = [number(item) for item in answer[:count]] if isinstance(answer, list | tuple) else []
-        return found + [None] * (count - len(found))
+        values = [number(item) for item in answer[:count]] if isinstance(answer, list | tuple) else []
+        return values + [None] * (count - len(values))
 
 
 def bus_id_in(info: Any) -> str | None:
@@ -80,5 +80,5 @@ def percent(value: int | None) -> int | None:
 
 def key(answer: Any, name: str, otherwise: Any = None) -> Any:
     """The number of this name in a dict of answers."""
-    found = number(answer.get(name)) if isinstance(answer, dict) else None
-    return otherwise if found is None else found
+    value = number(answer.get(name)) if isinstance(answer, dict) else None
+    return otherwise if value is None else value

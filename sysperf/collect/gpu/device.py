@@ -127,7 +127,7 @@ def _thermal(gpu: Answers, fields: Any) -> Thermal:
 
 def _processes(gpu: Answers) -> tuple[Process, ...] | None:
     """Each process once; a compute process that is listed as graphics too counts as compute."""
-    found: dict[int, Process] = {}
+    processes: dict[int, Process] = {}
     for kind, name in (("compute", "Compute"), ("graphics", "Graphics"), ("mps", "MPSCompute")):
         listed = gpu.ask(f"DeviceGet{name}RunningProcesses_v3", absent=[])
         if not isinstance(listed, list | tuple):
@@ -137,5 +137,5 @@ def _processes(gpu: Answers) -> tuple[Process, ...] | None:
         for process in listed[:MAX_PROCESSES]:
             pid = key(process, "pid")
             if pid:
-                found.setdefault(pid, Process(pid, key(process, "usedGpuMemory"), kind))
-    return tuple(found.values())
+                processes.setdefault(pid, Process(pid, key(process, "usedGpuMemory"), kind))
+    return tuple(processes.values())

@@ -84,9 +84,9 @@ def _elsewhere(host: Host, info: Cpuinfo, texts: dict[str, str | None]) -> str |
     if any(texts.values()):
         return ""
     tree = [(host.text(f"{DEVICE_TREE}/{name}") or "").replace("\0", " ") for name in ("hypervisor/compatible", "compatible")]
-    found = next((name for name in ("xen", "kvm", "vmware") if name in tree[0]), "")
-    if found or "dummy-virt" in tree[1] or "emulated by qemu" in (info.get("machine") or ""):
-        return found or "qemu"
+    named = next((name for name in ("xen", "kvm", "vmware") if name in tree[0]), "")
+    if named or "dummy-virt" in tree[1] or "emulated by qemu" in (info.get("machine") or ""):
+        return named or "qemu"
     control = (host.pairs(SYSINFO) or {}).get("VM00 Control Program", "")
     if control:
         return "kvm" if "KVM" in control else "zvm"

@@ -229,10 +229,10 @@ def _thp(host: Host) -> dict[str, Any]:
 def _chosen(host: Host, path: str) -> str | None:
     """The word in brackets: ``always [madvise] never``."""
     text = host.word(path)
-    found = _CHOSEN.search(text or "")
-    if text is not None and not found:
+    match = _CHOSEN.search(text or "")
+    if text is not None and not match:
         host.refuse(path, f"no choice in {neutral(text, 60)!r}")
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 # ---------------------------------------------------------------------- shared memory
@@ -257,9 +257,9 @@ def _shm_files(host: Host) -> dict[str, Any]:
     names = host.names(SHM)
     if names is None:
         return {}
-    ours = {name: found for name in names if (found := _OURS.match(name))}
+    ours = {name: match for name in names if (match := _OURS.match(name))}
     sizes = {name: _allocated_bytes(host.owner(f"{SHM}/{name}") or {}) for name in list(ours)[:MAX_FILES]}
-    makers = {found[1] for name, found in ours.items() if name in sizes and found[1]}
+    makers = {match[1] for name, match in ours.items() if name in sizes and match[1]}
     gone = {pid for pid in makers if host.exists(f"/proc/{pid}") is False}
     orphans = sum(size for name, size in sizes.items() if ours[name][1] in gone)
     return {"shm_files": len(ours), "shm_files_bytes": sum(sizes.values()), "shm_orphan_bytes": orphans}

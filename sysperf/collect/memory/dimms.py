@@ -59,15 +59,15 @@ def _size(text: str) -> int | None:
 
 
 def _rate(text: str) -> int | None:
-    found = _RATE.match(text)
-    return int(found[1]) if found else None
+    match = _RATE.match(text)
+    return int(match[1]) if match else None
 
 
 def _channel(slot: str, bank: str) -> str | None:
     """``P0 CHANNEL A`` and ``CPU1_DIMM_C2`` name a processor and a channel; ``DIMM 0`` names neither."""
     for label in (bank, slot):
-        found = _CHANNEL.search(label[:80])
-        if found:
+        match = _CHANNEL.search(label[:80])
+        if match:
             cpu = _CPU.search(bank[:80]) or _CPU.search(slot[:80])
-            return f"{cpu[1] if cpu else '0'}/{(found[1] or found[2]).upper()}"
+            return f"{cpu[1] if cpu else '0'}/{(match[1] or match[2]).upper()}"
     return None

@@ -13,7 +13,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 import msgspec
 
 from sysperf.collect.process import stuck as stuck_tasks
-from sysperf.collect.process.process_tree import Found, find, in_time
+from sysperf.collect.process.process_tree import ProcessSearch, find, in_time
 from sysperf.collect.process.records import Process, Processes
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.host import Host
@@ -23,25 +23,25 @@ _HIDING = frozenset(("hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptr
 
 def collect(host: Host) -> Processes:
     """Find the programs and describe each. Raises Missing when no process is listed."""
-    found = find(host)
+    search = find(host)
     return Processes(
-        processes=with_leaders(_described(host, found)) if found.families else (),
-        scanned=found.scanned,
-        unreadable=len(found.unreadable),
+        processes=with_leaders(_described(host, search)) if search.families else (),
+        scanned=search.scanned,
+        unreadable=len(search.unreadable),
         hidden=_hides(host),
         stuck=stuck_tasks.stuck(host),
-        orphan_workers=len(found.orphans),
+        orphan_workers=len(search.orphans),
         numactl=host.exists("/usr/bin/numactl"),
     )
 
 
-def _described(host: Host, found: Found) -> list[Process]:
+def _described(host: Host, search: ProcessSearch) -> list[Process]:
     from sysperf.collect.process import second_look  # noqa: PLC0415 - a dozen modules, and many audited machines run no PyTorch
     from sysperf.collect.process.describe import describe  # noqa: PLC0415 - as above
     from sysperf.collect.process.subject import Machine  # noqa: PLC0415 - as above
 
-    machine = Machine(host, found)
-    described = (describe(machine, family) for family in in_time(host, found.families.values()))
+    machine = Machine(host, search)
+    described = (describe(machine, family) for family in in_time(host, search.families.values()))
     return second_look.of_programs(host, [process for process in described if process is not None])
 
 

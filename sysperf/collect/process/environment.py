@@ -17,11 +17,11 @@ def environment(host: Host, pid: int, argv: tuple[str, ...] | None) -> dict[str,
     text = host.text(path, environ.MAX_BYTES)
     if text is None:
         return None
-    found = {name: neutral(value, 2000) for name, value in environ.variables(text, MAX_VARIABLES).items()}
-    if not found and argv is not None and len(argv) == 1 and not _names_program(host, pid, argv[0]):
+    variables = {name: neutral(value, 2000) for name, value in environ.variables(text, MAX_VARIABLES).items()}
+    if not variables and argv is not None and len(argv) == 1 and not _names_program(host, pid, argv[0]):
         host.refuse(path, "the program wrote its title over it, as setproctitle does")
         return None
-    return found
+    return variables
 
 
 def _names_program(host: Host, pid: int, title: str) -> bool:

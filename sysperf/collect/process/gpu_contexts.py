@@ -18,9 +18,9 @@ def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | Non
 
     Inside a container only newer drivers say its own numbers; then all that they list are programs that we see on a GPU.
     """
-    found = _listed_by_driver(host)
-    if found is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(found):
-        return found
+    bus_ids = _listed_by_driver(host)
+    if bus_ids is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(bus_ids):
+        return bus_ids
     host.refuse(GPU_PROCESSES, "the driver counts processes as the host does, not as this container does")
     return None
 
@@ -29,7 +29,7 @@ def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
     count = host.nvml("DeviceGetCount")
     if not isinstance(count, int):
         return None
-    found: dict[int, list[str]] = {}
+    bus_ids: dict[int, list[str]] = {}
     for index in range(min(count, MAX_GPUS)):
         info, running = host.nvml("DeviceGetPciInfo", index), host.nvml("DeviceGetComputeRunningProcesses_v3", index)
         bus_id = pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
@@ -37,5 +37,5 @@ def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
             return None
         for process in running[:MAX_VARIABLES]:
             if isinstance(process, dict) and isinstance(process.get("pid"), int) and process["pid"]:
-                found.setdefault(process["pid"], []).append(bus_id)
-    return found
+                bus_ids.setdefault(process["pid"], []).append(bus_id)
+    return bus_ids

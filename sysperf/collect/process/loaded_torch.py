@@ -64,8 +64,8 @@ class Software:
 
 def prefix_of(torch: str) -> str:
     """The prefix of the environment that holds a file of PyTorch; empty when it lies in none."""
-    found = _PREFIX.match(torch)
-    return neutral(found[1], 1000) if found else ""
+    match = _PREFIX.match(torch)
+    return neutral(match[1], 1000) if match else ""
 
 
 def root_of(host: Host, pid: int) -> str:

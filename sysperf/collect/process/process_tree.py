@@ -46,8 +46,8 @@ class Family:
         self.compilers: list[Stat] = []
 
 
-class Found:
-    """The families, and what could not be told."""
+class ProcessSearch:
+    """The families of the processes that run PyTorch, and what could not be read."""
 
     __slots__ = ("families", "orphans", "scanned", "unreadable")
 
@@ -58,33 +58,33 @@ class Found:
         self.unreadable: list[int] = []
 
 
-def find(host: Host) -> Found:
+def find(host: Host) -> ProcessSearch:
     """All processes that run PyTorch. Raises Missing when no process is listed.
 
     One small read tells the size of each process; only the large ones are looked at closer, oldest first, so that
     a parent is known before its children.
     """
-    found = Found()
+    search = ProcessSearch()
     stats: dict[int, Stat] = {}
     pids = [name for name in host.names("/proc") or () if whole(name) is not None]
     if not pids:
         raise Missing("/proc lists no process: not captured, or /proc is not mounted")
-    for pid in _large(host, pids, found):
+    for pid in _large(host, pids, search):
         mark = len(host.sources)
         stat = read_stat(host, pid)
         if stat is not None:
             stats[int(pid)] = stat
         elif any(source.error for source in host.sources[mark:]):
-            found.unreadable.append(int(pid))
+            search.unreadable.append(int(pid))
     helpers: list[Stat] = []
     for stat in in_time(host, sorted(stats.values(), key=lambda stat: (stat.start_ticks, stat.pid))):
         if stat.comm == WORKER:
             helpers.append(stat)
         else:
-            _consider(host, stat, found)
+            _consider(host, stat, search)
     for stat in helpers:
-        _adopt(host, stat, found, stats)
-    return found
+        _adopt(host, stat, search, stats)
+    return search
 
 
 def in_time(host: Host, oldest_first: Iterable[T]) -> Iterator[T]:
@@ -130,49 +130,49 @@ def read_argv(host: Host, pid: int) -> tuple[str, ...] | None:
     return None if text is None else cmdline.arguments(text)
 
 
-def _large(host: Host, pids: Iterable[str], found: Found) -> Iterator[str]:
+def _large(host: Host, pids: Iterable[str], search: ProcessSearch) -> Iterator[str]:
     """The processes that are large enough, or whose size is kept from us."""
     page_bytes = int(host.call("page_size", lambda: os.sysconf("SC_PAGESIZE")) or 4096)
     smallest = MIN_BYTES // page_bytes
     for pid in pids:
         raw = host.data(f"/proc/{pid}/statm", 4096)
         if raw is None:
-            _unread(host, pid, found)
+            _unread(host, pid, search)
             continue
-        found.scanned += 1
+        search.scanned += 1
         pages = whole(raw.partition(b" ")[0].decode("ascii", "replace"))
         if pages is not None and pages >= smallest:
             yield pid
 
 
-def _unread(host: Host, pid: str, found: Found) -> None:
+def _unread(host: Host, pid: str, search: ProcessSearch) -> None:
     if host.sources[-1].error in GONE:
         host.sources.pop()
     else:
-        found.unreadable.append(int(pid))
+        search.unreadable.append(int(pid))
 
 
-def _consider(host: Host, stat: Stat, found: Found) -> None:
+def _consider(host: Host, stat: Stat, search: ProcessSearch) -> None:
     """A process with its own program, or a forked copy of one that we know."""
     mark = len(host.sources)
     argv = read_argv(host, stat.pid)
     if argv is not None and any(COMPILER in argument for argument in argv[:8]):
-        owner = _owner(host, stat, found, {})
+        owner = _owner(host, stat, search, {})
         if owner is not None:
             owner.compilers.append(stat)
         return
-    parent = found.families.get(stat.ppid)
+    parent = search.families.get(stat.ppid)
     if parent is not None and argv and argv == parent.argv and not _is_started_anew(stat, parent.stat) and not _is_rank(host, stat):
         parent.forks.append(stat)
         return
     raw = host.data(f"/proc/{stat.pid}/maps", MAX_MAPS_BYTES)
     if raw is None:
         if not forget_if_gone(host, stat.pid, mark):
-            found.unreadable.append(stat.pid)
+            search.unreadable.append(stat.pid)
     elif (mapped := torch_mapped(raw)) is None:
         return
-    elif len(found.families) < MAX_FAMILIES:
-        found.families[stat.pid] = Family(stat, argv, mapped)
+    elif len(search.families) < MAX_FAMILIES:
+        search.families[stat.pid] = Family(stat, argv, mapped)
     else:
         host.refuse("/proc", f"more than {MAX_FAMILIES} PyTorch processes: the youngest are not shown")
 
@@ -191,21 +191,21 @@ def _is_rank(host: Host, stat: Stat) -> bool:
     return any(name.startswith(_RANKS) for name in names)
 
 
-def _adopt(host: Host, stat: Stat, found: Found, stats: dict[int, Stat]) -> None:
-    owner = _owner(host, stat, found, stats)
+def _adopt(host: Host, stat: Stat, search: ProcessSearch, stats: dict[int, Stat]) -> None:
+    owner = _owner(host, stat, search, stats)
     if owner is None:
-        found.orphans.append(stat)
+        search.orphans.append(stat)
     else:
         owner.workers.append(stat)
 
 
-def _owner(host: Host, stat: Stat, found: Found, stats: dict[int, Stat]) -> Family | None:
+def _owner(host: Host, stat: Stat, search: ProcessSearch, stats: dict[int, Stat]) -> Family | None:
     """The nearest ancestor that runs PyTorch; a forkserver or a shell may stand between."""
     here: Stat | None = stat
     for _ in range(MAX_GENERATIONS):
         if here is None or here.ppid <= 1:
-            return found.families.get(here.ppid) if here else None
-        if here.ppid in found.families:
-            return found.families[here.ppid]
+            return search.families.get(here.ppid) if here else None
+        if here.ppid in search.families:
+            return search.families[here.ppid]
         here = stats.get(here.ppid) or read_stat(host, here.ppid)
     return None

@@ -16,10 +16,10 @@ _MODULE = lazy(r"(torch)\.distributed\.(?:run|launch)|(accelerate)\.commands\.(?
 def launcher(argv: tuple[str, ...] | None, threads: Threads | None) -> str:
     """The launcher that this process is: torchrun, accelerate or deepspeed; empty for a program that computes."""
     for argument in (argv or ())[:6]:
-        if found := _PROGRAM.fullmatch(argument):
-            return found[1]
-        if found := _MODULE.fullmatch(argument):
-            return found[2] or found[3] or "torchrun"
+        if match := _PROGRAM.fullmatch(argument):
+            return match[1]
+        if match := _MODULE.fullmatch(argument):
+            return match[2] or match[3] or "torchrun"
     return "torchrun" if threads is not None and threads.any("pt_elastic") else ""
 
 

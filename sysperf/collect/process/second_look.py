@@ -62,13 +62,13 @@ def _wait_and_look(programs: Sequence[Process]) -> dict[str, dict[str, float | N
 
 def sample(pids: Sequence[int]) -> dict[int, Samples]:
     """What each of these processes was seen doing in some seconds."""
-    found = {pid: Samples(pid) for pid in pids}
+    by_pid = {pid: Samples(pid) for pid in pids}
     end = time.monotonic() + WINDOW_S
     while time.monotonic() < end:
-        for samples in found.values():
+        for samples in by_pid.values():
             samples.look()
         time.sleep(SAMPLE_S)
-    return found
+    return by_pid
 
 
 class Samples:
@@ -76,7 +76,7 @@ class Samples:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._looks = self._syncs = self._compiles = 0
+        self._samples = self._syncs = self._compiles = 0
         self._calls = SYNC_CALLS.get(os.uname().machine)
         self._first = self._children()
         self._started: set[bytes] = set()
@@ -87,18 +87,18 @@ class Samples:
         if not call:
             return  # it ended, or may not be looked at
         children = self._children()
-        self._looks += 1
+        self._samples += 1
         self._syncs += call in (self._calls or ())
         self._compiles += any(_read(f"/proc/{child.decode()}/comm").strip() in COMPILERS for child in children)
         self._started |= children - self._first
 
     def facts(self) -> dict[str, float | None]:
         """Shares of the looks; nothing where they are too few."""
-        if self._looks < MIN_SAMPLES:
+        if self._samples < MIN_SAMPLES:
             return {}
         return {
-            "sync_share": round(self._syncs / self._looks, 3) if self._calls else None,
-            "compiling_share": round(self._compiles / self._looks, 3),
+            "sync_share": round(self._syncs / self._samples, 3) if self._calls else None,
+            "compiling_share": round(self._compiles / self._samples, 3),
             "started_children": len(self._started),
         }
 

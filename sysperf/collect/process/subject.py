@@ -8,7 +8,7 @@ from sysperf.collect.cgroup import Groups
 from sysperf.collect.process import loaded_torch
 from sysperf.collect.process.environment import environment
 from sysperf.collect.process.gpu_contexts import gpus_by_process
-from sysperf.collect.process.process_tree import Family, Found
+from sysperf.collect.process.process_tree import Family, ProcessSearch
 from sysperf.collect.process.threads import cpus_of, read_threads
 from sysperf.host import Host
 from sysperf.model.version import Version
@@ -22,14 +22,14 @@ NODES = "/sys/devices/system/node/node[0-9]*"
 class Machine:
     """What all processes share, read once, and only when there is a process that needs it."""
 
-    def __init__(self, host: Host, found: Found) -> None:
+    def __init__(self, host: Host, search: ProcessSearch) -> None:
         self.host = host
-        self.families = found.families
+        self.families = search.families
         self.groups = Groups(host)
         self.software = loaded_torch.Software(host)
-        self.uptime_s = decimal((host.text("/proc/uptime") or "").partition(" ")[0]) if found.families else None
-        self.has_nodes = bool(found.families) and len(host.glob(NODES)) > 1
-        on_gpus = {pid for pid, family in found.families.items() if family.mapped.cuda}
+        self.uptime_s = decimal((host.text("/proc/uptime") or "").partition(" ")[0]) if search.families else None
+        self.has_nodes = bool(search.families) and len(host.glob(NODES)) > 1
+        on_gpus = {pid for pid, family in search.families.items() if family.mapped.cuda}
         self.gpus = gpus_by_process(host, on_gpus) if on_gpus else {}
 
 
@@ -61,5 +61,5 @@ class Subject:
 
     def has_thread(self, *names: str, since: str) -> bool | None:
         """Whether it has a thread of these names; None where its PyTorch did not name threads yet."""
-        found = self.threads is not None and self.threads.any(*names)
-        return True if found else None if self.threads is None or self.version is None or self.is_older(since) else False
+        runs = self.threads is not None and self.threads.any(*names)
+        return True if runs else None if self.threads is None or self.version is None or self.is_older(since) else False

@@ -74,6 +74,6 @@ def _files(folder: str, libraries: list[str]) -> Iterator[str]:
         folders[:] = [name for name in folders if name not in ("include", "share", "test", "testing", "__pycache__")]
         yield from (f"{parent}/{name}" for name in names if name.endswith(".py"))
     with os.scandir(f"{folder}/lib") as entries:
-        found = sorted((entry.stat().st_size, entry.path) for entry in entries if _LIBRARY.fullmatch(entry.name))
-    yield from (path for _, path in found)
+        by_size = sorted((entry.stat().st_size, entry.path) for entry in entries if _LIBRARY.fullmatch(entry.name))
+    yield from (path for _, path in by_size)
     yield from libraries

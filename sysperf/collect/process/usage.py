@@ -37,14 +37,14 @@ def usage(subject: Subject) -> Fields:
 
 
 def _reads(subject: Subject) -> Fields:
-    found = demand.reads(subject.host, (subject.pid, *(stat.pid for stat in subject.workers[: demand.MAX_WORKERS])))
-    if found is None:
+    reads = demand.reads(subject.host, (subject.pid, *(stat.pid for stat in subject.workers[: demand.MAX_WORKERS])))
+    if reads is None:
         return {}
     return {
-        "read_calls": found.calls,
-        "read_call_bytes": found.bytes,
-        "reads_per_s": _per_s(found.calls, subject.age_s),
-        "read_size_bytes": round(found.bytes / found.calls, 1) if found.calls else 0.0,
+        "read_calls": reads.calls,
+        "read_call_bytes": reads.bytes,
+        "reads_per_s": _per_s(reads.calls, subject.age_s),
+        "read_size_bytes": round(reads.bytes / reads.calls, 1) if reads.calls else 0.0,
     }
 
 

@@ -53,9 +53,9 @@ def allowed_by_cpuset(host: Host) -> tuple[CpuSet | None, CpuSet | None]:
     name = host.word(CPUSET)
     for kind, mount in hierarchies(host):
         group = _group(host, kind) or name
-        found = _nearest(host, mount, group, kind) if group and ".." not in group.split("/") else (None, None)
-        if found != (None, None):
-            return found
+        sets = _nearest(host, mount, group, kind) if group and ".." not in group.split("/") else (None, None)
+        if sets != (None, None):
+            return sets
     if name == "/":
         return online_cpus(host), host.cpus(NODES_ONLINE)
     return None, None
@@ -66,8 +66,8 @@ def hierarchies(host: Host) -> list[tuple[str, Mount]]:
 
     A kernel that has mounted the controller in an old hierarchy has none of it in the new one.
     """
-    found = [(_kind(mount), mount) for mount in mounts(host) or ()]
-    return sorted((hierarchy for hierarchy in found if hierarchy[0]), key=lambda hierarchy: hierarchy[0] == "v2")
+    kinds = [(_kind(mount), mount) for mount in mounts(host) or ()]
+    return sorted((hierarchy for hierarchy in kinds if hierarchy[0]), key=lambda hierarchy: hierarchy[0] == "v2")
 
 
 def _listed(host: Host, text: str | None) -> CpuSet | None:

@@ -77,7 +77,7 @@ def l3_domains(host: Host, online: CpuSet, core_groups: Groups | None) -> Groups
 def cache_domains(host: Host, online: CpuSet, core_groups: Groups | None, level: int) -> Groups | None:
     """The online CPUs under each cache of a level; empty where caches are described and none is of that level."""
     mates = {group.first(): group for group in core_groups or ()}
-    seen, found, described = CpuSet(), [], False
+    seen, domains, described = CpuSet(), [], False
     for cpu in online:
         if cpu in seen:
             continue
@@ -85,10 +85,10 @@ def cache_domains(host: Host, online: CpuSet, core_groups: Groups | None, level:
         if shared is None and is_unreadable(host, f"{SYSTEM}/cpu{cpu}/cache"):
             return None
         if shared:
-            found.append(shared & online | CpuSet((cpu,)))
+            domains.append(shared & online | CpuSet((cpu,)))
         described = described or shared is not None
-        seen |= found[-1] if shared else mates.get(cpu, CpuSet((cpu,)))
-    return tuple(found) if described else None
+        seen |= domains[-1] if shared else mates.get(cpu, CpuSet((cpu,)))
+    return tuple(domains) if described else None
 
 
 def kinds(host: Host, online: CpuSet, core_groups: Groups | None, parts: Mapping[int, str] | None) -> Groups | None:
@@ -146,11 +146,11 @@ class Reader:
         """The CPU set in this folder, or None."""
         for name in self._names:
             read = self._host.cpus if name.endswith("list") else self._host.mask
-            found = read(f"{folder}/{name}")
-            if found is not None:
+            cpus = read(f"{folder}/{name}")
+            if cpus is not None:
                 if name != self._names[0]:
                     self._names = (name, *(other for other in self._names if other != name))
-                return found
+                return cpus
         return None
 
 
@@ -174,8 +174,8 @@ def _by_counters(host: Host, online: CpuSet) -> Groups | None:
         raise _Unreadable
     if sets[-1] is None:
         return None
-    found = tuple(group & online for group in sets if group is not None and group & online)
-    return found if CpuSet.union(found) == online else None
+    groups = tuple(group & online for group in sets if group is not None and group & online)
+    return groups if CpuSet.union(groups) == online else None
 
 
 def _by_part(host: Host, online: CpuSet, parts: Mapping[int, str]) -> Groups | None:
@@ -206,5 +206,5 @@ def _by_number(host: Host, firsts: Groups, name: str) -> Groups | None:
         if number is None or number <= 0:
             return None
         numbers.append((number, group))
-    found = by_capacity(numbers)
-    return found if len(found) > 1 else None
+    groups = by_capacity(numbers)
+    return groups if len(groups) > 1 else None

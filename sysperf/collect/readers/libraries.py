@@ -18,11 +18,11 @@ def cached(host: Host, wanted: Sequence[str]) -> dict[str, str] | None:
         return None
     uname = host.uname()
     try:
-        found = parse(raw, frozenset(name.encode() for name in wanted), FLAGS.get(uname[1] if uname else ""))
+        paths = parse(raw, frozenset(name.encode() for name in wanted), FLAGS.get(uname[1] if uname else ""))
     except ValueError as error:
         host.refuse(CACHE, str(error)[:200])
         return None
-    return {name.decode("utf-8", "replace"): path.decode("utf-8", "replace") for name, path in found.items()}
+    return {name.decode("utf-8", "replace"): path.decode("utf-8", "replace") for name, path in paths.items()}
 
 
 def first_there(host: Host, names: Sequence[str], folders: Sequence[str], cache: dict[str, str] | None) -> str | None:

@@ -44,18 +44,18 @@ class Storage(Record):
 
 def collect(host: Host) -> Storage:
     """Read disks and mounts; ask only local file systems how full they are."""
-    found = mounts.mounts(host)
-    places = find_places(host) if found else {}
-    held, complete = disks_of_places(host, places)
+    table = mounts.mounts(host)
+    places = find_places(host) if table else {}
+    places_by_disk, complete = disks_of_places(host, places)
     some, full = waited(host, PRESSURE)
-    disks = read_disks(host, held, () if complete else None)
+    disks = read_disks(host, places_by_disk, () if complete else None)
     spinning = {disk.name: disk.rotational for disk in disks or ()}
     fstypes = {name: None if mount is None else neutral(mount.fstype, 60) for name, mount in places.items()}
     return Storage(
         disks=disks,
         raids=read_raids(host),
-        mounts=list_mounts(host, found, spinning) if found else None,
-        spaces=read_spaces(host, places) if found else None,
+        mounts=list_mounts(host, table, spinning) if table else None,
+        spaces=read_spaces(host, places) if table else None,
         root_fstype=fstypes.get("root"),
         home_fstype=fstypes.get("home"),
         cwd_fstype=fstypes.get("cwd"),

@@ -20,7 +20,7 @@ _PARTITION = lazy(r"(?<=[0-9])p[0-9]+$|(?<=[a-z])[0-9]+$")
 
 def disks_of_places(host: Host, places: Places) -> tuple[dict[str, tuple[str, ...]], bool]:
     """({disk name: the places on it}, whether the disk of every place was found)."""
-    held: dict[str, tuple[str, ...]] = {}
+    places_by_disk: dict[str, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {}
     complete = bool(places)
     for place, mount in places.items():
@@ -29,9 +29,9 @@ def disks_of_places(host: Host, places: Places) -> tuple[dict[str, tuple[str, ..
         elif not is_network(mount.fstype) and mount.fstype != "tmpfs":
             if mount.point not in known:
                 known[mount.point] = disks_under(host, mount)
-            held.update({disk: (*held.get(disk, ()), place) for disk in known[mount.point]})
+            places_by_disk.update({disk: (*places_by_disk.get(disk, ()), place) for disk in known[mount.point]})
             complete = complete and bool(known[mount.point])
-    return held, complete
+    return places_by_disk, complete
 
 
 def disks_under(host: Host, mount: mountinfo.Mount) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def disks_under(host: Host, mount: mountinfo.Mount) -> tuple[str, ...]:
     if not mount.source.startswith("/dev/") or not DEVICE.fullmatch(mount.device):
         return ()
     name = _block_name(host, mount)
-    found: dict[str, None] = {}
+    disks: dict[str, None] = {}
     todo, seen = [name] if name else [], 0
     while todo and seen < MAX_DISKS:
         name, seen = todo.pop(), seen + 1
@@ -47,8 +47,8 @@ def disks_under(host: Host, mount: mountinfo.Mount) -> tuple[str, ...]:
         if slaves:
             todo.extend(_whole(slave) for slave in slaves if DISK_NAME.fullmatch(slave))
         else:
-            found[name] = None
-    return tuple(found)
+            disks[name] = None
+    return tuple(disks)
 
 
 def _block_name(host: Host, mount: mountinfo.Mount) -> str:

@@ -34,12 +34,12 @@ def read_disks(host: Host, disk_places: dict[str, tuple[str, ...]], otherwise: t
     names = host.names(BLOCK)
     if names is None:
         return None
-    found: list[Disk] = []
+    disks: list[Disk] = []
     for name in names:
         target = host.link(f"{BLOCK}/{name}") if DISK_NAME.fullmatch(name) else None
-        if _is_physical(name, target) and len(found) < MAX_DISKS:
-            found.append(_disk(host, name, target or "", disk_places.get(name, otherwise)))
-    return tuple(found)
+        if _is_physical(name, target) and len(disks) < MAX_DISKS:
+            disks.append(_disk(host, name, target or "", disk_places.get(name, otherwise)))
+    return tuple(disks)
 
 
 def read_raids(host: Host) -> tuple[Raid, ...] | None:

@@ -26,11 +26,11 @@ _OPTIONS = lazy(
 )
 
 
-def list_mounts(host: Host, found: tuple[mountinfo.Mount, ...], spinning: dict[str, bool | None]) -> tuple[Mount, ...]:
+def list_mounts(host: Host, table: tuple[mountinfo.Mount, ...], spinning: dict[str, bool | None]) -> tuple[Mount, ...]:
     """The mounts of people's files: not the kernel's own, nor those of containers, snaps and sessions. The last on a path hides others."""
-    wanted = {mount.point: mount for mount in found if mount.fstype not in KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.point)}
-    shown = sorted(wanted.values(), key=lambda mount: not is_network(mount.fstype))[:MAX_LISTED]
-    return tuple(_mount(host, mount, spinning) for mount in shown)
+    wanted = {mount.point: mount for mount in table if mount.fstype not in KERNELS_OWN and not _OTHERS_OWN.fullmatch(mount.point)}
+    listed = sorted(wanted.values(), key=lambda mount: not is_network(mount.fstype))[:MAX_LISTED]
+    return tuple(_mount(host, mount, spinning) for mount in listed)
 
 
 def _mount(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None]) -> Mount:
@@ -76,8 +76,8 @@ def _asked_in_time(path: str) -> bool:
 def _rotational(host: Host, mount: mountinfo.Mount, spinning: dict[str, bool | None]) -> bool | None:
     if mount.fstype == "tmpfs":
         return False
-    found = [spinning.get(disk) for disk in disks_under(host, mount)]
-    return True if True in found else None if None in found or not found else False
+    rotational = [spinning.get(disk) for disk in disks_under(host, mount)]
+    return True if True in rotational else None if None in rotational or not rotational else False
 
 
 def _option(options: tuple[str, ...], name: str) -> int | None:

@@ -74,12 +74,12 @@ def _link(host: Host, path: str) -> str | None:
 
 def read_spaces(host: Host, places: Places) -> tuple[Space, ...]:
     """The room on each local file system that holds a place."""
-    held: dict[str, list[str]] = {}
+    places_by_mount: dict[str, list[str]] = {}
     local = {mount.point: mount for mount in places.values() if mount is not None and mount.fstype in LOCAL}
     for name, mount in places.items():
         if mount is not None and mount.point in local:
-            held.setdefault(mount.point, []).append(name)
-    return tuple(_space(host, local[point], tuple(names)) for point, names in held.items())
+            places_by_mount.setdefault(mount.point, []).append(name)
+    return tuple(_space(host, local[point], tuple(names)) for point, names in places_by_mount.items())
 
 
 def _space(host: Host, mount: mountinfo.Mount, names: tuple[str, ...]) -> Space:

@@ -31,10 +31,10 @@ class Torch(Record):
 
 def collect(host: Host) -> Torch:
     """Find the installations. Raises Missing in a capture that holds no Python environment."""
-    shell, found, _ = discover(host)
+    shell, environments, _ = discover(host)
     installs: dict[str, Install] = {}
     without = 0
-    for environment in found:
+    for environment in environments:
         copies = copies_in(host, environment)
         without += not copies
         for site in copies:
@@ -70,11 +70,11 @@ def with_running(host: Host, torch: Torch, programs: Iterable[Program]) -> Torch
         for program in programs
         if program.torch_prefix not in known
     }
-    found: list[tuple[Install | None, str | None]] = []
+    read: list[tuple[Install | None, str | None]] = []
     for (prefix, version, _), pid in list(missing.items())[:MAX_RUNNING]:
         with host.as_owner_of(pid):
-            found.append((install_at(host, prefix), version))
-    more = {install.site_packages: install for install, version in found if install is not None and install.version == version}
+            read.append((install_at(host, prefix), version))
+    more = {install.site_packages: install for install, version in read if install is not None and install.version == version}
     there = {install.site_packages for install in torch.installs}
     return Torch((*torch.installs, *(more[site] for site in more if site not in there)), torch.environments_without)
 
@@ -85,10 +85,10 @@ def install_at(host: Host, where: str) -> Install | None:
     For the libraries that running processes map: what `collect` has read already is not read again.
     """
     known = _READ.setdefault(host, {})
-    found = next((install for site, install in known.items() if where.startswith(f"{site}/")), None)
-    if found is None and (found := _read_at(host, where)) is not None:
-        known[found.site_packages] = found
-    return found
+    known_install = next((install for site, install in known.items() if where.startswith(f"{site}/")), None)
+    if known_install is None and (known_install := _read_at(host, where)) is not None:
+        known[known_install.site_packages] = known_install
+    return known_install
 
 
 def _read_at(host: Host, where: str) -> Install | None:

@@ -28,7 +28,7 @@ def version_file(host: Host, root: str) -> dict[str, str]:
     return {name: neutral(value, 200) for name, value in torch_version.assignments(text).items()}
 
 
-def build(site: Site, said: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> dict[str, Any]:
+def build(site: Site, version_fields: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> dict[str, Any]:
     """Version, origin and integrity of the build."""
     local = None if version is None else version.partition("+")[2]
     channel = _channel(site)
@@ -37,11 +37,11 @@ def build(site: Site, said: dict[str, str], version: str | None, *, editable: bo
         "version": version,
         "release": None if version is None else version.partition("+")[0],
         "local": local,
-        "cuda": said.get("cuda"),
-        "hip": said.get("hip", "" if said else None),
-        "xpu": said.get("xpu", "" if said else None),
-        "debug": {"True": True, "False": False}.get(said.get("debug", "")),
-        "git": said.get("git_version"),
+        "cuda": version_fields.get("cuda"),
+        "hip": version_fields.get("hip", "" if version_fields else None),
+        "xpu": version_fields.get("xpu", "" if version_fields else None),
+        "debug": {"True": True, "False": False}.get(version_fields.get("debug", "")),
+        "git": version_fields.get("git_version"),
         "official": _official(local, channel, editable),
         "editable": editable if site.readable else None,
         "installer": site.installer("torch", "pytorch", metadata),
@@ -96,8 +96,8 @@ def _pin_mismatches(site: Site, metadata: str, *, alone: bool) -> tuple[Pin, ...
             if requirement.extras and requirement.name.startswith(PINNED)
             else []
         )
-    found = (Pin(pin.name, pin.spec, site.dist(pin.name)) for pin in pins if not fits(site.dist(pin.name), pin.spec))
-    return tuple(pin for pin in found if pin.installed or alone)
+    mismatches = (Pin(pin.name, pin.spec, site.dist(pin.name)) for pin in pins if not fits(site.dist(pin.name), pin.spec))
+    return tuple(pin for pin in mismatches if pin.installed or alone)
 
 
 def _stale(site: Site, kept: str) -> tuple[str, ...] | None:

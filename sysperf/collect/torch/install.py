@@ -29,12 +29,12 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
     )
     source = "" if "torch" in (site.names or ()) else editable_source(host, place.site, site.names)
     root = f"{source or place.site}/torch"
-    said = version_file(host, root)
-    version = said.get("__version__") or site.dist("torch") or None
+    version_fields = version_file(host, root)
+    version = version_fields.get("__version__") or site.dist("torch") or None
     fields: dict[str, Any] = {
         **_interpreter(host, environment, site),
-        **build(site, said, version, editable=bool(source), alone=len(environment.site_packages) == 1),
-        **libraries(site, host.names(f"{root}/lib"), said, answers),
+        **build(site, version_fields, version, editable=bool(source), alone=len(environment.site_packages) == 1),
+        **libraries(site, host.names(f"{root}/lib"), version_fields, answers),
         **packages(site, version),
         **surroundings(host, shell, place),
     }

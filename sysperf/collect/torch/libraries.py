@@ -14,35 +14,35 @@ _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
 
-def libraries(site: Site, names: tuple[str, ...] | None, said: dict[str, str], answers: Deep | None) -> dict[str, Any]:
+def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> dict[str, Any]:
     """Versions and kinds of the libraries that the build loads."""
     shipped = None if names is None else openmp_runtimes(names)
     return {
-        "cudnn": _cuda_library(site, said, "cudnn", answers.cudnn if answers else None),
-        "nccl": _cuda_library(site, said, "nccl", answers.nccl if answers else None),
+        "cudnn": _cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
+        "nccl": _cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
         "triton": site.version_of("triton", "pytorch-triton", "triton-rocm"),
         "cuda_majors": _cuda_majors(site),
         "openmp_shipped": shipped,
         "openmp_runtime": _openmp_runtime(site, shipped),
         "other_openmp": _other_openmp(site),
-        "blas": (answers.blas if answers else None) or _blas(site, names, said),
+        "blas": (answers.blas if answers else None) or _blas(site, names, version_fields),
         "numpy_blas": _numpy_blas(site) or (answers.numpy_blas if answers else None),
     }
 
 
-def _cuda_library(site: Site, said: dict[str, str], name: str, asked: str | None) -> str | None:
+def _cuda_library(site: Site, version_fields: dict[str, str], name: str, asked: str | None) -> str | None:
     """The version of cuDNN or NCCL, from its wheel or conda package. One that is linked into torch has no name to tell."""
     if asked is not None:
         return asked
-    if said.get("cuda") == "":
+    if version_fields.get("cuda") == "":
         return ""
     wheel = next((site.dist(dist) for dist in site.folders if dist.startswith(f"nvidia-{name}-cu")), "")
     return wheel or site.conda.get(name, ("", ""))[0] or None
 
 
 def _cuda_majors(site: Site) -> tuple[str, ...] | None:
-    found = {match[1] for name in site.folders if name.startswith("nvidia-") and (match := _CUDA_MAJOR.search(name))}
-    return tuple(sorted(found)) if site.readable else None
+    majors = {match[1] for name in site.folders if name.startswith("nvidia-") and (match := _CUDA_MAJOR.search(name))}
+    return tuple(sorted(majors)) if site.readable else None
 
 
 def _openmp_runtime(site: Site, shipped: tuple[str, ...] | None) -> str | None:
@@ -57,20 +57,20 @@ def _other_openmp(site: Site) -> tuple[str, ...] | None:
     """Runtimes that come beside torch's own: in the library folders of wheels, and as packages of conda or Intel."""
     if not site.readable:
         return None
-    found = [runtime for folder in site.library_folders() for runtime in openmp_runtimes(site.host.names(folder) or ())]
+    runtimes = [runtime for folder in site.library_folders() for runtime in openmp_runtimes(site.host.names(folder) or ())]
     for package, runtime in (("intel-openmp", "libiomp5"), ("llvm-openmp", "libomp")):
-        found += [runtime] if package in site.conda or package in site.folders else []
-    return tuple(dict.fromkeys(found))
+        runtimes += [runtime] if package in site.conda or package in site.folders else []
+    return tuple(dict.fromkeys(runtimes))
 
 
-def _blas(site: Site, names: tuple[str, ...] | None, said: dict[str, str]) -> str | None:
+def _blas(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str]) -> str | None:
     """The matrix library: official x86 builds hold MKL inside libtorch_cpu.so, others show theirs by file or package."""
     for start, blas in (("libmkl", "mkl"), ("libnvpl_blas", "nvpl"), ("libopenblas", "openblas")):
         if any(name.startswith(start) for name in names or ()):
             return blas
     if "pytorch" in site.conda:
         return conda_blas(site.conda)
-    local = said.get("__version__", "").partition("+")[2]
+    local = version_fields.get("__version__", "").partition("+")[2]
     return "mkl" if OFFICIAL.fullmatch(local) and site.machine == "x86_64" else None
 
 

@@ -39,8 +39,8 @@ def editable_source(host: Host, site: str, names: tuple[str, ...] | None) -> str
     for name in names or ():
         if _EDITABLE.fullmatch(name):
             text = host.text(f"{site}/{name}", MAX_SOURCE) or ""
-            found = _EDITABLE_SOURCE.search(text)
-            source = neutral(found[1].rpartition("/")[0] if found else text.partition("\n")[0].strip(), 4096)
+            match = _EDITABLE_SOURCE.search(text)
+            source = neutral(match[1].rpartition("/")[0] if match else text.partition("\n")[0].strip(), 4096)
             if source.startswith("/") and host.exists(f"{source}/torch/version.py"):
                 return source
     return ""

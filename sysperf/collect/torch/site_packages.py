@@ -89,8 +89,8 @@ class Site:
 
 def openmp_runtimes(names: Iterable[str]) -> tuple[str, ...]:
     """The OpenMP runtimes among these file names."""
-    found = (_OPENMP.fullmatch(name) for name in names)
-    return tuple(dict.fromkeys(match[1] for match in found if match))
+    matches = (_OPENMP.fullmatch(name) for name in names)
+    return tuple(dict.fromkeys(match[1] for match in matches if match))
 
 
 def conda_blas(packages: dict[str, tuple[str, str]]) -> str | None:
@@ -104,17 +104,17 @@ def conda_blas(packages: dict[str, tuple[str, str]]) -> str | None:
 
 def _dist_folders(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Distributions by canonical name: version to the folder that says so. More than one is a leftover."""
-    found: dict[str, dict[str, str]] = {}
+    folders: dict[str, dict[str, str]] = {}
     for name in names:
         if name.endswith("-info") and (match := _DIST.fullmatch(name)):
-            found.setdefault(canonical(match[1]), {})[match[2]] = name
-    return found
+            folders.setdefault(canonical(match[1]), {})[match[2]] = name
+    return folders
 
 
 def _conda_packages(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Conda packages by name: version and build."""
-    found = (_CONDA.fullmatch(name) for name in names)
-    return {match[1]: (match[2], match[3]) for match in found if match}
+    matches = (_CONDA.fullmatch(name) for name in names)
+    return {match[1]: (match[2], match[3]) for match in matches if match}
 
 
 def _parsed(text: str) -> Iterator[Requirement]:

@@ -55,9 +55,9 @@ def _project(host: Host, prefix: str) -> str:
 def _lock_file(host: Host, project: str) -> str | None:
     if not project:
         return None
-    found: Iterator[tuple[str, bool | None]] = ((f"{project}/{name}", host.exists(f"{project}/{name}")) for name in LOCKS)
+    candidates: Iterator[tuple[str, bool | None]] = ((f"{project}/{name}", host.exists(f"{project}/{name}")) for name in LOCKS)
     sure = True
-    for path, there in found:
+    for path, there in candidates:
         if there:
             return path
         sure = sure and there is False
