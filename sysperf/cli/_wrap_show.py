@@ -8,12 +8,15 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from sysperf.cli._options import width
-from sysperf.cli._wrap_start import decide, decide_instances, say
+from sysperf.cli._wrap_start import current_folder, decide, decide_instances, say
 from sysperf.host import Host
 from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit
 from sysperf.model.record import plain, to_json
+from sysperf.model.text import neutral
 from sysperf.report import launch
 
 if TYPE_CHECKING:
@@ -49,15 +52,28 @@ def _print(args: Any, decisions: list[Decision]) -> None:
 
 
 def _pasted(args: Any, plans: list[LaunchPlan]) -> str:
-    """The form that was asked for, once for each instance."""
-    if args.print == "sh":
-        return "\n".join(map(shown.script, plans))
+    """The form that was asked for; instances are told which they are."""
+    if args.nproc:
+        told = [environment.of_instance(number, len(plans)) for number in range(len(plans))]
+        plans = [msgspec.structs.replace(plan, env={**plan.env, **told[number]}) for number, plan in enumerate(plans)]
     if args.print == "systemd":
-        return "\n".join(map(shown.unit, plans))
+        return "\n".join(shown.unit(plan, *_place(args, plan)) for plan in plans)
     has_numactl = args.root != "/" or bool(shutil.which("numactl"))
     if not has_numactl and any(plan.memory and plan.memory_nodes for plan in plans):
         say("numactl is not installed: what is printed binds CPUs only; sysperf wrap needs none")
+    if args.print == "sh":
+        return shown.script(plans, numactl=has_numactl)
     return "".join(f"{shown.command_line(plan, numactl=has_numactl)}\n" for plan in plans)
+
+
+def _place(args: Any, plan: LaunchPlan) -> tuple[str, str]:
+    """(the program's file, this folder): a service is started with another PATH, from another folder."""
+    if args.root != "/":
+        return "", ""
+    program = shutil.which(plan.argv[0])
+    if not program:
+        say(f"{neutral(plan.argv[0], 300)} was not found: a unit needs its whole path")
+    return os.path.abspath(program) if program else "", current_folder()
 
 
 def _json(decision: Any) -> str:

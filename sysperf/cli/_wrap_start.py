@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `problems`."""
-    return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, _folder())
+    return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder())
 
 
 def decide_instances(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> list[Decision]:
     """The same for each instance of --nproc."""
-    return wrap.wrap_instances(Host(args.root), wrap.rules(args.rules, problems), request, env, _folder())
+    return wrap.wrap_instances(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder())
 
 
-def _folder() -> str:
+def current_folder() -> str:
+    """Where we stand; the root when that folder was removed."""
     try:
         return os.getcwd()
     except OSError:  # it was removed while we stand in it

@@ -28,13 +28,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sysperf.model.errors import UsageError
+from sysperf.model.errors import SysperfError, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
 OPTIONS, SWITCH = "SYSPERF_WRAP_OPTIONS", "SYSPERF_WRAP"
 """Variables: options that stand before those of the command line; `off` starts every program as it is."""
+_OFF, _ON = ("off", "0", "no", "false"), ("on", "1", "yes", "true", "")
 FORMS = ("line", "sh", "systemd")
 _DEFAULTS: dict[str, Any] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
@@ -78,31 +79,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run `sysperf wrap`. Without options, argparse is not loaded: it costs as much as reading the machine."""
     options, command = _split(arguments)
-    options = [*_configured(), *options]
-    args: Any
-    if set(options) - {"-q", "--quiet"}:
-        from sysperf.cli import _options  # noqa: PLC0415 - argparse: see above
+    configured = [] if _is_off() else _configured()
+    if not (options or configured) or set(options) | set(configured) <= {"-q", "--quiet"}:
+        return run(SimpleNamespace(**{**_DEFAULTS, "quiet": bool(options or configured), "command": command}))
+    args = _parsed([*configured, *options])
+    args.command = [*args.command, *command]
+    try:
+        return run(args)
+    except SysperfError as error:
+        if configured:  # which of both asked for it is not known here
+            error.hint = f"{error.hint}; " * bool(error.hint) + f"the variable {OPTIONS} adds options: {os.environ[OPTIONS]}"
+        raise
 
-        parser, _ = _options.parser("wrap")
-        parser.usage = "sysperf wrap [options] -- COMMAND [ARGUMENT …]"
-        args = parser.parse_args(options)
-        command = [*args.command, *command]
-    else:
-        args = SimpleNamespace(**{**_DEFAULTS, "quiet": bool(options)})
-    args.command = command
-    return run(args)
+
+def _parsed(options: list[str]) -> Any:
+    from sysperf.cli import _options  # noqa: PLC0415 - argparse: see main
+
+    parser, _ = _options.parser("wrap")
+    parser.usage = "sysperf wrap [options] -- COMMAND [ARGUMENT …]"
+    return parser.parse_args(options)
+
+
+def _is_off() -> bool:
+    """Whether the environment says that programs start as they are. Raises UsageError."""
+    value = os.environ.get(SWITCH, "").strip().lower()
+    if value not in _OFF + _ON:
+        raise UsageError(f"{SWITCH}={value[:60]!r} is neither on nor off", f"{SWITCH}=off starts every program as it is")
+    return value in _OFF
 
 
 def _configured() -> list[str]:
-    """The options that the environment gives. Raises UsageError."""
+    """The options that the environment gives. Raises UsageError, which names the variable."""
     if not (text := os.environ.get(OPTIONS)):
         return []
     import shlex  # noqa: PLC0415 - with the variable only
 
+    hint = f"the variable {OPTIONS} holds options of `sysperf wrap`, as a shell would split them"
     try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{OPTIONS}: {error}", "options as a shell would split them") from None
+        words = shlex.split(text)
+        problem = _problem(words)
+    except (ValueError, UsageError) as error:
+        problem = str(error)
+    if problem:
+        raise UsageError(f"{OPTIONS}: {problem}", hint)
+    return words
+
+
+def _problem(words: list[str]) -> str:
+    """What is wrong with options that stand in the variable; raises UsageError where the parser says it."""
+    if {"-h", "--help"} & set(words):
+        return "no program would ever start with --help"
+    if "--" in words or (command := _parsed(words).command):
+        return f"`{'--' if '--' in words else command[0]}` begins a command; this variable takes options only"
+    return ""
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -111,9 +140,14 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for at, word in enumerate(words):
         if word == "--":
             return words[:at], words[at + 1 :]
-        if not word.startswith("-") and not (at and words[at - 1] in _VALUED):
+        if not word.startswith("-") and not (at and (words[at - 1] in _VALUED or _is_form(words, at))):
             return words[:at], words[at:]
     return words, []
+
+
+def _is_form(words: list[str], at: int) -> bool:
+    """`--print sh -- COMMAND`: the form of --print, whose value may be left out. `--print sh x` prints the program sh."""
+    return words[at - 1] == "--print" and words[at] in FORMS and words[at + 1 : at + 2] == ["--"]
 
 
 _VALUED = frozenset((
@@ -131,7 +165,7 @@ def run(args: Any) -> int:
         raise UsageError("a captured machine cannot run anything", "use --print, --explain or --json with --root")
     from sysperf.cli import _wrap_options, _wrap_start  # noqa: PLC0415 - completion and --help need neither rules nor placement
 
-    if os.environ.get(SWITCH, "").lower() in ("off", "0") and not shows:
+    if _is_off() and not shows:
         return _wrap_start.untouched(args.command)
     request = _wrap_options.request(args)
     if request.instances > 1:  # by option or profile

@@ -12,7 +12,7 @@ PRELOAD = "LD_PRELOAD"
 ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc")
 ASKED = "asked for"
 UNKNOWN = "?"
-IN_COMMAND = "in the command"
+IN_COMMAND, IN_ENVIRONMENT = "in the command", "in the environment"
 
 
 class ProposedChange(Record):
@@ -119,7 +119,7 @@ class _Merger:
         """Who decided on a variable already; "" when nobody did."""
         if self.command.clears or name in self.command.unset or name in self.command.env:
             return IN_COMMAND
-        return "" if name not in self.given or name in self.free else "in the environment"
+        return "" if name not in self.given or name in self.free else IN_ENVIRONMENT
 
     def _env(self, change: ProposedChange) -> None:
         decided = self._decided(change.name)

@@ -2,11 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sysperf.launch.plan import LaunchPlan
+from sysperf.launch.plan import IN_ENVIRONMENT, LaunchPlan
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 
@@ -16,7 +16,7 @@ _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "
 
 def command_line(plan: LaunchPlan, *, numactl: bool = True) -> str:
     """A line to paste into a shell, equal in effect; without the program numactl it binds CPUs only."""
-    given, binding = _env(plan), _binding(plan if numactl else msgspec.structs.replace(plan, memory=""))
+    given, binding = _env(plan), _binding(plan if numactl else _without_memory(plan))
     between: list[str] = []
     if "=" in plan.argv[0] and not binding:  # env, and the shell itself, would take that for a variable
         between = ["sh", "-c", 'exec "$@"', "sh"]
@@ -25,17 +25,32 @@ def command_line(plan: LaunchPlan, *, numactl: bool = True) -> str:
     return " ".join(map(shlex.quote, (*given, *binding, *between, *plan.argv)))
 
 
-def script(plan: LaunchPlan) -> str:
-    """The same as a script for sh."""
-    lines = ["#!/bin/sh", *(f"unset {name}" for name in plan.unset)]
+def script(plans: Sequence[LaunchPlan], *, numactl: bool = True) -> str:
+    """The same as a script for sh; several instances run side by side, and end with the code of one that failed."""
+    if len(plans) == 1:
+        return "\n".join(["#!/bin/sh", *_script_lines(plans[0], numactl=numactl), ""])
+    lines = ["#!/bin/sh", "pids=", "trap 'kill $pids' INT TERM"]
+    for plan in plans:
+        lines += ["(", *_script_lines(plan, numactl=numactl), ') & pids="$pids $!"']
+    return "\n".join([*lines, "code=0", 'for pid in $pids; do wait "$pid" || code=$?; done', 'exit "$code"', ""])
+
+
+def _script_lines(plan: LaunchPlan, *, numactl: bool) -> list[str]:
+    binding = _binding(plan if numactl else _without_memory(plan))
+    lines = [f"unset {name}" for name in plan.unset]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in plan.env.items()]
-    return "\n".join([*lines, f'exec {" ".join(map(shlex.quote, (*_binding(plan), *plan.argv)))} "$@"', ""])
+    return [*lines, f'exec {" ".join(map(shlex.quote, (*binding, *plan.argv)))} "$@"']
 
 
-def unit(plan: LaunchPlan) -> str:
-    """The same as the part of a systemd unit (systemd.exec(5))."""
-    lines = ["[Service]", *(f"UnsetEnvironment={name}" for name in plan.unset)]
-    lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in plan.env.items()]
+def unit(plan: LaunchPlan, program: str = "", folder: str = "") -> str:
+    """The same as the part of a systemd unit (systemd.exec(5)), which knows neither our PATH, folder nor environment.
+
+    `program` is the file that the command's name stands for here, `folder` where its relative paths begin; empty when not known.
+    """
+    lines = ["[Service]", *(f"WorkingDirectory={_percent(folder)}" for _ in range(bool(folder and neutral(folder, 4096) == folder)))]
+    lines += [f"UnsetEnvironment={name}" for name in plan.unset]
+    kept = {change.name: change.value for change in plan.kept if change.because == IN_ENVIRONMENT and change.value}
+    lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in {**kept, **plan.env}.items()]
     if plan.cpus:
         lines.append(f"CPUAffinity={str(plan.cpus).replace(',', ' ')}")
     if plan.memory and plan.memory_nodes:
@@ -44,13 +59,22 @@ def unit(plan: LaunchPlan) -> str:
             policy = "local"
         lines.append(f"NUMAPolicy={policy}")
         lines += [] if policy == "local" else [f"NUMAMask={plan.memory_nodes}"]
-    return "\n".join([*lines, f"ExecStart={' '.join(_unit_word(word.replace('$', '$$')) for word in plan.argv)}", ""])
+    words = (program or plan.argv[0], *plan.argv[1:])
+    return "\n".join([*lines, f"ExecStart={' '.join(_unit_word(word.replace('$', '$$')) for word in words)}", ""])
 
 
 def _unit_word(word: str) -> str:
     """A word as systemd reads it: quoted, with `%` doubled."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+    escaped = _percent(word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped) else f'"{escaped}"'
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _without_memory(plan: LaunchPlan) -> LaunchPlan:
+    return msgspec.structs.replace(plan, memory="")
 
 
 def _env(plan: LaunchPlan) -> list[str]:

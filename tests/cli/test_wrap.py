@@ -592,7 +592,35 @@ def test_options_from_the_environment() -> None:
     """SYSPERF_WRAP_OPTIONS stands before the options of the command line, which win."""
     assert "OMP_NUM_THREADS=3" in run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads 3"}).stderr
     assert "OMP_NUM_THREADS=1" in run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads 3"}, options=("--threads", "1")).stderr
-    assert run("true", env={"SYSPERF_WRAP_OPTIONS": "--threads '"}).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--threads '", "No closing quotation"),
+        ("--bogus", "unrecognized arguments: --bogus"),
+        ("--threads x", "invalid int value: 'x'"),
+        ("--threads 0", "--threads 0: between 1 and"),
+        ("--cpus a", "not a CPU number"),
+        ("--only nope", "no rule matches `nope`"),
+        ("--profile /nowhere.toml", "/nowhere.toml"),
+        ("python", "begins a command"),
+        ("-q -- true", "begins a command"),
+        ("-q --help", "no program would ever start"),
+    ],
+)
+def test_a_wrong_option_of_the_environment_says_where_it_stands(options: str, problem: str) -> None:
+    """The command line is right: without the variable's name nobody would know what to mend."""
+    done = run("echo", "started", env={"SYSPERF_WRAP_OPTIONS": options})
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert "SYSPERF_WRAP_OPTIONS" in done.stderr
+
+
+def test_a_wrong_option_of_the_command_line_is_its_own() -> None:
+    """Nothing is said of a variable that is not there."""
+    assert "SYSPERF_WRAP_OPTIONS" not in run("true", options=("--threads", "0")).stderr
 
 
 def test_switched_off() -> None:
@@ -600,6 +628,47 @@ def test_switched_off() -> None:
     done = run("sh", "-c", "echo $OMP_NUM_THREADS; exit 5", env={"SYSPERF_WRAP": "off"}, options=("--threads", "3"))
 
     assert (done.returncode, done.stdout, done.stderr) == (5, "\n", "")
+
+
+def test_off_needs_no_right_options() -> None:
+    """Whoever switches it off wants the program to start, whatever the other variable says."""
+    done = run("echo", "started", env={"SYSPERF_WRAP": "No", "SYSPERF_WRAP_OPTIONS": "--bogus"})
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
+def test_neither_on_nor_off() -> None:
+    """A value that nobody knows is told, not taken for one of both."""
+    done = run("echo", "started", env={"SYSPERF_WRAP": "of"})
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "SYSPERF_WRAP='of' is neither on nor off" in done.stderr
+
+
+def test_the_form_as_a_word_of_its_own() -> None:
+    """`--print sh -- COMMAND` is the form; `--print sh FILE` is the program sh, as without the option."""
+    assert run("true", options=("--print", "sh")).stdout.startswith("#!/bin/sh\n")
+    command = subprocess.run([*WRAP, "--print", "sh", "x"], capture_output=True, text=True, env=BASE, timeout=30, check=True)
+    assert command.stdout == "sh x\n"
+
+
+def test_a_printed_script_starts_all_instances(tmp_path: Path) -> None:
+    """One script, each instance with its number and part; it ends with the code of one that failed."""
+    words = ("sh", "-c", "echo $SYSPERF_INSTANCE/$SYSPERF_INSTANCES; exit $SYSPERF_INSTANCE")
+    script = tmp_path / "run.sh"
+    script.write_text(run(*words, options=("--nproc", "2", "--print=sh")).stdout)
+    done = subprocess.run(["sh", script], capture_output=True, text=True, env=BASE, timeout=30, check=False)
+
+    assert sorted(done.stdout.split()) == ["0/2", "1/2"]
+    assert done.returncode == 1
+
+
+def test_a_printed_unit_starts_the_same_program_from_the_same_folder() -> None:
+    """systemd looks for a bare name in folders of its own, and starts in `/`."""
+    unit = run("sh", "x.sh", options=("--print=systemd",)).stdout
+
+    assert f"WorkingDirectory={os.getcwd()}\n" in unit
+    assert f"ExecStart={shutil.which('sh')} x.sh\n" in unit
 
 
 def test_rules_over_the_environment(torch_python: str) -> None:

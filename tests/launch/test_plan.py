@@ -201,7 +201,7 @@ def test_a_script_and_a_unit() -> None:
         env={"B": "1"}, argv=("python", "a b.py", "$HOME"),
     )  # fmt: skip
 
-    assert script(plan).splitlines() == [
+    assert script([plan]).splitlines() == [
         "#!/bin/sh",
         "unset B",
         "export A='x '\"'\"'y'\"'\"' 50%'",
@@ -215,6 +215,26 @@ def test_a_script_and_a_unit() -> None:
         "NUMAPolicy=preferred",
         "NUMAMask=0",
         'ExecStart=python "a b.py" "$$HOME"',
+    ]
+
+
+def test_a_script_without_numactl_binds_cpus() -> None:
+    """As the line does: a name that is not there would keep the program from starting."""
+    both = planned(want("cpus", "CPUs", "0-3"), want("memory", "preferred", "0"))
+
+    assert script([both], numactl=False).splitlines()[-1] == 'exec taskset -c 0-3 python train.py "$@"'
+
+
+def test_a_unit_knows_the_program_the_folder_and_what_the_user_chose() -> None:
+    """systemd has another PATH, starts in `/`, and passes nothing on from the shell in which the unit was printed."""
+    plan = planned(want("env", "OMP_NUM_THREADS", "4"), want("env", "A", "1"), env={"OMP_NUM_THREADS": "2"})
+
+    assert unit(plan, "/opt/my env/bin/python", "/srv/100%").splitlines() == [
+        "[Service]",
+        "WorkingDirectory=/srv/100%%",
+        "Environment=OMP_NUM_THREADS=2",
+        "Environment=A=1",
+        'ExecStart="/opt/my env/bin/python" train.py',
     ]
 
 
