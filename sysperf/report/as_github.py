@@ -64,5 +64,5 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 def _unread(report: Report) -> Iterator[str]:
     groups = words.unread(words.of_state(report, "unknown"))
     if groups:
-        told = (f"{group.reason}: {words.some(group.facts, 5)}" + (f" → {group.remedy}" if group.remedy else "") for group in groups)
-        yield _command("notice", f"sysperf could not read everything ({report.tally.unknown})", "\n".join(told))
+        reasons = (f"{group.reason}: {words.some(group.facts, 5)}" + (f" → {group.remedy}" if group.remedy else "") for group in groups)
+        yield _command("notice", f"sysperf could not read everything ({report.tally.unknown})", "\n".join(reasons))

@@ -83,10 +83,10 @@ def _bar(report: Report) -> Iterator[str]:
 def _findings(report: Report) -> Iterator[str]:
     for severity, outcomes in words.by_severity(report.findings()).items():
         yield f'<section class="{severity}"><h2>{NAMES[severity]} <span>{len(outcomes)}</span></h2>'
-        told: set[str] = set()
+        rules_shown: set[str] = set()
         for outcome in outcomes:
-            yield from _finding(outcome, opened=severity in _OPEN and outcome.rule not in told)
-            told.add(outcome.rule)
+            yield from _finding(outcome, opened=severity in _OPEN and outcome.rule not in rules_shown)
+            rules_shown.add(outcome.rule)
         yield "</section>"
 
 

@@ -25,19 +25,19 @@ def escape(text: str) -> str:
 
 def line(text: str) -> str:
     """The same at the start of a line, where ``-`` would begin a list and ``=`` make a heading."""
-    shown = escape(text)
-    mark = re.match(r"[-+=]|\d+[.)]", shown)
-    return f"{shown[: mark.end() - 1]}\\{shown[mark.end() - 1 :]}" if mark else shown
+    escaped = escape(text)
+    mark = re.match(r"[-+=]|\d+[.)]", escaped)
+    return f"{escaped[: mark.end() - 1]}\\{escaped[mark.end() - 1 :]}" if mark else escaped
 
 
 def code(text: str, *, cell: bool = False) -> str:
     """A short text as code, behind more backticks than any run in it; in a table's cell a bar needs a backslash even there."""
-    shown = neutral(text)
-    if not shown.strip():
+    plain = neutral(text)
+    if not plain.strip():
         return ""
-    fence = "`" * (_longest_run(shown) + 1)
-    blank = " " if shown[0] in "` " or shown[-1] in "` " else ""
-    return f"{fence}{blank}{shown.replace('|', chr(92) + '|') if cell else shown}{blank}{fence}"
+    fence = "`" * (_longest_run(plain) + 1)
+    blank = " " if plain[0] in "` " or plain[-1] in "` " else ""
+    return f"{fence}{blank}{plain.replace('|', chr(92) + '|') if cell else plain}{blank}{fence}"
 
 
 def _longest_run(text: str) -> int:
@@ -77,8 +77,8 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _row(outcome: Outcome) -> str:
-    told = (escape(outcome.subject), escape(words.message(outcome)), escape(outcome.gain.text))
-    return f"| {MARKS[outcome.severity]} {outcome.severity} | {code(outcome.rule, cell=True)} | {' | '.join(told)} |"
+    cells = (escape(outcome.subject), escape(words.message(outcome)), escape(outcome.gain.text))
+    return f"| {MARKS[outcome.severity]} {outcome.severity} | {code(outcome.rule, cell=True)} | {' | '.join(cells)} |"
 
 
 def _details(outcome: Outcome) -> str:
@@ -97,8 +97,8 @@ def _details(outcome: Outcome) -> str:
 
 
 def _evidence(evidence: Evidence) -> str:
-    told = code(words.observed(evidence))
-    return f"{told} from {code(words.origin(evidence))}" if evidence.source else told
+    value = code(words.observed(evidence))
+    return f"{value} from {code(words.origin(evidence))}" if evidence.source else value
 
 
 def link(ref: str) -> str:

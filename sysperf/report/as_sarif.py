@@ -146,9 +146,9 @@ def _invocation(report: Report, places: dict[str, int]) -> dict[str, Any]:
 def _notification(outcome: Outcome, gap: Gap, places: dict[str, int]) -> dict[str, Any]:
     remedy = f"; {neutral(gap.remedy)}" if gap.remedy else ""
     subject = f" of {neutral(outcome.subject)}" if outcome.subject else ""
-    told = f"Could not tell {neutral(outcome.rule)}{subject}: {neutral(gap.fact)} is unknown ({neutral(gap.reason)}){remedy}"
+    sentence = f"Could not tell {neutral(outcome.rule)}{subject}: {neutral(gap.fact)} is unknown ({neutral(gap.reason)}){remedy}"
     return {
         "level": "note",
-        "message": {"text": text(told)},
+        "message": {"text": text(sentence)},
         "associatedRule": {"id": neutral(outcome.rule), "index": places[neutral(outcome.rule)]},
     }

@@ -86,8 +86,8 @@ def _finding(page: Page, outcome: Outcome, *, verbose: bool) -> None:
     doubt = ink("dim", "  low confidence") if outcome.confidence == "low" else ""
     name, subject = neutral(outcome.rule), neutral(outcome.subject)
     beside = cells(name) + cells(subject) + 4 <= page.width
-    shown = f"  {subject}" if subject and beside else ""
-    page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', name)}{shown}{doubt}")
+    beside_name = f"  {subject}" if subject and beside else ""
+    page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', name)}{beside_name}{doubt}")
     if not beside:
         page.paragraph(subject, indent="  ")
     page.paragraph(words.message(outcome), indent="  ")
@@ -110,12 +110,12 @@ def _evidence(page: Page, outcome: Outcome, verbose: bool) -> None:
     most = len(outcome.evidence) if verbose else MAX_EVIDENCE
     label = "observed"
     for evidence in outcome.evidence[:most]:
-        told, origin = words.observed(evidence), words.origin(evidence)
+        value, origin = words.observed(evidence), words.origin(evidence)
         source = f"from {origin}" if origin else ""
-        if cells(told) + cells(source) + 4 + page.label_width <= page.width:
-            page.verbatim(label, f"{told}  {page.ink('dim', source)}".rstrip())
+        if cells(value) + cells(source) + 4 + page.label_width <= page.width:
+            page.verbatim(label, f"{value}  {page.ink('dim', source)}".rstrip())
         else:
-            page.labelled(label, told)
+            page.labelled(label, value)
             page.labelled("", source, "dim")
         label = ""
     if len(outcome.evidence) > most:
@@ -176,8 +176,8 @@ def _unread(page: Page, report: Report, verbose: bool) -> None:
 def _reason(page: Page, group: words.Unread, verbose: bool) -> None:
     facts = words.some(group.facts, len(group.facts) if verbose else 3)
     where = f" from {group.origins[0]}" if len(group.origins) == 1 and not verbose else ""
-    told = f"{group.reason} ({words.count(group.checks, 'check')}): {facts}{where}"
-    first, *rest = wrap(told, page.width - 2)
+    sentence = f"{group.reason} ({words.count(group.checks, 'check')}): {facts}{where}"
+    first, *rest = wrap(sentence, page.width - 2)
     page.line(f"{page.ink('unknown', '?')} {first}")
     for line in rest:
         page.line(f"  {line}")

@@ -105,10 +105,10 @@ def _target(change: Change) -> str:
     return neutral(change.target, _LONGEST)
 
 
-def transactions(found: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
+def transactions(listed: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
     """All transactions, the latest first; `left_s` has the seconds that are left of each lease."""
     page = Page(Ink(color), width)
-    for transaction, standings in reversed(found):
+    for transaction, standings in reversed(listed):
         left = f", {duration(left_s[transaction.number])} left" if transaction.number in left_s and transaction.live else ""
         state = _STATES[transaction.state]
         style = (
@@ -155,10 +155,10 @@ def _step(page: Page, step: Step, standing: Standing) -> None:
     page.paragraph(verdict[1], verdict[0], indent="     ")
 
 
-def undone(found: Sequence[Undone], *, color: bool, width: int) -> str:
+def undone(steps: Sequence[Undone], *, color: bool, width: int) -> str:
     """What became of each step that was to be taken back."""
     page = Page(Ink(color), width)
-    for undo in found:
+    for undo in steps:
         change = undo.step.change
         before = f"back to {neutral(change.shown_before or change.before, 80)}" if change.before else "removed"
         style, text = {

@@ -48,8 +48,8 @@ def type_name(annotation: Any) -> str:
 def render(described: list[Description], *, width: int) -> str:
     """The descriptions as text."""
     lines: list[str] = []
-    for one in described:
-        lines.append(f"{one.fact}  ({one.type})")
-        lines += textwrap.wrap(one.doc, width, initial_indent="    ", subsequent_indent="    ")
-        lines += [f"    read from {read}" for read in one.reads]
+    for description in described:
+        lines.append(f"{description.fact}  ({description.type})")
+        lines += textwrap.wrap(description.doc, width, initial_indent="    ", subsequent_indent="    ")
+        lines += [f"    read from {read}" for read in description.reads]
     return "\n".join(lines)

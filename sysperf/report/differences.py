@@ -15,10 +15,17 @@ MAX_COLUMNS = 3
 MAX_NAMES = 6
 
 
-def render(found: Sequence[Difference], machines: Sequence[str], format: str = "text", *, color: bool = False, width: int = 100) -> str:  # noqa: A002 - the option's name
+def render(
+    differences: Sequence[Difference],
+    machines: Sequence[str],
+    format: str = "text",  # noqa: A002 - the option's name
+    *,
+    color: bool = False,
+    width: int = 100,
+) -> str:
     """The differences as given, what matters most first, as ``text`` or ``markdown``."""
     names = _names(machines)
-    return _markdown(found, names) if format == "markdown" else _text(found, names, Page(Ink(color), width))
+    return _markdown(differences, names) if format == "markdown" else _text(differences, names, Page(Ink(color), width))
 
 
 def _names(machines: Sequence[str]) -> list[str]:
@@ -28,25 +35,25 @@ def _names(machines: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else [neutral(name) for name in machines]
 
 
-def _verdict(found: Sequence[Difference], names: Sequence[str]) -> str:
-    if not found:
+def _verdict(differences: Sequence[Difference], names: Sequence[str]) -> str:
+    if not differences:
         return f"No difference between {some(names, MAX_NAMES)} that matters for speed."
-    return f"{count(len(found), 'difference')} between {some(names, MAX_NAMES)}, what matters most first:"
+    return f"{count(len(differences), 'difference')} between {some(names, MAX_NAMES)}, what matters most first:"
 
 
-def _text(found: Sequence[Difference], names: Sequence[str], page: Page) -> str:
-    page.paragraph(_verdict(found, names), "strong" if found else "good")
+def _text(differences: Sequence[Difference], names: Sequence[str], page: Page) -> str:
+    page.paragraph(_verdict(differences, names), "strong" if differences else "good")
     page.line()
-    columns = _columns(found, names)
-    if found and len(names) <= MAX_COLUMNS and sum(columns) + 2 * len(names) <= page.width:
-        _beside(page, found, names, columns)
+    columns = _columns(differences, names)
+    if differences and len(names) <= MAX_COLUMNS and sum(columns) + 2 * len(names) <= page.width:
+        _beside(page, differences, names, columns)
     else:
-        _below(page, found, names)
+        _below(page, differences, names)
     return str(page)
 
 
-def _columns(found: Sequence[Difference], names: Sequence[str]) -> list[int]:
-    rows = [("", *names), *(_row(difference) for difference in found)]
+def _columns(differences: Sequence[Difference], names: Sequence[str]) -> list[int]:
+    rows = [("", *names), *(_row(difference) for difference in differences)]
     return [max(cells(row[column]) for row in rows) for column in range(len(names) + 1)]
 
 
@@ -54,17 +61,17 @@ def _row(difference: Difference) -> list[str]:
     return [neutral(difference.fact), *(neutral(value) for value in difference.values)]
 
 
-def _beside(page: Page, found: Sequence[Difference], names: Sequence[str], columns: list[int]) -> None:
+def _beside(page: Page, differences: Sequence[Difference], names: Sequence[str], columns: list[int]) -> None:
     heads = "  ".join(pad(name, width) for name, width in zip(("fact", *names), columns, strict=True))
     page.line(page.ink("dim", heads.rstrip()))
-    for difference in found:
+    for difference in differences:
         fact, *values = (pad(text, width) for text, width in zip(_row(difference), columns, strict=True))
         page.line("  ".join([page.ink("strong", fact), *values]).rstrip())
         page.paragraph(neutral(difference.matters), "dim", indent="    ")
 
 
-def _below(page: Page, found: Sequence[Difference], names: Sequence[str]) -> None:
-    for difference in found:
+def _below(page: Page, differences: Sequence[Difference], names: Sequence[str]) -> None:
+    for difference in differences:
         page.line(page.ink("strong", neutral(difference.fact)))
         for value, holders in _holders(difference, names):
             before = f"    {value}  "
@@ -83,11 +90,11 @@ def _holders(difference: Difference, names: Sequence[str]) -> list[tuple[str, li
     return sorted(holders.items(), key=lambda item: -len(item[1]))
 
 
-def _markdown(found: Sequence[Difference], names: Sequence[str]) -> str:
-    lines = [f"## {escape(_verdict(found, names))}"]
-    if found:
+def _markdown(differences: Sequence[Difference], names: Sequence[str]) -> str:
+    lines = [f"## {escape(_verdict(differences, names))}"]
+    if differences:
         lines += ["", f"| Fact | {' | '.join(map(escape, names))} | Why it matters |", "|---" * (len(names) + 2) + "|"]
-    for difference in found:
+    for difference in differences:
         values = " | ".join(code(value, cell=True) for value in difference.values)
         lines.append(f"| {code(difference.fact, cell=True)} | {values} | {escape(difference.matters)} |")
     return "\n".join([*lines, ""])

@@ -34,9 +34,9 @@ def _facts(page: Page, name: str, area: Area) -> None:
     rows = [*_flat(neutral(name), plain(area.facts))]
     column = min(max((cells(fact) for fact, _ in rows), default=0), MAX_NAME_WIDTH)
     for fact, data in rows:
-        told, style = value(data, fact), "unknown" if data is None else "plain"
+        text, style = value(data, fact), "unknown" if data is None else "plain"
         before = f"  {pad(fact, column)}  "
-        for part in wrap(told, max(page.width - cells(before), 24)):
+        for part in wrap(text, max(page.width - cells(before), 24)):
             page.line(before + page.ink(style, part))
             before = " " * (column + 4)
 
@@ -56,8 +56,8 @@ def _flat(path: str, data: Any) -> Iterator[tuple[str, Any]]:
 def _failures(page: Page, area: Area, verbose: bool) -> None:
     """What could not be read. A file that does not exist is an answer, and told only when asked for."""
     failures = [failure for failure in area.failures if verbose or failure.error != ABSENT]
-    shown = failures if verbose else failures[:MAX_FAILURES]
-    for failure in shown:
+    listed = failures if verbose else failures[:MAX_FAILURES]
+    for failure in listed:
         page.paragraph(f"could not read {neutral(failure.path)}: {neutral(failure.error or 'no reason given')}", "dim", indent="  ")
-    if len(shown) < len(failures):
-        page.paragraph(f"and {count(len(failures) - len(shown), 'other file')}; --verbose lists them", "dim", indent="  ")
+    if len(listed) < len(failures):
+        page.paragraph(f"and {count(len(failures) - len(listed), 'other file')}; --verbose lists them", "dim", indent="  ")

@@ -148,13 +148,13 @@ def _rewrap(page: Page, rewrap: Rewrap, verbose: bool) -> None:
         page.verbatim("", neutral(rewrap.command, 2_000), "command")
 
 
-def _foot(page: Page, found: Processes, outcomes: Sequence[Outcome]) -> None:
+def _foot(page: Page, processes: Processes, outcomes: Sequence[Outcome]) -> None:
     page.line()
-    among = f" among {found.scanned} processes" if found.scanned else ""
-    running = words.count(len(found.processes), "PyTorch program") if found.processes else "No PyTorch program is running"
-    page.paragraph(f"{running}{among}{' that /proc shows: it hides those of other users (hidepid)' if found.hidden else ''}.")
-    if found.unreadable:
-        unseen = f"{words.count(found.unreadable, 'large program')} of other users could not be examined"
+    among = f" among {processes.scanned} processes" if processes.scanned else ""
+    running = words.count(len(processes.processes), "PyTorch program") if processes.processes else "No PyTorch program is running"
+    page.paragraph(f"{running}{among}{' that /proc shows: it hides those of other users (hidepid)' if processes.hidden else ''}.")
+    if processes.unreadable:
+        unseen = f"{words.count(processes.unreadable, 'large program')} of other users could not be examined"
         page.paragraph(f"{unseen} → run it as root: `sudo sysperf ps`", "unknown")
     rules = [outcome.rule for outcome in outcomes if outcome.state == "finding"]
     if rules:

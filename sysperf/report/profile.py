@@ -11,12 +11,12 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 MAX_PATH = 2_000
 
 
-def stacks(found: Stacks, *, color: bool = False, width: int = 100, cut: bool = False) -> str:
+def stacks(dump: Stacks, *, color: bool = False, width: int = 100, cut: bool = False) -> str:
     """Every thread, the innermost call first. `cut`: of a path that is too wide, only the end."""
     page = Page(Ink(color), width)
-    number = len(found.threads)
-    page.line(page.ink("strong", f"Process {found.pid}: {number} Python thread{'' if number == 1 else 's'}"))
-    for thread in found.threads:
+    number = len(dump.threads)
+    page.line(page.ink("strong", f"Process {dump.pid}: {number} Python thread{'' if number == 1 else 's'}"))
+    for thread in dump.threads:
         _thread(page, thread, cut=cut)
     return str(page)
 
@@ -43,39 +43,39 @@ def place(frame: Frame) -> str:
     return f"{file}:{frame.line}" if frame.line is not None else file
 
 
-def split(found: Split, *, color: bool = False, width: int = 100) -> str:
+def split(profile: Split, *, color: bool = False, width: int = 100) -> str:
     """The phases that were seen, in the order of a training step, each with the user's line that was seen most."""
     page = Page(Ink(color), width)
-    if not found.samples:
+    if not profile.samples:
         page.paragraph(
-            f"The main thread of process {found.pid} was in no Python code for {found.seconds} s: nothing can be said.", "unknown"
+            f"The main thread of process {profile.pid} was in no Python code for {profile.seconds} s: nothing can be said.", "unknown"
         )
         return str(page)
-    page.line(page.ink("strong", f"The main thread of process {found.pid}: {found.samples} samples in {found.seconds} s"))
+    page.line(page.ink("strong", f"The main thread of process {profile.pid}: {profile.samples} samples in {profile.seconds} s"))
     page.line()
-    for phase in found.phases:
+    for phase in profile.phases:
         if phase.samples:
             page.line(_phase(page, phase))
     return str(page)
 
 
 def _phase(page: Page, phase: Phase) -> str:
-    shown = f"{pad(phase.name, 12)}  {phase.share:6.1%}  {phase.samples:5d}"
+    row = f"{pad(phase.name, 12)}  {phase.share:6.1%}  {phase.samples:5d}"
     if phase.frame is None:
-        return shown
+        return row
     # Where one line is all of a phase, its share is the phase's.
     share = "" if phase.frame_share >= phase.share else f" ({phase.frame_share:.1%})"
-    return f"{shown}  {page.ink('dim', f'{neutral(phase.frame.function, 60)} {place(phase.frame)}{share}')}"
+    return f"{row}  {page.ink('dim', f'{neutral(phase.frame.function, 60)} {place(phase.frame)}{share}')}"
 
 
-def trace(found: Trace, *, iterations: int = 0, color: bool = False, width: int = 100) -> str:
+def trace(written: Trace, *, iterations: int = 0, color: bool = False, width: int = 100) -> str:
     """What the file is, and how to open it. `iterations`: as many were asked for."""
     page = Page(Ink(color), width)
-    page.line(page.ink("strong", neutral(found.path, MAX_PATH)))
-    page.line(f"{size(found.size_bytes)}, {found.events} events, {found.steps} optimizer steps, taken in {found.took_s:g} s")
-    if not found.events:
+    page.line(page.ink("strong", neutral(written.path, MAX_PATH)))
+    page.line(f"{size(written.size_bytes)}, {written.events} events, {written.steps} optimizer steps, taken in {written.took_s:g} s")
+    if not written.events:
         page.paragraph("It is empty: PyTorch ran nothing while it was taken.", "unknown")
-    elif iterations and not found.steps:
+    elif iterations and not written.steps:
         page.paragraph(
             "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"
         )

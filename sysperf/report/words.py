@@ -74,8 +74,8 @@ def verdict(report: Report) -> str:
     small = groups.get("info", 0) + groups.get("hint", 0)
     if grave:
         costs = "cost" if sum(groups.values()) - small > 1 else "costs"
-        found = f"{listed(grave)} {costs} speed here"
-        return found + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
+        sentence = f"{listed(grave)} {costs} speed here"
+        return sentence + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)
@@ -83,8 +83,8 @@ def verdict(report: Report) -> str:
 
 def mood(report: Report) -> str:
     """The verdict in a word: error, warning, unknown (more is unknown than was seen) or good."""
-    found = by_severity(report.findings())
-    grave = [severity for severity in ("error", "warning") if severity in found]
+    numbers = by_severity(report.findings())
+    grave = [severity for severity in ("error", "warning") if severity in numbers]
     return grave[0] if grave else "good" if report.tally.passed >= max(report.tally.unknown, 1) else "unknown"
 
 
@@ -175,12 +175,12 @@ def paragraphs(text: str) -> list[str]:
 def short(text: str) -> str:
     """The first whole sentences of a text, about two lines of a terminal."""
     first = (paragraphs(text) or [""])[0]
-    told = ""
+    kept = ""
     for sentence in re.split(_SENTENCE, first):
-        if told and len(told) + 1 + len(sentence) > SHORT_REASON:
+        if kept and len(kept) + 1 + len(sentence) > SHORT_REASON:
             break
-        told = f"{told} {sentence}".strip()
-    return told
+        kept = f"{kept} {sentence}".strip()
+    return kept
 
 
 def value(data: Any, name: str = "") -> str:
@@ -266,8 +266,8 @@ def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
             why = _SILENT if why == "does not say" else why
             entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.subject)
             groups.setdefault((neutral(why), neutral(gap.remedy)), []).append(entry)
-    found = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]
-    return sorted(found, key=lambda unread: -unread.checks)
+    reasons = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]
+    return sorted(reasons, key=lambda unread: -unread.checks)
 
 
 def _unread(reason: str, remedy: str, entries: list[tuple[str, str, str, str]]) -> Unread:

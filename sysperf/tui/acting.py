@@ -21,7 +21,7 @@ _turn = threading.Lock()
 """Held while something is changed: the dashboard does not end in the middle of it."""
 
 
-class Made(NamedTuple):
+class PastChange(NamedTuple):
     """A transaction, where it is written down, and how it stands now."""
 
     folder: str
@@ -43,19 +43,19 @@ class Proposal(NamedTuple):
     """What a person has to do, where sysperf does not change anything."""
     lease_s: float | None = None
     """It is taken back by itself after this time."""
-    held: str = ""
+    kept_knob: str = ""
     """The setting that holds only while a process keeps it."""
 
     def text(self, width: int) -> str:
         """As a diff, with the report's colours."""
-        shown = changes.plan(self.plan, color=True, width=width).rstrip()
-        return "\n".join(part for part in (shown, self._until(), self.manual) if part) or "There is nothing to change."
+        diff = changes.plan(self.plan, color=True, width=width).rstrip()
+        return "\n".join(part for part in (diff, self._until(), self.manual) if part) or "There is nothing to change."
 
     def _until(self) -> str:
         if self.lease_s is None or not self.plan.changes:
             return ""
-        held = [f"{self.held} holds only while a process keeps it: sysperf leaves one behind."] if self.held else []
-        return "\n".join([*held, f"It is taken back by itself after {changes.duration(self.lease_s)}; u takes it back before."])
+        keeper = [f"{self.kept_knob} holds only while a process keeps it: sysperf leaves one behind."] if self.kept_knob else []
+        return "\n".join([*keeper, f"It is taken back by itself after {changes.duration(self.lease_s)}; u takes it back before."])
 
 
 def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) -> Proposal:
@@ -66,8 +66,8 @@ def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) ->
     if requested.manual:
         return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
     planned = actions.changer().plan(requested.settings)
-    held = next((change.knob for change in planned.changes if KNOBS[change.knob].held), "")
-    return Proposal(planned, "", HELD_S if held and lease_s is None else lease_s, held)
+    kept_knob = next((change.knob for change in planned.changes if KNOBS[change.knob].held), "")
+    return Proposal(planned, "", HELD_S if kept_knob and lease_s is None else lease_s, kept_knob)
 
 
 def apply(actions: Actions, outcome: Outcome, planned: Plan, lease_s: float | None = None) -> Transaction:
@@ -98,14 +98,14 @@ def finished() -> None:
         return
 
 
-def made(actions: Actions) -> list[Made]:
+def past_changes(actions: Actions) -> list[PastChange]:
     """What was changed on this machine, the newest first. Raises SysperfError."""
-    found = [
-        Made(changer.journal.folder, transaction, standings, _left(transaction))
+    changes = [
+        PastChange(changer.journal.folder, transaction, standings, _left(transaction))
         for changer in _changers(actions)
         for transaction, standings in changer.transactions()
     ]
-    return sorted(found, key=lambda change: (change.transaction.taken_at, change.transaction.number), reverse=True)
+    return sorted(changes, key=lambda change: (change.transaction.taken_at, change.transaction.number), reverse=True)
 
 
 def _changers(actions: Actions) -> list[Changer]:
@@ -129,15 +129,15 @@ def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | No
     """(journal, transaction) that was made last for this finding and still holds: by this user, or by the helper."""
     if actions.changer is None or actions.refuses():
         raise UsageError(actions.refuses())
-    made = [
+    candidates = [
         (transaction.taken_at, transaction.number, changer.journal.folder, transaction)
         for changer in _changers(actions)
         for transaction in changer.journal.transactions()
         if transaction.live and any(_is_for(step.change, outcome) for step in transaction.steps)
     ]
-    if not made:
+    if not candidates:
         return None
-    _, _, folder, transaction = max(made, key=lambda found: found[:3])
+    _, _, folder, transaction = max(candidates, key=lambda candidate: candidate[:3])
     return folder, transaction
 
 

@@ -82,9 +82,9 @@ class Now:
         self.since = dict(since or {})
         self.derived.clear()
         self._taken_at = _seconds(report.snapshot.taken_at)
-        found = {finding.key for finding in report.findings()}
-        self.fixed = {name: number for name, number in self.fixed.items() if name in found}
-        self.waived = {name: reason for name, reason in self.waived.items() if name in found}
+        keys = {finding.key for finding in report.findings()}
+        self.fixed = {name: number for name, number in self.fixed.items() if name in keys}
+        self.waived = {name: reason for name, reason in self.waived.items() if name in keys}
 
     def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""

@@ -45,8 +45,8 @@ def write(outcome: Outcome, reason: str, expires: datetime.date | None, path: Pa
 def take_back(written: Written) -> None:
     """Remove a waiver again. Raises ConfigError when the file does not hold it any more, with the file as it is."""
     path = Path(written.path)
-    before, found, after = _read(path).rpartition(written.text)
-    if not found:
+    before, waiver, after = _read(path).rpartition(written.text)
+    if not waiver:
         raise ConfigError(f"{path}: the waiver is not there any more: somebody has changed the file", "remove it by hand")
     _replace(path, before.removesuffix("\n") + after)
 

@@ -106,7 +106,7 @@ def test_facts_of_any_shape_do_not_end_the_dashboard(data: st.DataObject) -> Non
     now = Now()
     now.take(Facts(reports.report(machine=decoded)))
     pane = Pane(lambda width, _: everything(now, width))
-    assert pane._made(100, 40)
+    assert pane._content(100, 40)
 
 
 FIELDS = {

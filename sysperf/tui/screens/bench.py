@@ -42,8 +42,8 @@ class Bench(Listing):
 
     def _chosen(self) -> Trial | None:
         key = self.query_one("#list", Pane).key
-        found = self._trials.found if self._trials else ()
-        return next((trial for trial in found if (trial.experiment, trial.rung, trial.at, trial.what) == key), None)
+        results = self._trials.found if self._trials else ()
+        return next((trial for trial in results if (trial.experiment, trial.rung, trial.at, trial.what) == key), None)
 
     def action_read(self) -> None:
         if self.actions.trials is not None:
@@ -54,7 +54,7 @@ class Bench(Listing):
         if self.actions.trials is not None:
             self.app.call_from_thread(self._have, self.actions.trials())
 
-    def _have(self, found: Trials) -> None:
-        self._trials = found
+    def _have(self, trials: Trials) -> None:
+        self._trials = trials
         self.redraw()
-        self.query_one("#detail").display = bool(found.found)
+        self.query_one("#detail").display = bool(trials.found)

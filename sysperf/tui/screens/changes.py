@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from sysperf.model.errors import SysperfError
 from sysperf.report import changes
 from sysperf.tui import acting
-from sysperf.tui.acting import Made
+from sysperf.tui.acting import PastChange
 from sysperf.tui.screens.dialogs import Question, Reading
 from sysperf.tui.screens.listing import Listing
 from sysperf.tui.source import Changed
@@ -42,21 +42,21 @@ class Changes(Listing):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._made: list[Made] | None = None
+        self._changes: list[PastChange] | None = None
 
     def listed(self, width: int, _: int) -> Lines:
         if self.actions.changer is None:
             return (
                 transactions.elsewhere(self.now.changes, width) if self.actions.source.remembers else paragraph(UNKNOWN, width, "unknown")
             )
-        return [line(span("reading …", "dim"))] if self._made is None else transactions.draw(self._made, width)
+        return [line(span("reading …", "dim"))] if self._changes is None else transactions.draw(self._changes, width)
 
     def detail(self, width: int, _: int) -> Lines:
         return transactions.detail(self._chosen(), width)
 
-    def _chosen(self) -> Made | None:
+    def _chosen(self) -> PastChange | None:
         key = self.query_one("#list", Pane).key
-        return next((change for change in self._made or () if (change.folder, change.transaction.number) == key), None)
+        return next((change for change in self._changes or () if (change.folder, change.transaction.number) == key), None)
 
     def source_updated(self, update: Any) -> None:
         if isinstance(update, Changed):
@@ -70,49 +70,49 @@ class Changes(Listing):
     @work(thread=True, exit_on_error=False, exclusive=True, group="journal")
     def _read(self) -> None:
         try:
-            made = acting.made(self.actions)
+            changes = acting.past_changes(self.actions)
         except SysperfError as error:
             self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
-            self.app.call_from_thread(self._have, made)
+            self.app.call_from_thread(self._have, changes)
 
-    def _have(self, made: list[Made]) -> None:
-        self._made = made
+    def _have(self, changes: list[PastChange]) -> None:
+        self._changes = changes
         self.redraw()
 
     def action_undo(self) -> None:
-        one = self._chosen()
+        change = self._chosen()
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
             return
-        if one is None:
+        if change is None:
             return
-        if not one.transaction.live:
-            self.say(f"Transaction {one.transaction.number} is not in force: there is nothing to take back.")
+        if not change.transaction.live:
+            self.say(f"Transaction {change.transaction.number} is not in force: there is nothing to take back.")
             return
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._undo(one)
+                self._undo(change)
 
-        title = f"Undo transaction {one.transaction.number}?"
-        self.app.push_screen(Question(title, lambda width, _: transactions.detail(one, width)), answered)
+        title = f"Undo transaction {change.transaction.number}?"
+        self.app.push_screen(Question(title, lambda width, _: transactions.detail(change, width)), answered)
 
     @work(thread=True, exit_on_error=False)
-    def _undo(self, made: Made) -> None:
+    def _undo(self, change: PastChange) -> None:
         try:
-            taken = acting.undo(self.actions, made.transaction.number, made.folder)
+            taken = acting.undo(self.actions, change.transaction.number, change.folder)
         except SysperfError as error:
             self.app.call_from_thread(self.say, acting.error_text(error), "error")
         else:
-            self.app.call_from_thread(self._undone, made, taken)
+            self.app.call_from_thread(self._undone, change, taken)
 
-    def _undone(self, made: Made, taken: Any) -> None:
-        self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != made.transaction.number}
+    def _undone(self, change: PastChange, taken: Any) -> None:
+        self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != change.transaction.number}
         self.actions.source.look_again()
         self.action_read()
-        told = Reading(
-            f"Transaction {made.transaction.number}",
+        reading = Reading(
+            f"Transaction {change.transaction.number}",
             lambda width, _: ansi.folded_lines(changes.undone(taken, color=True, width=width), width),
         )
-        self.app.push_screen(told)
+        self.app.push_screen(reading)

@@ -86,10 +86,10 @@ class Findings(Filtered):
         if self.actions.trials is not None:
             self._in_thread(self.actions.trials, self._have_trials)
 
-    def _have_trials(self, found: Trials) -> None:
+    def _have_trials(self, trials: Trials) -> None:
         """What was measured stands as the gain of its finding."""
-        if found != self._trials:
-            self._trials = found
+        if trials != self._trials:
+            self._trials = trials
             self.query_one("#detail", Pane).redraw()
 
     # ------------------------------------------------------------------ drawing
@@ -98,17 +98,17 @@ class Findings(Filtered):
         return findings.chosen(self.now, self.words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
-        shown = len([outcome for outcome in self._chosen() if outcome.state == "finding"])
+        number = len([outcome for outcome in self._chosen() if outcome.state == "finding"])
         everything = len(self.now.findings()) if self.now.report else None
-        told = counted(shown if self.words else None, everything, "finding")
-        parts = [span(told, "strong"), span(f"  by {self._order}", "dim")]
+        counts = counted(number if self.words else None, everything, "finding")
+        parts = [span(counts, "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self.words}”", "info")] if self.words else []
         parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width)]
 
     def _detail(self, width: int, _: int) -> Lines:
-        one = self.chosen
-        return findings.detail(self.now, one, width, trials.of_rule(self._trials, one.rule) if one else None)
+        outcome = self.chosen
+        return findings.detail(self.now, outcome, width, trials.of_rule(self._trials, outcome.rule) if outcome else None)
 
     @property
     def chosen(self) -> Outcome | None:
@@ -152,76 +152,76 @@ class Findings(Filtered):
     # ------------------------------------------------------------------ acting
 
     def action_copy(self) -> None:
-        if (one := self.chosen) is not None:
-            command = findings.command_of(one)
+        if (outcome := self.chosen) is not None:
+            command = findings.command_of(outcome)
             self.app.copy_to_clipboard(command)
             self.say(f"copied: {command}")
 
     def action_explain(self) -> None:
-        if (one := self.chosen) is not None:
-            self._in_thread(lambda: self.actions.rule(one.rule), lambda rule: self._read(
-                f"Explain {one.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
+        if (outcome := self.chosen) is not None:
+            self._in_thread(lambda: self.actions.rule(outcome.rule), lambda rule: self._read(
+                f"Explain {outcome.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
 
     def action_preview(self) -> None:
-        if (one := self.chosen) is not None:
-            command = findings.command_of(one)
-            self._in_thread(lambda: acting.propose(self.actions, one), lambda found: self._read(
-                f"Preview {_named(one)}: nothing is changed", found.text, command))  # fmt: skip
+        if (outcome := self.chosen) is not None:
+            command = findings.command_of(outcome)
+            self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._read(
+                f"Preview {_named(outcome)}: nothing is changed", proposal.text, command))  # fmt: skip
 
     def action_apply(self) -> None:
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
-        elif (one := self.chosen) is not None:
-            self._in_thread(lambda: acting.propose(self.actions, one), lambda found: self._ask(one, found))
+        elif (outcome := self.chosen) is not None:
+            self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._ask(outcome, proposal))
 
     def action_apply_for(self) -> None:
         """The same until a lease ends."""
-        one = self.chosen
+        outcome = self.chosen
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
-        elif one is not None:
-            about = f"{one.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
-            self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(one, text))
+        elif outcome is not None:
+            about = f"{outcome.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
+            self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(outcome, text))
 
     def _for_a_time(self, outcome: Outcome, text: str | None) -> None:
         if text is not None:
-            self._in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda found: self._ask(outcome, found))
+            self._in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda plan: self._ask(outcome, plan))
 
-    def _ask(self, outcome: Outcome, found: acting.Proposal) -> None:
-        if not found.plan.changes:
-            self._read(f"Nothing to apply for {_named(outcome)}", found.text, findings.command_of(outcome))
+    def _ask(self, outcome: Outcome, proposal: acting.Proposal) -> None:
+        if not proposal.plan.changes:
+            self._read(f"Nothing to apply for {_named(outcome)}", proposal.text, findings.command_of(outcome))
             return
         title = f"Apply this for {_named(outcome)}?"
         self.app.push_screen(
-            Question(title, lambda width, _: ansi.folded_lines(found.text(width), width)),
-            lambda yes: self._apply(outcome, found) if yes else None,
+            Question(title, lambda width, _: ansi.folded_lines(proposal.text(width), width)),
+            lambda yes: self._apply(outcome, proposal) if yes else None,
         )
 
-    def _apply(self, outcome: Outcome, found: acting.Proposal) -> None:
-        def done(made: Any) -> None:
-            if made.state == "applied":
-                self.now.fixed[outcome.key] = made.number
+    def _apply(self, outcome: Outcome, proposal: acting.Proposal) -> None:
+        def done(transaction: Any) -> None:
+            if transaction.state == "applied":
+                self.now.fixed[outcome.key] = transaction.number
             self.actions.source.look_again()
             self.redraw()
-            self._read(f"Transaction {made.number}", lambda width: acting.outcome_text(made, width))
+            self._read(f"Transaction {transaction.number}", lambda width: acting.outcome_text(transaction, width))
 
-        self._in_thread(lambda: acting.apply(self.actions, outcome, found.plan, found.lease_s), done)
+        self._in_thread(lambda: acting.apply(self.actions, outcome, proposal.plan, proposal.lease_s), done)
 
     def action_undo(self) -> None:
-        if (one := self.chosen) is None:
+        if (outcome := self.chosen) is None:
             return
 
-        def ask(made: tuple[str, Transaction] | None) -> None:
-            if made is None:
-                self.say(f"Nothing in force was applied for {_named(one)}. Key 6 shows all changes.")
+        def ask(applied: tuple[str, Transaction] | None) -> None:
+            if applied is None:
+                self.say(f"Nothing in force was applied for {_named(outcome)}. Key 6 shows all changes.")
                 return
-            folder, transaction = made
+            folder, transaction = applied
             self.app.push_screen(
-                Question(f"Undo what was applied for {_named(one)}?", lambda width, _: transactions.taken_back(transaction, width)),
-                lambda yes: self._undo(one, transaction.number, folder) if yes else None,
+                Question(f"Undo what was applied for {_named(outcome)}?", lambda width, _: transactions.taken_back(transaction, width)),
+                lambda yes: self._undo(outcome, transaction.number, folder) if yes else None,
             )
 
-        self._in_thread(lambda: acting.in_force(self.actions, one), ask)
+        self._in_thread(lambda: acting.in_force(self.actions, outcome), ask)
 
     def _undo(self, outcome: Outcome, number: int, folder: str) -> None:
         def done(taken: Any) -> None:
@@ -233,19 +233,19 @@ class Findings(Filtered):
         self._in_thread(lambda: acting.undo(self.actions, number, folder), done)
 
     def action_waive(self) -> None:
-        one, waive = self.chosen, self.actions.waive
+        outcome, waive = self.chosen, self.actions.waive
         if waive is None or self.actions.refusal:
             why = self.actions.refuses().partition(":")[0]
             self.say(f"{why}: a waiver is written in the configuration (docs/configuration.md).", "warning")
             return
-        if one is None:
+        if outcome is None:
             return
 
         def answered(answer: tuple[str, datetime.date | None] | None) -> None:
             if answer is not None:
-                self._in_thread(lambda: waive(one, *answer), lambda written: self._waived(written, answer[0]))
+                self._in_thread(lambda: waive(outcome, *answer), lambda written: self._waived(written, answer[0]))
 
-        self.app.push_screen(Waiving(f"{_named(one)}: {one.message or one.title}", waiving.reach(one)), answered)
+        self.app.push_screen(Waiving(f"{_named(outcome)}: {outcome.message or outcome.title}", waiving.reach(outcome)), answered)
 
     def _waived(self, written: Written, reason: str) -> None:
         self._written.append(written)
@@ -260,13 +260,13 @@ class Findings(Filtered):
             self.say("No waiver was written from here. Those of a configuration file are removed there.")
             return
         written = self._written[-1]
-        shown = "\n".join(map(neutral, written.text.splitlines()))
+        waiver = "\n".join(map(neutral, written.text.splitlines()))
 
         def answered(yes: bool | None) -> None:
             if yes:
                 self._in_thread(lambda: waiving.take_back(written), lambda _: self._unwaived(written))
 
-        self.app.push_screen(Question(f"Remove this waiver from {written.path}?", lambda width, _: note(shown, width)), answered)
+        self.app.push_screen(Question(f"Remove this waiver from {written.path}?", lambda width, _: note(waiver, width)), answered)
 
     def _unwaived(self, written: Written) -> None:
         self._written.remove(written)
@@ -278,8 +278,8 @@ class Findings(Filtered):
 
     # ------------------------------------------------------------------ inside
 
-    def _read(self, title: str, told: Callable[[int], str], copy: str = "") -> None:
-        self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(told(width), width), copy))
+    def _read(self, title: str, render: Callable[[int], str], copy: str = "") -> None:
+        self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(render(width), width), copy))
 
     @work(thread=True, exit_on_error=False)
     def _in_thread(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> None:

@@ -18,14 +18,14 @@ class Hint(NamedTuple):
     """A key, and what it does."""
 
     key: str
-    shown: str
-    told: str
+    key_name: str
+    action: str
     about: str = ""
 
     @property
     def width(self) -> int:
         """Its columns, with the blank behind it."""
-        return cells(self.shown) + cells(self.told) + 2
+        return cells(self.key_name) + cells(self.action) + 2
 
 
 PALETTE = Hint("ctrl+p", "^p", "Commands", "find every command by its name")
@@ -44,7 +44,7 @@ def fitting(here: Sequence[Hint], everywhere: Sequence[Hint], width: int) -> lis
 
 
 class Hints(Widget):
-    """The keys of the screen and of what has the focus. A click presses the key; the mouse over it tells more."""
+    """The keys of the screen and of the focused widget. A click presses the key; the mouse over it shows its tooltip."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"hints--key"}
     DEFAULT_CSS = """
@@ -61,15 +61,15 @@ class Hints(Widget):
     def _hints(self) -> list[Hint]:
         of_screen: dict[str, Hint] = {}  # by action, which may have several keys
         of_app: dict[str, Hint] = {}
-        for of, one, _, about in self.screen.active_bindings.values():
-            if one.show:
+        for of, binding, _, about in self.screen.active_bindings.values():
+            if binding.show:
                 known = of_app if of is self.app else of_screen
-                known.setdefault(one.action, Hint(one.key, self.app.get_key_display(one), one.description, about))
+                known.setdefault(binding.action, Hint(binding.key, self.app.get_key_display(binding), binding.description, about))
         return fitting([*of_screen.values(), PALETTE], [*of_app.values()], self.size.width)
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
         under, key = self.rich_style, self.rich_style + self.get_component_rich_style("hints--key", partial=True)
-        parts = [part for hint in self._hints() for part in (Segment(hint.shown, key), Segment(f" {hint.told} ", under))]
+        parts = [part for hint in self._hints() for part in (Segment(hint.key_name, key), Segment(f" {hint.action} ", under))]
         return Strip(parts).adjust_cell_length(self.size.width, under)
 
     def _at(self, x: int) -> Hint | None:
@@ -80,9 +80,9 @@ class Hints(Widget):
         return None
 
     def on_click(self, event: events.Click) -> None:
-        if (one := self._at(event.x)) is not None:
-            self.app.simulate_key(one.key)
+        if (hint := self._at(event.x)) is not None:
+            self.app.simulate_key(hint.key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        one = self._at(event.x)
-        self.tooltip = one.about or None if one is not None else None
+        hint = self._at(event.x)
+        self.tooltip = hint.about or None if hint is not None else None

@@ -78,8 +78,8 @@ class History(Filtered):
 
     def _listed(self, width: int, _: int) -> Lines:
         wanted = self.words.lower().split()
-        found = [name for name, doc in self._names if all(word in f"{name} {doc}".lower() for word in wanted)]
-        return [fitted(line(name, key=name), width) for name in found] or [line(span("no series" if self._names else "reading …", "dim"))]
+        names = [name for name, doc in self._names if all(word in f"{name} {doc}".lower() for word in wanted)]
+        return [fitted(line(name, key=name), width) for name in names] or [line(span("no series" if self._names else "reading …", "dim"))]
 
     def _chart(self, width: int, height: int) -> Lines:
         if not self.actions.source.remembers:

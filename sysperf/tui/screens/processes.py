@@ -92,8 +92,8 @@ class Processes(Filtered):
 
     def _head(self, width: int, _: int) -> Lines:
         number = None if self.now.facts.process is None else len(self.now.processes())
-        shown = len(programs.chosen(self.now, self.words, programs.START)) if self.words else None
-        parts = [span(counted(shown, number, "PyTorch program"), "strong"), span(f"  by {self._order}", "dim")]
+        matching = len(programs.chosen(self.now, self.words, programs.START)) if self.words else None
+        parts = [span(counted(matching, number, "PyTorch program"), "strong"), span(f"  by {self._order}", "dim")]
         parts += [span(f"  with “{self.words}”", "info")] if self.words else []
         parts += [span(f"  ! {notice}", "warning")] if (notice := self.now.notice()) else []
         return [fitted(line(*parts), width), programs.head(self.now, self._wide, self._order)] if number else [fitted(line(*parts), width)]
@@ -156,18 +156,18 @@ class Processes(Filtered):
     def _look_up(self, pid: int, *, copy: bool = False) -> None:
         """The wrap command, in a thread: it reads the machine."""
         rewrap, snapshot = self.actions.rewrap, self.now.snapshot
-        found: Rewrap | str = UNKNOWN
+        wrap: Rewrap | str = UNKNOWN
         if rewrap is not None and snapshot is not None:
             try:
-                found = rewrap(snapshot, pid) or RIGHT
+                wrap = rewrap(snapshot, pid) or RIGHT
             except SysperfError as error:
-                found = str(error)
-        self.app.call_from_thread(self._looked_up, pid, found)
+                wrap = str(error)
+        self.app.call_from_thread(self._looked_up, pid, wrap)
         if copy:
-            self.app.call_from_thread(self._copy, found)
+            self.app.call_from_thread(self._copy, wrap)
 
-    def _looked_up(self, pid: int, found: Rewrap | str) -> None:
-        self._wraps[pid] = found
+    def _looked_up(self, pid: int, wrap: Rewrap | str) -> None:
+        self._wraps[pid] = wrap
         self.query_one("#detail", Pane).redraw()
 
     def action_copy(self) -> None:
@@ -252,12 +252,12 @@ class Processes(Filtered):
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return f"{type(error).__name__}: {error}"
 
-    def _counted(self, found: dict[int, Workers | str | None]) -> None:
+    def _counted(self, readings: dict[int, Workers | str | None]) -> None:
         self._counting = False
-        for pid, read in found.items():
+        for pid, read in readings.items():
             if pid in self._readings:
-                told = read if isinstance(read, str) else "" if read is not None else "this source does not tell"
-                self._readings[pid] = self._readings[pid].then(None if isinstance(read, str) else read, told)
+                problem = read if isinstance(read, str) else "" if read is not None else "this source does not tell"
+                self._readings[pid] = self._readings[pid].then(None if isinstance(read, str) else read, problem)
         self.query_one("#rows", Pane).redraw()
-        if self._readings.keys() - found.keys():
+        if self._readings.keys() - readings.keys():
             self._read_workers(anew=True)

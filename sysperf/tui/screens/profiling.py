@@ -41,17 +41,17 @@ class Progress(Widget):
 
     DEFAULT_CSS = "Progress { dock: bottom; height: 1; margin-bottom: 1; background: $panel; }"
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, doing: str) -> None:
         super().__init__()
-        self.told = told
+        self.doing = doing
 
     def on_mount(self) -> None:
         self.set_interval(0.5, self.refresh)
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
-        look, under, width = styles(self.app), self.rich_style, self.size.width
-        spans = fitted(line(Span(" Trace: ", "strong"), span(self.told)), width).spans
-        segments = [Segment(part.text, under + look[part.style] if part.style else under) for part in spans]
+        inks, under, width = styles(self.app), self.rich_style, self.size.width
+        spans = fitted(line(Span(" Trace: ", "strong"), span(self.doing)), width).spans
+        segments = [Segment(part.text, under + inks[part.style] if part.style else under) for part in spans]
         return Strip(segments).adjust_cell_length(width, under)
 
 
@@ -65,11 +65,11 @@ def take_stacks(view: View, pid: int) -> None:
     if profilers is None:
         return
 
-    def show(found: Stacks) -> None:
+    def show(stacks: Stacks) -> None:
         title = f"Stacks of process {pid}"
-        plain = profile.stacks(found)
+        plain = profile.stacks(stacks)
         view.app.push_screen(
-            Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(found, color=True, width=width, cut=True), width), plain)
+            Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(stacks, color=True, width=width, cut=True), width), plain)
         )
 
     _in_thread(view, lambda: profilers.stacks(pid), show)
@@ -167,13 +167,13 @@ def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], fi
     def run() -> None:
         worker: Worker[None] = get_current_worker()
         try:
-            found = ask()
+            answer = ask()
         except SysperfError as error:
             if not worker.is_cancelled:
                 view.app.call_from_thread(view.say, acting.error_text(error), "error")
         else:
             if not worker.is_cancelled:
-                view.app.call_from_thread(then, found)
+                view.app.call_from_thread(then, answer)
         finally:
             if not worker.is_cancelled:
                 view.app.call_from_thread(finally_)

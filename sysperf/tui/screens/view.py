@@ -40,30 +40,30 @@ class Tabs(Widget):
             super().__init__()
             self.name = name
 
-    def __init__(self, shown: str, origin: str) -> None:
+    def __init__(self, current: str, origin: str) -> None:
         super().__init__()
-        self._shown, self._origin = shown, origin
+        self._current, self._origin = current, origin
 
     def _labels(self) -> list[tuple[str, str]]:
         """(name, label): shorter ones where the terminal is narrow."""
         full = [(name, f" {number} {name.capitalize()} ") for number, name in enumerate(TABS, 1)]
         for letters in (MAX_TAB, 4, 0):
-            labels = [(name, label if name == self._shown else f"{label[: 3 + letters].rstrip()} ") for name, label in full]
+            labels = [(name, label if name == self._current else f"{label[: 3 + letters].rstrip()} ") for name, label in full]
             if sum(len(label) for _, label in labels) <= self.size.width:
                 break
         return labels
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
-        under, look, width = self.rich_style, styles(self.app), self.size.width
+        under, inks, width = self.rich_style, styles(self.app), self.size.width
         segments, used = [], 0
         for name, label in self._labels():
-            style = under + look["selected"] if name == self._shown else under
+            style = under + inks["selected"] if name == self._current else under
             number, rest = label[:2], label[2:]
             segments += [Segment(number, style + Style(bold=True)), Segment(rest, style)]
             used += len(label)
         room = width - used - 1
         origin = tail(self._origin, room) if room > 8 else ""
-        segments.append(Segment(" " * max(0, width - used - cells(origin) - 1) + origin + " ", under + look["dim"]))
+        segments.append(Segment(" " * max(0, width - used - cells(origin) - 1) + origin + " ", under + inks["dim"]))
         return Strip(segments).adjust_cell_length(width, under)
 
     def on_click(self, event: events.Click) -> None:
@@ -75,11 +75,11 @@ class Tabs(Widget):
                 return
 
 
-def counted(shown: int | None, everything: int | None, name: str) -> str:
+def counted(matching: int | None, everything: int | None, name: str) -> str:
     """``2 of 7 findings`` with a filter, ``1 finding`` without; no number where nobody knows it."""
     if everything is None:
         return f"{name}s"
-    return f"{everything} {name}{'' if everything == 1 else 's'}" if shown is None else f"{shown} of {everything} {name}s"
+    return f"{everything} {name}{'' if everything == 1 else 's'}" if matching is None else f"{matching} of {everything} {name}s"
 
 
 class View(Screen[None]):
@@ -125,5 +125,5 @@ class View(Screen[None]):
 
     def say(self, text: str, severity: Any = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""
-        shown = "\n".join(neutral(row) for row in text.split("\n")[:4])
-        self.notify(shown, severity=severity, timeout=6, markup=False)
+        lines = "\n".join(neutral(row) for row in text.split("\n")[:4])
+        self.notify(lines, severity=severity, timeout=6, markup=False)

@@ -120,8 +120,8 @@ class Agent:
         facts = self._snapshots.decode(self._client.get_text("/v1/snapshot"))
         if facts is None:
             raise ValueError("not a snapshot")
-        held = [finding for finding in self._client.get("/v1/findings")["findings"] if finding["state"] == "active"]
-        outcomes = [(finding["first_seen"], outcome) for finding in held if (outcome := decode.outcome(finding["outcome"])) is not None]
+        active = [finding for finding in self._client.get("/v1/findings")["findings"] if finding["state"] == "active"]
+        outcomes = [(finding["first_seen"], outcome) for finding in active if (outcome := decode.outcome(finding["outcome"])) is not None]
         since = {outcome.key: float(first) for first, outcome in outcomes}
         version = neutral(self._client.ask("/v1/status", answers.Status).version, 40)
         report = Report(

@@ -53,7 +53,7 @@ class Here:
 
     def start(self, publish: Publish) -> None:
         self._publish = publish
-        for name, work in (("meters", self._sample), ("look", self._look), ("gpu", self._sample_gpus)):
+        for name, work in (("meters", self._sample), ("look", self._audit), ("gpu", self._sample_gpus)):
             threading.Thread(target=work, args=(publish,), name=f"sysperf-{name}", daemon=True).start()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Here:
         programs.close()
         system.close()
 
-    def _look(self, publish: Publish) -> None:
+    def _audit(self, publish: Publish) -> None:
         auditor: Auditor | None = None
         while not self._stop.is_set():
             with _reported(publish):
@@ -112,11 +112,11 @@ class Here:
             self._soon.wait(LOOK_S if auditor else RETRY_S)
             self._soon.clear()
 
-    def _apply_result(self, auditor: Auditor, look: AuditPass, publish: Publish) -> None:
+    def _apply_result(self, auditor: Auditor, audit_pass: AuditPass, publish: Publish) -> None:
         report = auditor.report()
-        self._pids = tuple(_pids(look.snapshot))
+        self._pids = tuple(_pids(audit_pass.snapshot))
         self._groups = auditor.throttle_files
-        self._facts_of_gpus = {name: value for name, value in meters_of(look.snapshot).items() if name.startswith("gpu.")}
+        self._facts_of_gpus = {name: value for name, value in meters_of(audit_pass.snapshot).items() if name.startswith("gpu.")}
         publish(Facts(report))
 
     def _sample_gpus(self, publish: Publish) -> None:

@@ -22,10 +22,10 @@ def folded_lines(text: str, width: int) -> Lines:
 
 def _line(text: str) -> Line:
     parts = _CODE.split(text)
-    found, style = [], ""
+    spans, style = [], ""
     for index, part in enumerate(parts):
         if index % 2:
             style = _STYLES.get(part, "")
         elif part:
-            found.append(span(part, style))
-    return line(*found)
+            spans.append(span(part, style))
+    return line(*spans)

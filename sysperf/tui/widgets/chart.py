@@ -29,7 +29,7 @@ def draw(history: History, name: str, width: int, height: int) -> Lines:
     columns = _columns(history, room)
     top = _top(name, max((value for value in columns if value is not None), default=0.0))
     out = _curve(columns, rows, top, name)
-    return [*out, *_axis(history, room), *_told(history, name, width)]
+    return [*out, *_axis(history, room), *_summary(history, name, width)]
 
 
 def _columns(history: History, room: int) -> list[float | None]:
@@ -40,15 +40,15 @@ def _columns(history: History, room: int) -> list[float | None]:
         column = int((at - history.since) / span_s * room)
         if 0 <= column < room and math.isfinite(mean):
             sums[column].append(mean)
-    found = [sum(total) / len(total) if total else None for total in sums]
-    return _joined(found, len(history.points))
+    means = [sum(total) / len(total) if total else None for total in sums]
+    return _joined(means, len(history.points))
 
 
-def _joined(found: list[float | None], points: int) -> list[float | None]:
+def _joined(means: list[float | None], points: int) -> list[float | None]:
     """Fewer points than columns: each point reaches to the next; a longer gap stays a gap."""
-    reach = max(1, math.ceil(len(found) / max(points, 1))) + 1
+    reach = max(1, math.ceil(len(means) / max(points, 1))) + 1
     out, last, since = [], None, reach
-    for value in found:
+    for value in means:
         last, since = (value, 0) if value is not None else (last, since + 1)
         out.append(last if since < reach else None)
     return out
@@ -92,7 +92,7 @@ def _clock(at: float, span_s: float) -> str:
     return time.strftime("%H:%M" if span_s < 86_400 else "%a %H:%M", time.localtime(at))
 
 
-def _told(history: History, name: str, width: int) -> Lines:
+def _summary(history: History, name: str, width: int) -> Lines:
     out: Lines = []
     for mark in sorted(history.marks, key=lambda mark: -mark.at)[:MAX_MARKS]:
         if mark.kind in MARKS:

@@ -29,15 +29,15 @@ MAX_ID_WIDTH = 30
 def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Outcome]:
     """The findings that hold all of these words, in this order; the unknown ones behind them when asked for."""
     wanted = words_wanted.lower().split()
-    found = [finding for finding in now.findings() if _matches(finding, wanted)]
-    found.sort(key=ORDERS[order])  # type: ignore[arg-type]  # each order's keys compare with each other
+    matching = [finding for finding in now.findings() if _matches(finding, wanted)]
+    matching.sort(key=ORDERS[order])  # type: ignore[arg-type]  # each order's keys compare with each other
     if unknown and now.report:
-        found += [outcome for outcome in now.report.outcomes if outcome.state == "unknown" and _matches(outcome, wanted)]
-    return found
+        matching += [outcome for outcome in now.report.outcomes if outcome.state == "unknown" and _matches(outcome, wanted)]
+    return matching
 
 
 def _matches(outcome: Outcome, wanted: Sequence[str]) -> bool:
-    told = " ".join(
+    text = " ".join(
         (
             outcome.rule,
             outcome.subject,
@@ -48,21 +48,21 @@ def _matches(outcome: Outcome, wanted: Sequence[str]) -> bool:
             *(fix.kind for fix in outcome.fixes),
         )
     ).lower()
-    return all(word in told for word in wanted)
+    return all(word in text for word in wanted)
 
 
-def draw(now: Now, found: Sequence[Outcome], width: int) -> Lines:
+def draw(now: Now, outcomes: Sequence[Outcome], width: int) -> Lines:
     """One line each: mark, rule, subject, what was seen."""
-    if not found:
+    if not outcomes:
         return _empty(now, width)
-    column = min(max(len(outcome.rule) for outcome in found), MAX_ID_WIDTH, max(12, width // 3))
+    column = min(max(len(outcome.rule) for outcome in outcomes), MAX_ID_WIDTH, max(12, width // 3))
     out: Lines = []
-    for outcome in found:
+    for outcome in outcomes:
         mark = Span("✓ ", "good") if outcome.key in now.fixed else span("? ", "unknown") if outcome.state == "unknown" else span(
             f"{MARKS[outcome.severity]} ", outcome.severity
         )  # fmt: skip
-        told = f"{outcome.subject}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
-        out.append(fitted(line(mark, Span(padded(outcome.rule, column), "strong"), Span("  "), span(told), key=outcome.key), width))
+        text = f"{outcome.subject}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
+        out.append(fitted(line(mark, Span(padded(outcome.rule, column), "strong"), Span("  "), span(text), key=outcome.key), width))
     return out
 
 
@@ -84,8 +84,8 @@ def detail(now: Now, outcome: Outcome | None, width: int, measured: Trial | None
         outcome = msgspec.structs.replace(outcome, gain=measured.gain())
     out: Lines = []
     if outcome.key in now.fixed:
-        told = f"Changed by transaction {now.fixed[outcome.key]}; it stays listed until the machine was looked at again."
-        out += [*paragraph(told, width, "good"), BLANK]
+        sentence = f"Changed by transaction {now.fixed[outcome.key]}; it stays listed until the machine was looked at again."
+        out += [*paragraph(sentence, width, "good"), BLANK]
     if outcome.state == "unknown":
         return out + _unknown(outcome, width)
     out += ansi.lines(as_text.finding(outcome, color=True, width=max(40, width)))

@@ -73,7 +73,7 @@ def _narrow(now: Now, device: Device, width: int) -> Lines:
     full, empty = bar(busy, max(8, width // 8))
     first = line(
         name, full, empty, Span(f" {percent(busy):>5}  "), span(_memory(now, device)), Span("  "), span(_watts(now, device)), Span("  "),
-        *_clock(now, device, short=True), *_held(now, device),
+        *_clock(now, device, short=True), *_slowing(now, device),
     )  # fmt: skip
     return [fitted(first, width)]
 
@@ -92,11 +92,11 @@ def _wide(now: Now, device: Device, width: int) -> Lines:
     blank = Span("  ")
     meters = (full, empty, Span(f" {percent(busy):>5} "), span(past, "dim"), blank, span(_memory(now, device)), blank)
     warmth = span(f"{heat:.0f} °C" if heat is not None else "", "hot" if hot and heat and heat >= hot - 3 else "")
-    held = _held(now, device)
+    slow = _slowing(now, device)
     first = line(
-        name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device), *(held if width >= ALL else ())
+        name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device), *(slow if width >= ALL else ())
     )
-    second = [*(held if width < ALL else ()), *_units(now, device)]
+    second = [*(slow if width < ALL else ()), *_units(now, device)]
     return [fitted(first, width), *([fitted(line(Span(" " * 28), *second), width)] if second else [])]
 
 
@@ -143,10 +143,10 @@ def _clock(now: Now, device: Device, *, short: bool = False) -> list[Span]:
     return [Span(f"{clock:.0f}", style), Span(f"/{most} MHz  " if most and not short else " MHz ", "dim")]
 
 
-def _held(now: Now, device: Device) -> list[Span]:
+def _slowing(now: Now, device: Device) -> list[Span]:
     """What holds the clock down, the grave first: a narrow terminal cuts the rest."""
-    held = sorted(reasons(now, device), key=lambda reason: reason not in GRAVE)
-    return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in held]
+    slowing = sorted(reasons(now, device), key=lambda reason: reason not in GRAVE)
+    return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in slowing]
 
 
 def reasons(now: Now, device: Device) -> list[str]:

@@ -29,27 +29,27 @@ def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
     """The screen's own keys first."""
     out: Lines = [line(span(name.capitalize(), "title")), *paragraph(about, width), BLANK]
     own = [binding for binding in bindings if isinstance(binding, Binding) and binding.description and binding.key not in ("enter", "r")]
-    for one in own:
-        out += _key(key_of(one), one.tooltip or one.description, width)
+    for shortcut in own:
+        out += _key(key_of(shortcut), shortcut.tooltip or shortcut.description, width)
     if own:
         out.append(BLANK)
     out.append(line(span("Everywhere", "title")))
-    for key, told in EVERYWHERE:
-        out += _key(key, told, width)
+    for key, action in EVERYWHERE:
+        out += _key(key, action, width)
     return out
 
 
-def _key(key: str, told: str, width: int) -> Lines:
-    parts = wrap(told, max(20, width - KEY))
+def _key(key: str, about: str, width: int) -> Lines:
+    parts = wrap(about, max(20, width - KEY))
     return [line(Span(padded("" if number else key, KEY), "strong"), span(part)) for number, part in enumerate(parts)]
 
 
 def key_of(binding: Binding) -> str:
     """How a key is written."""
-    return binding.key_display or _shown(binding.key)
+    return binding.key_display or _key_name(binding.key)
 
 
-def _shown(key: str) -> str:
+def _key_name(key: str) -> str:
     return {"slash": "/", "question_mark": "?", "escape": "Esc", "left_square_bracket": "[", "right_square_bracket": "]"}.get(
         key, key
     ).replace(",", " ")

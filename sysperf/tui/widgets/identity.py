@@ -20,12 +20,12 @@ def draw(snapshot: Snapshot | None, width: int, origin: str = "") -> Lines:
     if snapshot is None:
         return [line(span("reading this machine …", "dim"))]
     rows = [("source", origin)] if origin not in ("", HERE) else []
-    rows += [(label, told) for label, told in identity(snapshot) if label != "PyTorch"]
+    rows += [(label, text) for label, text in identity(snapshot) if label != "PyTorch"]
     rows += _installs(snapshot, dict(identity(snapshot))["PyTorch"])
     out: Lines = []
-    for label, told in rows:
-        style = "unknown" if told == "unknown" or told.startswith("unknown:") else ""
-        for number, part in enumerate(wrap(neutral(told), max(width - LABEL, 20)) or [""]):
+    for label, text in rows:
+        style = "unknown" if text == "unknown" or text.startswith("unknown:") else ""
+        for number, part in enumerate(wrap(neutral(text), max(width - LABEL, 20)) or [""]):
             out.append(line(Span(padded("" if number else label, LABEL), "dim"), span(part, style)))
     return out
 

@@ -30,21 +30,21 @@ def styles(app: Any) -> dict[str, Style]:
     name = (app.theme, bool(app.no_color))
     if name not in _cache:
         _cache.clear()
-        _cache[name] = _made(app)
+        _cache[name] = _styles_of(app)
     return _cache[name]
 
 
-def _made(app: Any) -> dict[str, Style]:
+def _styles_of(app: Any) -> dict[str, Style]:
     variables = app.theme_variables
-    found = {name: Style(color=_color(variables.get(of, "")), bold=bold, dim=dim) for name, (of, bold, dim) in _BY_THEME.items()}
-    found |= {"strong": Style(bold=True), "dim": Style(color=_color(variables.get("foreground-darken-3", ""))), "plain": Style()}
+    styles = {name: Style(color=_color(variables.get(of, "")), bold=bold, dim=dim) for name, (of, bold, dim) in _BY_THEME.items()}
+    styles |= {"strong": Style(bold=True), "dim": Style(color=_color(variables.get("foreground-darken-3", ""))), "plain": Style()}
     background = _color(variables.get("block-cursor-background", ""))
     if app.no_color:
-        found |= {"selected": Style(reverse=True), "selected-dim": Style(underline=True), "dim": Style(dim=True)}
+        styles |= {"selected": Style(reverse=True), "selected-dim": Style(underline=True), "dim": Style(dim=True)}
     else:
-        found["selected"] = Style(bgcolor=_color(variables.get("primary-muted", "")) or background, bold=True)
-        found["selected-dim"] = Style(bgcolor=_color(variables.get("surface-lighten-1", "")))
-    return found
+        styles["selected"] = Style(bgcolor=_color(variables.get("primary-muted", "")) or background, bold=True)
+        styles["selected-dim"] = Style(bgcolor=_color(variables.get("surface-lighten-1", "")))
+    return styles
 
 
 def _color(text: str) -> Color | None:

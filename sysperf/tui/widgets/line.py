@@ -48,35 +48,35 @@ def width_of(spans: Iterable[Span]) -> int:
     return sum(cells(span.text) for span in spans)
 
 
-def fitted(one: Line, width: int) -> Line:
+def fitted(whole: Line, width: int) -> Line:
     """The line in at most `width` columns; what is longer ends in an ellipsis."""
     left, kept = width, []
-    for part in one.spans:
+    for part in whole.spans:
         taken = cells(part.text)
         if taken > left:
             kept.append(Span(clip(part.text, left), part.style))
-            return Line(tuple(kept), one.key)
+            return Line(tuple(kept), whole.key)
         kept.append(part)
         left -= taken
-    return one
+    return whole
 
 
-def folded(one: Line, width: int) -> Lines:
+def folded(whole: Line, width: int) -> Lines:
     """The whole line, in as many lines as it takes: a command that is cut short is another command."""
-    if width_of(one.spans) <= width or width < 2:
-        return [one]
+    if width_of(whole.spans) <= width or width < 2:
+        return [whole]
     out: Lines = []
     row: list[Span] = []
     left = width
-    for part in one.spans:
+    for part in whole.spans:
         rest = part.text
         while cells(rest) > left:
             head = clip(rest, left + 1)[:-1] if left else ""
-            out.append(Line((*row, Span(head, part.style)), one.key))
+            out.append(Line((*row, Span(head, part.style)), whole.key))
             rest, row, left = rest[len(head) :], [], width
         row.append(Span(rest, part.style))
         left -= cells(rest)
-    return [*out, Line(tuple(row), one.key)]
+    return [*out, Line(tuple(row), whole.key)]
 
 
 def paragraph(text: str, width: int, style: str = "", indent: str = "", key: Hashable = None) -> Lines:
@@ -88,9 +88,9 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     """Exactly `width` columns of text."""
     if text.isascii() and text.isprintable() and len(text) <= width:
         return text.rjust(width) if right else text.ljust(width)
-    shown = clip(text if text.isprintable() else neutral(text), width)
-    blanks = " " * (width - cells(shown))
-    return blanks + shown if right else shown + blanks
+    clipped = clip(text if text.isprintable() else neutral(text), width)
+    blanks = " " * (width - cells(clipped))
+    return blanks + clipped if right else clipped + blanks
 
 
 def beside(left: Lines, right: Lines, width: int, gap: int = 2) -> Lines:

@@ -15,16 +15,16 @@ def draw(now: Now, width: int, height: int) -> Lines:
     if notice := now.notice():
         out.append(fitted(line(span(f"! {notice}", "warning")), width))
     meters = [*system.draw(now, width), *gpus.draw(now, width)]
-    told = identity.draw(now.snapshot, width, now.origin)
+    machine = identity.draw(now.snapshot, width, now.origin)
     gap = [BLANK] if height > 24 else []
-    out += [BLANK, *told, *gap, *meters] if height > 24 or len(out) + len(told) + len(meters) < height else [*gap, *meters, *told]
+    out += [BLANK, *machine, *gap, *meters] if height > 24 or len(out) + len(machine) + len(meters) < height else [*gap, *meters, *machine]
     return out + _elsewhere(now, out, width)
 
 
 def _elsewhere(now: Now, out: Lines, width: int) -> Lines:
     """Findings that no meter shows."""
-    shown = {line.key for line in out}
-    rest = [finding for finding in now.findings() if finding.key not in shown]
+    keys = {line.key for line in out}
+    rest = [finding for finding in now.findings() if finding.key not in keys]
     if not rest:
         return []
     more = [line(span(f"  and {len(rest) - MOST} more: key 2", "dim"))] if len(rest) > MOST else []

@@ -102,7 +102,7 @@ class Pane(ScrollView, can_focus=True):
         if width <= 0:
             return
         before, key = self._lines, self.key
-        self._lines = self._made(width, self.size.height)
+        self._lines = self._content(width, self.size.height)
         self._follow(key)
         if len(self._lines) != self.virtual_size.height:  # measuring a dialog has drawn its lines already
             self.virtual_size = Size(width, len(self._lines))
@@ -116,10 +116,10 @@ class Pane(ScrollView, can_focus=True):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - as Textual asks
         if not self._lines:
-            self._lines = self._made(width, viewport.height)
+            self._lines = self._content(width, viewport.height)
         return len(self._lines)
 
-    def _made(self, width: int, height: int) -> Lines:
+    def _content(self, width: int, height: int) -> Lines:
         """The lines. Facts of a shape that nobody expected, as another version's agent may send, must not end the dashboard."""
         try:
             return self.draw(width, height)
@@ -129,20 +129,20 @@ class Pane(ScrollView, can_focus=True):
 
     def select(self, key: Hashable) -> None:
         """Select the line with this key; where there are no lines yet, as soon as there are."""
-        found = next((index for index, line in enumerate(self._lines) if line.key == key), None)
-        if found is not None:
-            self._go(found)
+        place = next((index for index, line in enumerate(self._lines) if line.key == key), None)
+        if place is not None:
+            self._go(place)
         elif not self._lines:
             self._wanted = key
 
     def _follow(self, key: Hashable) -> None:
         """The selection stays with its key; when that is gone, with the place."""
-        found = next((index for index, line in enumerate(self._lines) if line.key == key), None) if key is not None else None
-        if found is None:
+        place = next((index for index, line in enumerate(self._lines) if line.key == key), None) if key is not None else None
+        if place is None:
             keyed = self._keyed()
-            found = min(keyed, key=lambda index: (abs(index - self._cursor), index), default=-1)
-        if found != self._cursor:
-            self._cursor = found
+            place = min(keyed, key=lambda index: (abs(index - self._cursor), index), default=-1)
+        if place != self._cursor:
+            self._cursor = place
             self._refresh_all()
         if self.key != key:
             self.post_message(self.Moved(self, self.key))
@@ -205,12 +205,12 @@ class Pane(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         index = y + self._top
-        one = self._lines[index] if index < len(self._lines) else BLANK
+        line = self._lines[index] if index < len(self._lines) else BLANK
         if index == self._cursor:
-            return self._drawn(one, selected=True)
-        strip = self._strips.get(one)
+            return self._drawn(line, selected=True)
+        strip = self._strips.get(line)
         if strip is None:
-            strip = self._strips[one] = self._drawn(one, selected=False)
+            strip = self._strips[line] = self._drawn(line, selected=False)
         return strip
 
     def _drawn(self, line: Line, *, selected: bool) -> Strip:

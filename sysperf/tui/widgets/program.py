@@ -23,9 +23,9 @@ def detail(now: Now, process: Process, again: Rewrap | str | None, width: int) -
     """How it was started, its threads, its memory, the libraries that matter, its findings, and the wrap that would have been right."""
     pid = process.pid
     out: Lines = [line(span(programs.program(process), "strong")), *_facts(now, process, width), BLANK]
-    found = findings_of(now, pid)
-    out += [line(span(f"Findings ({len(found)})" if found else "Nothing found that slows this program down.", "title"))]
-    for finding in found:
+    findings = findings_of(now, pid)
+    out += [line(span(f"Findings ({len(findings)})" if findings else "Nothing found that slows this program down.", "title"))]
+    for finding in findings:
         out += [BLANK, *ansi.lines(as_text.finding(finding, color=True, width=width))]
     out += [BLANK, line(span("Started otherwise", "title")), *_wrap(again, width)]
     out += [BLANK, line(span("Environment at its start, secrets left out", "title")), *_environment(process, width)]
@@ -56,9 +56,9 @@ def _facts(now: Now, process: Process, width: int) -> Lines:
         ("data", "; ".join(mounts)),
     ]
     out: Lines = []
-    for label, told in rows:
-        if told:
-            parts = paragraph(told, width - 11)
+    for label, text in rows:
+        if text:
+            parts = paragraph(text, width - 11)
             out += [Line((Span(padded("" if number else label, 11), "dim"), *part.spans)) for number, part in enumerate(parts)]
     return out
 
@@ -68,8 +68,8 @@ def _about_workers(process: Process) -> str:
     if not number:
         return "none"
     resident = process.worker_rss_bytes
-    told = f"{number} by {process.worker_start or '?'}, on CPUs {process.worker_cpus or '?'}"
-    return told + (f", {size(resident)}" if resident else "")
+    sentence = f"{number} by {process.worker_start or '?'}, on CPUs {process.worker_cpus or '?'}"
+    return sentence + (f", {size(resident)}" if resident else "")
 
 
 def _about_data(now: Now, process: Process) -> str:

@@ -41,10 +41,10 @@ ORDERS = (START, "CPUs", "data", "GPU mem", "memory", "GPU %", "main", "wait", "
 def chosen(now: Now, words_wanted: str, order: str) -> list[Process]:
     """The programs that hold all of these words, in this order; unknown values last."""
     wanted = words_wanted.lower().split()
-    found = [process for process in now.processes() if all(word in _searched(process) for word in wanted)]
+    matching = [process for process in now.processes() if all(word in _searched(process) for word in wanted)]
     if order != START:
-        found.sort(key=lambda process: _value(now, process, order), reverse=True)
-    return found
+        matching.sort(key=lambda process: _value(now, process, order), reverse=True)
+    return matching
 
 
 def _value(now: Now, process: Process, column: str) -> float:
@@ -62,8 +62,8 @@ def _value(now: Now, process: Process, column: str) -> float:
 
 def orders(now: Now, width: int) -> list[str]:
     """What the rows can be sorted by here."""
-    shown = {name for name, _ in columns(now, width)}
-    return [name for name in ORDERS if name == START or name in shown]
+    names = {name for name, _ in columns(now, width)}
+    return [name for name in ORDERS if name == START or name in names]
 
 
 def column_at(now: Now, width: int, x: int) -> str:
@@ -86,12 +86,12 @@ def columns(now: Now, width: int) -> list[tuple[str, int]]:
     ranks = any((process.world_size or 1) > 1 for process in now.processes())
     absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
     known = [column for column in COLUMNS if column[0] not in absent]
-    room, shown = width - MIN_COMMAND, set()
+    room, fitting = width - MIN_COMMAND, set()
     for name, wide, place in sorted(known, key=lambda column: column[2]):
         room -= wide + 1
         if room >= 0 or place == 0:
-            shown.add(name)
-    return [(name, wide) for name, wide, _ in known if name in shown]
+            fitting.add(name)
+    return [(name, wide) for name, wide, _ in known if name in fitting]
 
 
 def head(now: Now, width: int, order: str = START) -> Line:
@@ -176,11 +176,11 @@ class _Table:
     def row(self, process: Process, *, unfolded: bool = False) -> Line:
         """One program. Its width is known, so nothing but the command has to be measured."""
         fixed = self._fixed(process)
-        shown = self._cells(process, fixed, unfolded=unfolded)
+        cells = self._cells(process, fixed, unfolded=unfolded)
         parts: list[Span] = []
         plain = ""  # cells of one style are one span: the fewer there are, the less a row costs
         for name, wide in self._columns:
-            text, style = shown.get(name) or fixed.cells[name]
+            text, style = cells.get(name) or fixed.cells[name]
             if len(text) > wide:
                 text = clip(text, wide)
             text = text.ljust(wide) if name in LEFT else text.rjust(wide)
@@ -198,18 +198,18 @@ class _Table:
     def _clipped(self, fixed: _Fixed) -> str:
         known: str | None = self._now.derived.get(("command", fixed.pid, self._room))
         if known is None:
-            told = fixed.command if cells(fixed.command) <= self._room else without_folder(fixed.command)
-            known = self._now.derived["command", fixed.pid, self._room] = clip(told, self._room)
+            command = fixed.command if cells(fixed.command) <= self._room else without_folder(fixed.command)
+            known = self._now.derived["command", fixed.pid, self._room] = clip(command, self._room)
         return known
 
     def _fixed(self, process: Process) -> _Fixed:
         pid = process.pid
         known: _Fixed | None = self._now.derived.get(("row", pid))
         if known is None:
-            known = self._now.derived["row", pid] = self._made(process, pid)
+            known = self._now.derived["row", pid] = self._computed(process, pid)
         return known
 
-    def _made(self, process: Process, pid: int) -> _Fixed:
+    def _computed(self, process: Process, pid: int) -> _Fixed:
         near = locality(self._now, process)
         cells = {
             "pid": (str(pid), ""),

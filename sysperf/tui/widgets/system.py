@@ -21,11 +21,11 @@ PRESSURES = tuple(f"pressure.{name}.some_avg10" for name in ("cpu", "memory", "i
 
 
 class Meter(NamedTuple):
-    """One row: a name, a share for the bar, what it says in words, and the series of its curve."""
+    """One row: a name, a share for the bar, its values as text, and the series of its curve."""
 
     name: str
     share: float | None
-    told: str
+    text: str
     series: str
     top: float = 1.0
     heat: bool = False
@@ -35,10 +35,10 @@ class Meter(NamedTuple):
 
 def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
     """A row for each meter."""
-    found = now.findings() if findings else []
+    outcomes = now.findings() if findings else []
     out: Lines = []
     for meter in meters(now):
-        out += _row(now, meter, subjects.at_meter(found, meter.name), width)
+        out += _row(now, meter, subjects.at_meter(outcomes, meter.name), width)
     return out
 
 
@@ -75,8 +75,8 @@ def _memory(now: Now, total: int, available: float | None) -> str:
     if available is None:
         return f"? of {size(total)}" if total else "unknown"
     swap = now.meters.get("memory.swap_used_bytes")
-    told = f"{size(total - available)} of {size(total)}" if total else f"{size(available)} available"
-    return told + (f"  swap {size(swap)}" if swap else "")
+    usage = f"{size(total - available)} of {size(total)}" if total else f"{size(available)} available"
+    return usage + (f"  swap {size(swap)}" if swap else "")
 
 
 def _pressure(now: Now) -> str:
@@ -87,33 +87,33 @@ def _pressure(now: Now) -> str:
 
 
 def _both(now: Now, first: str, second: str, into: str, out: str) -> str:
-    one, two = now.meters.get(first), now.meters.get(second)
-    if one is None and two is None:
+    first_rate, second_rate = now.meters.get(first), now.meters.get(second)
+    if first_rate is None and second_rate is None:
         return "not measured"
-    return f"{into} {_rate(one)}  {out} {_rate(two)}"
+    return f"{into} {_rate(first_rate)}  {out} {_rate(second_rate)}"
 
 
 def _rate(per_s: float | None) -> str:
     return "?" if per_s is None else f"{size(round(per_s))}/s"
 
 
-def _row(now: Now, meter: Meter, found: Sequence[Outcome], width: int) -> Lines:
+def _row(now: Now, meter: Meter, outcomes: Sequence[Outcome], width: int) -> Lines:
     beside = width >= WIDE
     room = width // 2 - 1 if beside else width
     curve = _curve(now, meter, 12 if room >= 60 else 6)
     length = max(8, min(24, room // 4))
     full, empty = bar(meter.share, length, heat=meter.heat) if meter.name != "network" else (Span(""), Span(" " * length))
-    head = line(Span(padded(meter.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(meter.told))
-    if not found:
+    head = line(Span(padded(meter.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(meter.text))
+    if not outcomes:
         return [fitted(head, width)]
     head = fitted(head, room)
-    shown = [subjects.named(finding) for finding in found[:2]]
+    names = [subjects.named(finding) for finding in outcomes[:2]]
     if beside:
         gap = Span(" " * (room - width_of(head.spans) + 2))
-        first = Line((*head.spans, gap, *shown[0].spans), shown[0].key)
-        rest = [Line((Span(" " * (room + 2)), *other.spans), other.key) for other in shown[1:]]
+        first = Line((*head.spans, gap, *names[0].spans), names[0].key)
+        rest = [Line((Span(" " * (room + 2)), *other.spans), other.key) for other in names[1:]]
         return [fitted(first, width), *(fitted(other, width) for other in rest)]
-    return [head, *(fitted(Line((Span(" " * LABEL), *other.spans), other.key), width) for other in shown[:1])]
+    return [head, *(fitted(Line((Span(" " * LABEL), *other.spans), other.key), width) for other in names[:1])]
 
 
 def _curve(now: Now, meter: Meter, width: int) -> str:

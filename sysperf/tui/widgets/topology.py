@@ -35,18 +35,18 @@ def draw(now: Now, width: int, marked: Process | None = None) -> Lines:
     map_of = _Map(now, cpu, mine, width)
     out: Lines = []
     nodes = _nodes(now)
-    shown: set[int] = set()
+    drawn: set[int] = set()
     for index, package in enumerate(_packages(cpu)):
         inside = [node for node in nodes if node.cpus and node.cpus & package]
         out.append(fitted(_socket(cpu, index, package), width))
         for node in inside:
-            if node.id in shown:
+            if node.id in drawn:
                 continue
-            shown.add(node.id)
+            drawn.add(node.id)
             out += [*_node(now, node, marked, width), *map_of.rows((node.cpus or CpuSet()) & cpu.online)]
         if not inside:
             out += map_of.rows(package)
-    out += [part for node in nodes if node.id not in shown for part in _node(now, node, marked, width)]
+    out += [part for node in nodes if node.id not in drawn for part in _node(now, node, marked, width)]
     return [*out, *_rest(now, cpu, width), BLANK, *_legend(now, cpu, mine is not None, width)]
 
 

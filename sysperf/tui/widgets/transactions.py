@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sysperf.model.change import Transaction
 from sysperf.model.text import neutral
 from sysperf.report import changes
-from sysperf.tui.acting import Made
+from sysperf.tui.acting import PastChange
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
@@ -22,32 +22,33 @@ STATES = {
 NONE = "sysperf has changed nothing here."
 
 
-def draw(made: Sequence[Made], width: int) -> Lines:
+def draw(changes: Sequence[PastChange], width: int) -> Lines:
     """The newest first."""
-    return [_row(change, width) for change in made] if made else paragraph(NONE, width)
+    return [_row(change, width) for change in changes] if changes else paragraph(NONE, width)
 
 
-def _row(made: Made, width: int) -> Line:
-    one = made.transaction
-    told, style = STATES[one.state]
-    held = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in made.standings) else ""
-    left = f"  {changes.duration(made.left_s)} left" if made.left_s is not None and one.live else ""
-    number = changes.count([step.change for step in one.steps])
+def _row(change: PastChange, width: int) -> Line:
+    transaction = change.transaction
+    state, style = STATES[transaction.state]
+    overwritten = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in change.standings) else ""
+    left = f"  {changes.duration(change.left_s)} left" if change.left_s is not None and transaction.live else ""
+    number = changes.count([step.change for step in transaction.steps])
     parts = (
-        Span(padded(f"#{one.number}", 6), "strong"), Span(padded(told, 14), style), span(f"{neutral(one.taken_at, 20)}  ", "dim"),
-        span(neutral(one.why, 80)), span(f"  {number}", "dim"),
-        span(left, "info"), span(held, "warning"),
+        Span(padded(f"#{transaction.number}", 6), "strong"), Span(padded(state, 14), style),
+        span(f"{neutral(transaction.taken_at, 20)}  ", "dim"),
+        span(neutral(transaction.why, 80)), span(f"  {number}", "dim"),
+        span(left, "info"), span(overwritten, "warning"),
     )  # fmt: skip
-    return fitted(line(*parts, key=(made.folder, one.number)), width)
+    return fitted(line(*parts, key=(change.folder, transaction.number)), width)
 
 
-def detail(made: Made | None, width: int) -> Lines:
+def detail(change: PastChange | None, width: int) -> Lines:
     """Each value before and after, for which finding, and whether it still holds."""
-    if made is None:
+    if change is None:
         return []
-    left = {made.transaction.number: made.left_s} if made.left_s is not None else {}
-    told = changes.transactions([(made.transaction, made.standings)], left, color=True, width=width)
-    return ansi.folded_lines(told, width)
+    left = {change.transaction.number: change.left_s} if change.left_s is not None else {}
+    text = changes.transactions([(change.transaction, change.standings)], left, color=True, width=width)
+    return ansi.folded_lines(text, width)
 
 
 def taken_back(transaction: Transaction, width: int) -> Lines:

@@ -25,10 +25,10 @@ FIGURES = 26
 PAIRS_FROM = 100
 
 
-def ordered(found: Sequence[Trial]) -> list[Trial]:
+def ordered(results: Sequence[Trial]) -> list[Trial]:
     """The rungs of the latest climb from the ground up, then the rest, the newest first."""
-    latest = {trial.rung: trial for trial in found if trial.experiment == "ladder"}  # later ones win
-    rest = [one for kind in ("verify", "tune") for one in sorted(found, key=lambda one: -one.at) if one.experiment == kind]
+    latest = {trial.rung: trial for trial in results if trial.experiment == "ladder"}  # later ones win
+    rest = [trial for kind in ("verify", "tune") for trial in sorted(results, key=lambda trial: -trial.at) if trial.experiment == kind]
     return [*(latest[rung] for rung in sorted(latest)), *rest]
 
 
@@ -36,11 +36,11 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
     """A bar each, those of a kind on one scale; what could not be read is told."""
     if trials is None:
         return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
-    shown = ordered(trials.found)
-    out: Lines = [] if shown else paragraph(NOTHING, width)
+    results = ordered(trials.found)
+    out: Lines = [] if results else paragraph(NOTHING, width)
     name = min(MAX_NAME_WIDTH, max(12, width // 4))
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
-    for kind, some in groupby(shown, key=lambda trial: trial.experiment):
+    for kind, some in groupby(results, key=lambda trial: trial.experiment):
         group = [*some]
         reach = max([LEAST, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
         out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
@@ -73,11 +73,11 @@ def _bar(trial: Trial, reach: float, room: int) -> list[Span]:
     marks = {**dict.fromkeys(range(low, high + 1), ("━", style)), none: ("│", "plain"), point: ("●", style)}
     cells = [marks.get(number, ("─", "dim")) for number in range(room)]
     out: list[Span] = []
-    for char, look in cells:
-        if out and out[-1].style == look:
-            out[-1] = Span(out[-1].text + char, look)
+    for char, ink in cells:
+        if out and out[-1].style == ink:
+            out[-1] = Span(out[-1].text + char, ink)
         else:
-            out.append(Span(char, look))
+            out.append(Span(char, ink))
     return out
 
 
@@ -103,8 +103,8 @@ def detail(trial: Trial | None, width: int) -> Lines:
         ("machine", trial.fingerprint),
     )
     out: Lines = []
-    for label, told in rows:
-        for number, part in enumerate(paragraph(told, width - 12) if told else []):
+    for label, text in rows:
+        for number, part in enumerate(paragraph(text, width - 12) if text else []):
             out.append(Line((Span(padded("" if number else label, 12), "dim"), *part.spans)))
     return out
 

@@ -28,8 +28,8 @@ def draw(now: Now, width: int) -> Lines:
 
 
 def _mood(now: Now) -> str:
-    found = words.by_severity(now.findings())
-    return next((severity for severity in ("error", "warning") if severity in found), "good")
+    numbers = words.by_severity(now.findings())
+    return next((severity for severity in ("error", "warning") if severity in numbers), "good")
 
 
 def counts(now: Now, width: int) -> Line:
@@ -38,13 +38,13 @@ def counts(now: Now, width: int) -> Line:
     groups = words.by_severity(now.findings())
     unknown = report.tally.unknown if report and now.counted else 0
     suppressed = len(now.waived) + (report.tally.suppressed if report and now.counted else 0)
-    told: list[tuple[str, int, str, str]] = [
+    counters: list[tuple[str, int, str, str]] = [
         (MARKS[severity], len(groups.get(severity, ())), severity, severity) for severity in SEVERITIES
     ]
-    told += [("?", unknown, "unknown", "unknown")] if unknown else []
-    told += [("~", suppressed, "suppressed", "dim")] if suppressed else []
+    counters += [("?", unknown, "unknown", "unknown")] if unknown else []
+    counters += [("~", suppressed, "suppressed", "dim")] if suppressed else []
     parts: list[Span] = []
-    for mark, number, name, style in told:
+    for mark, number, name, style in counters:
         noun = f" {name if name in ('info', 'unknown', 'suppressed') or number == 1 else f'{name}s'}" if width >= NARROW else ""
         parts += [span(f"{mark} {number}{noun}", style if number else "dim"), Span("   ")]
     return fitted(line(*parts), width)

@@ -86,5 +86,5 @@ def _row(pid: int, worker: Worker, pace: Pace, branch: str) -> Line:
     state = STATES.get(worker.state, neutral(f"state {worker.state}", 20))
     where = f"CPU {'?' if worker.last_cpu is None else worker.last_cpu} of {'?' if worker.allowed is None else worker.allowed}"
     read = "" if pace.read_bytes_per_s is None else f"  reads {size(round(pace.read_bytes_per_s))}/s"
-    told = f"{worker.pid:>7} {used:>5} CPUs {memory:>9}  {padded(state, MAX_STATE_WIDTH)}  {where}{read}"
-    return Line((Span(f"  {branch} ", "dim"), span(told)), (pid, worker.pid))
+    text = f"{worker.pid:>7} {used:>5} CPUs {memory:>9}  {padded(state, MAX_STATE_WIDTH)}  {where}{read}"
+    return Line((Span(f"  {branch} ", "dim"), span(text)), (pid, worker.pid))
