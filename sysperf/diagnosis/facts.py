@@ -181,13 +181,22 @@ class Program(Record, kw_only=True):
     gpu: Annotated[Gpu | None, fact("its GPUs")] = None
 
 
+class Share(Record, kw_only=True):
+    """A program that computes on CPUs which others want, too."""
+
+    pid: int
+    command: str = ""
+    cpus: Annotated[CpuSet, fact("a part of the CPUs for it: whole cores that lie together, as many as the others get")]
+
+
 class Machine(Record, kw_only=True):
     """The machine around the job."""
 
     cpus: Annotated[int | None, fact("CPUs that the job may use")] = None
     idle_cpus: Annotated[float | None, fact("of those, how many were idle", "/proc/stat")] = None
     others_cpus: Annotated[float | None, fact("of those, how many others used", "/proc/stat", SCHEDSTAT)] = None
-    other_programs: Annotated[int, fact("other PyTorch programs that computed at the same time")] = 0
+    other_programs: Annotated[int, fact("other PyTorch programs that computed on these CPUs at the same time")] = 0
+    shares: Annotated[tuple[Share, ...], fact("the job and those programs; none where there are fewer cores than programs")] = ()
     cpu_pressure: Annotated[float | None, fact("share in which some task waited for a CPU", "/proc/pressure/cpu")] = None
     io_pressure: Annotated[float | None, fact("share in which some task waited for I/O", "/proc/pressure/io")] = None
     memory_pressure: Annotated[float | None, fact("share in which some task waited for memory", "/proc/pressure/memory")] = None

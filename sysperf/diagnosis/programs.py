@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sysperf.diagnosis import window as looking
 from sysperf.diagnosis.counters import Io
-from sysperf.diagnosis.facts import Machine, Program, Ranks, Workers
+from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs.stat import TICKS_PER_S
@@ -17,6 +17,8 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
+MEMBER = 0.3
+"""A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
 MIN_GROWTH = 3 << 20
 """Bytes a second below which memory counts as steady."""
 MIN_LOOKS = 30
@@ -219,10 +221,16 @@ def _workers(window: Window, pid: int) -> Workers:
         ran=ran / count if kept else None, waited=waited / count if kept else None,
         blocked=sum(one.looks["D"] for one in kept) / looks if looks else None,
         system=sum(systems) / len(systems) if systems else None,
-        threads=max((sum(thread.ran + thread.waited >= 0.05 for thread in each) for each in threads.values()), default=None),
+        threads=max((_computing(each) for each in threads.values()), default=None),
         cpus=_cpus(one.pid for one in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
         disk_bytes_per_s=io[3] if io else None,
     )  # fmt: skip
+
+
+def _computing(threads: Sequence[_Thread]) -> int:
+    """The threads of a worker that compute. The one that sends its batches runs less than those, and waits as long where CPUs are few."""
+    most = max((thread.ran for thread in threads), default=0.0)
+    return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= MEMBER * most for thread in threads)
 
 
 def _program_of(window: Window, pid: int) -> int | None:
@@ -246,13 +254,14 @@ def _cpus(pids: Iterable[int]) -> CpuSet | None:
 # ---------------------------------------------------------------------- around the programs
 
 
-def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None) -> Machine:
+def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()) -> Machine:
     """What was left of the machine, and what others took."""
     busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
     own = looking.used(window.processes.values()) / window.seconds
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
-        other_programs=other_programs, cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
+        other_programs=other_programs, shares=shares,
+        cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
         memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
     )  # fmt: skip
 

@@ -17,11 +17,11 @@ import msgspec
 from sysperf import __version__
 from sysperf.collect import AREAS
 from sysperf.diagnosis import gpu, programs, throttling
-from sysperf.diagnosis.facts import Diagnosis, Gpu, Program
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Program, Share
 from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
-from sysperf.engine import diagnose_causes, diagnose_inside
+from sysperf.engine import diagnose_causes, diagnose_inside, diagnose_shares
 from sysperf.engine.audit import judge_snapshot
 from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
@@ -148,9 +148,13 @@ class _Diagnoser:
 
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
-        others = _busy_elsewhere(self._machine, after, self._window)
+        job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
+        others = diagnose_shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
         governor = getattr(getattr(after.areas.get("power"), "facts", None), "governor", None)
-        around = programs.machine(self._window, cpus, other_programs=others, governor=governor if isinstance(governor, str) else None)
+        around = programs.machine(
+            self._window, cpus, other_programs=len(others), governor=governor if isinstance(governor, str) else None,
+            shares=diagnose_shares.shares(self._host, after, job, others) if cpus else (),
+        )  # fmt: skip
         return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
 
     # ------------------------------------------------------------------ inside
@@ -260,13 +264,6 @@ def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
             if pid.isdigit():
                 found.setdefault(int(pid), []).append(outcome.rule)
     return {pid: tuple(rules) for pid, rules in found.items()}
-
-
-def _busy_elsewhere(before: Snapshot, after: Snapshot, window: Window) -> int:
-    """Other PyTorch programs that used a tenth of a CPU or more over the window."""
-    first = {one.pid: one.cpu_s for one in _processes(before)}
-    spent = [one.cpu_s - first[one.pid] for one in _processes(after) if one.pid in first and one.pid not in window.processes]
-    return sum(seconds >= 0.1 * window.seconds for seconds in spent)
 
 
 def _used_ticks(watched: Watched) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.diagnosis import programs
-from sysperf.diagnosis.facts import Diagnosis, Line, Program
+from sysperf.diagnosis.facts import Diagnosis, Line, Program, Share
 from sysperf.diagnosis.verdict import Cause, Signal, State, Word
 from sysperf.engine.reading import now
 from sysperf.evaluate.compiled import Compiled
@@ -77,27 +77,40 @@ def _found(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
             judge = Judge(names, ruleset.tables, Ledger(snapshot))
             judge.subject(compiled, Subject(compiled.loop, program, place))
             causes += [
-                _cause(compiled, outcome, {**names, compiled.loop: program}, program, ruleset)
+                _cause(compiled, outcome, {**names, compiled.loop: program}, program, ruleset, facts.machine.shares)
                 for outcome in judge.outcomes
                 if outcome.state == "finding"
             ]
     return causes
 
 
-def _cause(compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset) -> Cause:
+def _cause(
+    compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset, shares: Sequence[Share]
+) -> Cause:
     scope = Scope(dict(names), ruleset.tables)
     signals = tuple(_signals(compiled, scope))
     if not any(signal.source == "script" for signal in signals):
         signals += _hypotheses(compiled, program, ruleset)
     cost = _number(compiled, scope)
     against = [signal for signal in signals if not signal.supports]
+    fixes = _divided(outcome.fixes, shares)
     state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
     return Cause(
         id=outcome.rule, title=outcome.title, state=state, message=outcome.message, subjects=(name_of(program),), pids=(program.pid,),
         gain_low=_percent(cost, LEAST_PART), gain_high=_percent(cost),
         signals=signals, where=_lines(compiled.rule.lines, program), why=outcome.why, because=against[0].text if against else "",
-        fixes=outcome.fixes, verify=proof(outcome.fixes, program.command, compiled.rule.proof), refs=outcome.refs,
+        fixes=fixes, verify=proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
     )  # fmt: skip
+
+
+def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, ...]:
+    """A fix that gives programs CPUs of their own is a line for each of them; none where the CPUs cannot be divided."""
+    return tuple(line for fix in fixes for line in ([_start_of(fix, share) for share in shares] if fix.kind == "bind" else [fix]))
+
+
+def _start_of(fix: Remedy, share: Share) -> Remedy:
+    command = f"sysperf wrap --cpus {share.cpus} -- {for_shell(share.command) or 'python …'}"
+    return msgspec.structs.replace(fix, title=f"{fix.title}: process {share.pid}", command=command)
 
 
 def _percent(cost: float | None, part: float = 1.0) -> float | None:
@@ -148,6 +161,8 @@ def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
     if what == "wrap":
         return f"sysperf verify -- {program}"
     first = fixes[0] if fixes else None
+    if first is not None and first.kind == "bind":
+        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(first.command)}"
     if first is not None and first.kind in ("env", "preload") and first.command.endswith(" python …"):
         changed = f"{first.command.removesuffix(' python …')} {program}"
         return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(changed)}"

@@ -107,6 +107,12 @@ def gather_running(host: Host, process: Any, argv: tuple[str, ...], snapshot: Sn
     return _with_gpus(_with_outer_wrap(known))
 
 
+def machine(host: Host, snapshot: Snapshot, allowed: CpuSet) -> Machine:
+    """The machine as placement sees it, for who divides these CPUs among several programs."""
+    areas = Areas(host, {name: area for name, area in snapshot.areas.items() if area.facts is not None})
+    return _machine(areas, allowed, LaunchRequest(argv=()), Ranks(size=None))
+
+
 def _with_outer_wrap(known: Known) -> Known:
     wrapped, names = environment.decided_before(known.deciding, known.identity)
     injected = tuple(dict.fromkeys((*known.ranks.injected, *names)))

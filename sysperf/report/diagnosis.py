@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from sysperf.diagnosis.facts import Line
 from sysperf.diagnosis.verdict import Cause, Signal, Verdict
@@ -58,13 +59,19 @@ def _cause(sheet: Page, cause: Cause, verbose: bool) -> None:
         sheet.verbatim("" if number else "where", clip(place(line), sheet.width - 12))
     for number, signal in enumerate(cause.signals):
         sheet.labelled("" if number else "evidence", _signal(signal), "dim")
-    for number, fix in enumerate(cause.fixes if verbose else cause.fixes[:1]):
-        sheet.labelled("or" if number else "fix", neutral(_title(fix), MAX_TEXT))
+    for number, fix in enumerate(cause.fixes if verbose else _first(cause.fixes)):
+        sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(_title(fix), MAX_TEXT))
         if fix.command:
             sheet.verbatim("", neutral(fix.command, MAX_TEXT), "command")
     sheet.verbatim("prove", neutral(cause.verify, MAX_TEXT), "command")
     if verbose:
         sheet.labelled("why", neutral(" ".join(cause.why.split()), MAX_TEXT), "dim")
+
+
+def _first(fixes: Sequence[Remedy]) -> Sequence[Remedy]:
+    """The first fix. CPUs that are divided are a line for each program: all of them are one."""
+    parts = list(itertools.takewhile(lambda fix: fix.kind == "bind", fixes))
+    return parts or fixes[:1]
 
 
 def _dropped(sheet: Page, found: Verdict, verbose: bool) -> None:

@@ -1,0 +1,113 @@
+"""Programs that compute on the same CPUs: each gets a command line of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import msgspec
+
+from sysperf.collect.process.records import Process
+from sysperf.diagnosis.facts import Machine, Share
+from sysperf.diagnosis.window import Window
+from sysperf.engine import diagnose_shares, reading
+from sysperf.launch.cores import CoreMap
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.snapshot import Area, Snapshot
+from tests.conftest import captured
+from tests.diagnosis.test_verdict import judged, program
+
+TWO_NODES = "64amd64-4s2n4ca2co"
+OTHER = Process(pid=8, ppid=1, name="python", command="python other.py 'a b'", allowed=CpuSet.parse("0-63"), job=8)
+
+
+class _Processes(msgspec.Struct):
+    processes: tuple[Process, ...]
+
+
+def divided(allowed: str, *others: Process, whole: tuple[Process, ...] = ()) -> dict[int, str]:
+    """The CPUs of each program on a captured machine of 64 CPUs, two to a core."""
+    host = captured("hwloc", TWO_NODES)
+    facts = reading.snapshot(host, ("cpu", "numa", "cgroup"))
+    taken = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((*others, *whole)))})
+    job = Share(pid=7, command="python train.py", cpus=CpuSet.parse(allowed))
+    found = diagnose_shares.shares(host, taken, job, others)
+    assert all(share.command for share in found)
+    return {share.pid: str(share.cpus) for share in found}
+
+
+def test_two_programs_get_half_of_the_cores_each() -> None:
+    """No core is in both halves, and a half ends where a node does."""
+    assert divided("0-63", OTHER) == {7: "0-31", 8: "32-63"}
+
+
+def test_what_only_one_may_use_stays_its_own() -> None:
+    """The other may use eight CPUs: those are divided, and no more."""
+    found = divided("0-63", msgspec.structs.replace(OTHER, allowed=CpuSet.parse("0-7")))
+
+    assert found == {7: "0-3,8-63", 8: "4-7"}
+
+
+def test_more_programs_than_cores_are_not_divided() -> None:
+    """Nor where a program's CPUs are unknown."""
+    core = CpuSet.parse("0-1")
+    assert len(CoreMap(_machine(), core).cores(core)) == 1
+    assert divided("0-1", msgspec.structs.replace(OTHER, allowed=core)) == {}
+    assert divided("0-63", msgspec.structs.replace(OTHER, allowed=None)) == {}
+
+
+def _machine():  # type: ignore[no-untyped-def]  # of launch
+    host = captured("hwloc", TWO_NODES)
+    return diagnose_shares.wrap_facts.machine(host, reading.snapshot(host, ("cpu", "numa", "cgroup")), CpuSet.parse("0-63"))
+
+
+def test_the_ranks_of_a_job_are_one_program() -> None:
+    """Its launcher's command starts them all."""
+    ranks = [msgspec.structs.replace(OTHER, pid=pid, command="python rank.py", job=20) for pid in (21, 22, 23, 24)]
+    launcher = msgspec.structs.replace(OTHER, pid=20, command="torchrun --nproc-per-node 4 rank.py", job=20, launcher="torchrun")
+    host = captured("hwloc", TWO_NODES)
+    facts = reading.snapshot(host, ("cpu", "numa", "cgroup"))
+    taken = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((launcher, *ranks)))})
+    found = diagnose_shares.shares(host, taken, Share(pid=7, command="python train.py", cpus=CpuSet.parse("0-63")), ranks)
+
+    assert [share.command for share in found] == ["python train.py", "torchrun --nproc-per-node 4 rank.py"]
+
+
+def test_who_computes_elsewhere_or_hardly_competes_with_nobody() -> None:
+    """Only CPU time on the job's CPUs counts."""
+    window = Window(os.getpid())
+    window.ended = window.began + 5
+    before = [msgspec.structs.replace(OTHER, pid=pid, cpu_s=0.0) for pid in (8, 9, 10)]
+    after = [
+        msgspec.structs.replace(OTHER, pid=8, cpu_s=4.0),
+        msgspec.structs.replace(OTHER, pid=9, cpu_s=0.2),
+        msgspec.structs.replace(OTHER, pid=10, cpu_s=4.0, allowed=CpuSet.parse("32-63")),
+    ]
+    found = diagnose_shares.competing(before, after, window, CpuSet.parse("0-31"))
+
+    assert [process.pid for process in found] == [8]
+
+
+def test_the_lines_start_each_program_on_its_own_cpus() -> None:
+    """As a shell reads them; `--nproc` would start one of them twice."""
+    shares = (
+        Share(pid=7, command="python train.py --name 'two words'", cpus=CpuSet.parse("0-3,8")),
+        Share(pid=8, command="python other.py; reboot", cpus=CpuSet.parse("4-7")),
+    )
+    around = Machine(cpus=9, other_programs=1, others_cpus=3.0, idle_cpus=0.0, shares=shares)
+    (cause,) = judged(program(waited_share=0.5, command=shares[0].command), machine=around).causes
+
+    assert cause.id == "diagnosis.programs-compete"
+    assert [shlex.split(fix.command) for fix in cause.fixes if fix.kind == "bind"] == [
+        ["sysperf", "wrap", "--cpus", "0-3,8", "--", "python", "train.py", "--name", "two words"],
+        ["sysperf", "wrap", "--cpus", "4-7", "--", "python", "…"],
+    ]
+    assert shlex.split(cause.verify)[-1] == cause.fixes[0].command
+    assert not any("--nproc" in fix.command for fix in cause.fixes)
+
+
+def test_where_the_cpus_cannot_be_divided_no_line_pretends_to() -> None:
+    """One after the other is what is left."""
+    (cause,) = judged(program(waited_share=0.5), machine=Machine(cpus=2, other_programs=3, others_cpus=1.5, idle_cpus=0.0)).causes
+
+    assert [fix.kind for fix in cause.fixes] == ["advice"]
