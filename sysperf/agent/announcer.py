@@ -50,7 +50,7 @@ class Announcer:
     def change(self, transaction: Transaction) -> None:
         """Something was changed on this machine, or taken back."""
         data: dict[str, object] = {"transaction": transaction.number, "state": transaction.state}
-        self.tell("change", transaction.steps[0].change.shown(), change_text(transaction), data)
+        self.tell("change", transaction.steps[0].change.label(), change_text(transaction), data)
 
     def fixed(self, outcome: Outcome, transaction: str) -> None:
         """The agent itself has changed something."""
@@ -73,7 +73,7 @@ def change_text(transaction: Transaction) -> str:
     """``vm.swappiness: 60 → 10``, or that it is ``undone``."""
     change = transaction.steps[0].change
     more = f" and {len(transaction.steps) - 1} more" if len(transaction.steps) > 1 else ""
-    text = f"{change.shown()}: {change.before} → {change.after}{more}"
+    text = f"{change.label()}: {change.before} → {change.after}{more}"
     return (text if transaction.state == "applied" else f"{transaction.state.replace('-', ' ')}: {text}")[:MAX_TEXT]
 
 

@@ -137,7 +137,7 @@ class Api:
         store, query = self._state.store, request.query
         names = tuple(dict.fromkeys(name for name in query.get("series", "").split(",") if name))
         if not names:
-            return _json(AllSeries(tuple(Series(name, describe(name)) for name in await _kept(store.series()))))
+            return _json(AllSeries(tuple(Series(name, describe(name)) for name in await _from_history(store.series()))))
         if len(names) > MAX_SERIES:
             raise Refused(400, f"more than {MAX_SERIES} series")
         until = _number(query, "until", self._now())
@@ -146,7 +146,7 @@ class Api:
         if since >= until:
             raise Refused(400, "`since` is not before `until`")
         points = int(min(max(_number(query, "points", 600), 1), MAX_POINTS))
-        return _json(History(since, until, await _kept(store.history(names, since, until, points))))
+        return _json(History(since, until, await _from_history(store.history(names, since, until, points))))
 
     def _events(self, request: Request) -> Answer:
         after = request.headers.get("last-event-id", "") or request.query.get("since", "")
@@ -196,7 +196,7 @@ class Api:
         return await self._reader.run(lambda: tuple(workers.read(Host(), pid) for pid in pids))
 
 
-async def _kept(asked: Awaitable[T]) -> T:
+async def _from_history(asked: Awaitable[T]) -> T:
     """What the history holds. Raises Refused where its disk does not answer."""
     try:
         return await asked

@@ -37,13 +37,15 @@ class ChangeService(Protocol):
 class ApplyPolicy:
     """What the agent has changed, and keeps changed."""
 
-    def __init__(self, fixer: ChangeService, settings_of: SettingsOf, rules: Collection[str], lease_s: float, log: logging.Logger) -> None:
-        self._fixer = fixer
+    def __init__(
+        self, change_service: ChangeService, settings_of: SettingsOf, rules: Collection[str], lease_s: float, log: logging.Logger
+    ) -> None:
+        self._service = change_service
         self._settings_of = settings_of
         self._rules = frozenset(rules)
         self._lease_s = lease_s
         self._log = log
-        self._made: dict[str, str] = {}
+        self._transactions: dict[str, str] = {}
         """Transactions by the key of the finding."""
         self._refused_s: dict[str, float] = {}
         self._renew_s = 0.0
@@ -51,11 +53,11 @@ class ApplyPolicy:
 
     @property
     def transactions(self) -> tuple[str, ...]:
-        return tuple(self._made.values())
+        return tuple(self._transactions.values())
 
     def due(self, now_s: float) -> bool:
         """Whether a lease must be renewed before the next look."""
-        return bool(self._made) and now_s >= self._renew_s
+        return bool(self._transactions) and now_s >= self._renew_s
 
     def step(self, active: Sequence[TrackedFinding], now_s: float) -> list[tuple[str, Outcome]]:
         """Renew what was made, and make what is new. Runs in the worker; returns the new transactions."""
@@ -63,11 +65,11 @@ class ApplyPolicy:
         new = []
         for finding in active:
             key = finding.outcome.key
-            if finding.outcome.rule not in self._rules or key in self._made or now_s < self._refused_s.get(key, 0.0):
+            if finding.outcome.rule not in self._rules or key in self._transactions or now_s < self._refused_s.get(key, 0.0):
                 continue
             transaction = self._apply(finding.outcome)
             if transaction:
-                self._made[key] = transaction
+                self._transactions[key] = transaction
                 new.append((transaction, finding.outcome))
             else:
                 self._refused_s[key] = now_s + RETRY_S
@@ -75,12 +77,12 @@ class ApplyPolicy:
 
     def stop(self) -> None:
         """Take everything back: nobody would look after it."""
-        while self._made:
-            self._undo(self._made.popitem()[1])
+        while self._transactions:
+            self._undo(self._transactions.popitem()[1])
 
     def _undo(self, transaction: str) -> None:
         try:
-            self._fixer.undo(transaction)
+            self._service.undo(transaction)
             self._log.log(NOTICE, "undid %s", transaction)
         except (OSError, SysperfError) as error:
             self._log.warning("%s could not be undone now, and is undone when its lease ends: %s", transaction, error)
@@ -91,7 +93,7 @@ class ApplyPolicy:
             self._log.warning("%s: none of its fixes can be made by the agent", outcome.rule)
             return ""
         try:
-            transaction = self._fixer.apply(settings, outcome.rule, self._lease_s)
+            transaction = self._service.apply(settings, outcome.rule, self._lease_s)
         except (OSError, SysperfError) as error:
             self._log.warning("%s %s was not fixed: %s", outcome.rule, outcome.subject, error)
             self.problem = f"{outcome.rule} was not fixed: {error}"
@@ -104,16 +106,16 @@ class ApplyPolicy:
         if now_s < self._renew_s:
             return
         self._renew_s = now_s + self._lease_s / RENEWALS
-        for key in list(self._made):
+        for key in list(self._transactions):
             self._renew_one(key, now_s)
 
     def _renew_one(self, key: str, now_s: float) -> None:
-        transaction = self._made[key]
+        transaction = self._transactions[key]
         try:
-            self._fixer.renew(transaction, self._lease_s)
+            self._service.renew(transaction, self._lease_s)
         except SysperfError as error:  # it is no longer there: somebody undid it, and we do not do it again
             self._log.warning("%s is no longer ours: %s", transaction, error)
-            del self._made[key]
+            del self._transactions[key]
             self._refused_s[key] = now_s + RETRY_S
         except OSError as error:
             self.problem = f"the lease of {transaction} could not be renewed: {error}"

@@ -48,11 +48,11 @@ class Fixing:
         """Change what this setup allows; what was changed under another is taken back."""
         if self._policy is not None:
             self._task = asyncio.ensure_future(self._worker.run(self._policy.stop))
-        fixer = self._options.fixer() if setup.settings.mode == "apply" else None
+        change_service = self._options.change_service() if setup.settings.mode == "apply" else None
         self._policy = (
             None
-            if fixer is None
-            else ApplyPolicy(fixer, self._options.settings_of, setup.settings.apply, setup.settings.lease_s, self._log)
+            if change_service is None
+            else ApplyPolicy(change_service, self._options.settings_of, setup.settings.apply, setup.settings.lease_s, self._log)
         )
 
     def start_if_due(self) -> None:

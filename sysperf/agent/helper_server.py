@@ -85,7 +85,7 @@ class Leases:
         self._ends: list[float] = []
         self._again_s = 0.0
 
-    def held(self) -> bool:
+    def any_running(self) -> bool:
         """Whether there is a lease that somebody must end. Raises JournalError."""
         return bool(self._known())
 
@@ -164,7 +164,7 @@ class HelperServer:
         with self._lock:
             idle = not self._busy and time.monotonic() - self._last >= self._idle_s
         with contextlib.suppress(SysperfError):  # who cannot read the journal can end no lease
-            idle = idle and not self._leases.held()
+            idle = idle and not self._leases.any_running()
         return idle
 
     def _recover(self) -> None:
@@ -240,7 +240,7 @@ class HelperServer:
         )
         check(planned.changes, asked)
         done = transaction.apply(changer.host, changer.journal, planned, asked)
-        _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(step.change.shown() for step in done.steps)}")
+        _log(5, f"transaction {done.number} for {asked.by}: {done.state}: {', '.join(step.change.label() for step in done.steps)}")
         return Answer(plan=planned, transaction=done)
 
     def _renew(self, ask: helper_protocol.AskRenew, peer: Peer) -> Answer:

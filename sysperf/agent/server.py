@@ -171,11 +171,11 @@ class _Client:
     async def talk(self) -> None:
         """Answer one request after the other."""
         wait_s = self._limits.header_s
-        while await self._one(wait_s):
+        while await self._answer_one(wait_s):
             wait_s = self._limits.idle_s
         await self._linger()
 
-    async def _one(self, wait_s: float) -> bool:
+    async def _answer_one(self, wait_s: float) -> bool:
         """Answer one request; False when it was the last of this connection."""
         try:
             asked = await self._asked(wait_s)

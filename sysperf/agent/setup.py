@@ -30,7 +30,7 @@ class Options(NamedTuple):
 
     socket: str
     history: str | None = None
-    fixer: Callable[[], ChangeService | None] = lambda: None
+    change_service: Callable[[], ChangeService | None] = lambda: None
     """Who makes changes in mode `apply`; None where nobody can."""
     settings_of: SettingsOf = lambda _: ()
     transactions: Callable[[], tuple[Transaction, ...]] = tuple
@@ -40,17 +40,17 @@ class Options(NamedTuple):
 def checked_setup(load: Callable[[], Setup], options: Options) -> Setup:
     """What is to be in force, without the rules that nobody judges here. Raises SysperfError."""
     setup = load()
-    _require_fixer(setup, options)
+    _require_change_service(setup, options)
     setup.terms.ruleset.keep_scopes(JUDGED)
     return setup
 
 
-def _require_fixer(setup: Setup, options: Options) -> None:
+def _require_change_service(setup: Setup, options: Options) -> None:
     """Mode `apply` without somebody who can make changes refuses to start. Raises UsageError."""
     if setup.settings.mode != "apply":
         return
     checked(setup.settings.apply, {rule.id for rule in setup.terms.ruleset.rules})
-    if options.fixer() is None:
+    if options.change_service() is None:
         raise UsageError(
             "mode `apply` needs the helper, which makes the changes, and there is none here",
             "install it with `sysperf service install`, or use `--mode advise`, which only says what to do",

@@ -73,13 +73,13 @@ def bind(path: str) -> socket.socket:
         with _own_folder(os.path.dirname(path) or ".") as folder, _locked(folder, f"{os.path.basename(path)}.lock"):
             place = f"/proc/self/fd/{folder}/{os.path.basename(path)}"  # of the folder that was checked, whatever its path leads to now
             _refuse_in_use(place)
-            return _made(place)
+            return _listening(place)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "choose another socket with `--socket PATH`") from None
 
 
-def _made(path: str) -> socket.socket:
-    """Made under another name and renamed when it listens: nobody meets one that is half ready or has loose permissions."""
+def _listening(path: str) -> socket.socket:
+    """Bind under another name and rename it when it listens: no client meets a socket that is not ready or has loose permissions."""
     new = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)

@@ -145,12 +145,12 @@ def unfit(path: str) -> str:
 def _writable_by_others(path: str) -> str:
     """A helper that runs as root must not run what others can write."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return f"{path}: {error.strerror}"
-    if found.st_uid != 0:
-        return f"{path} belongs to user {found.st_uid}: who owns it could change what runs as root"
-    if others_write(found):
+    if status.st_uid != 0:
+        return f"{path} belongs to user {status.st_uid}: who owns it could change what runs as root"
+    if others_write(status):
         return f"{path} can be written by users other than root: they could change what runs as root"
     return ""
 

@@ -95,10 +95,10 @@ def _imported() -> Any:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history), _fixer, _settings_of, _Made())
+    return make(args.socket or socket, _history(args.history or settings.history), _change_service, _settings_of, _PastTransactions())
 
 
-def _fixer() -> ChangeService | None:
+def _change_service() -> ChangeService | None:
     """Who makes changes in mode `apply`."""
     from sysperf.agent.helper_client import HelperClient  # noqa: PLC0415 - only mode `apply` asks
     from sysperf.fix import helper_protocol  # noqa: PLC0415
@@ -113,7 +113,7 @@ def _settings_of(outcome: Outcome) -> tuple[Setting, ...]:
     return change.requested_settings([outcome], [outcome.rule]).settings
 
 
-class _Made:
+class _PastTransactions:
     """What was changed on this machine, newest first; read again when the journal changed."""
 
     def __init__(self) -> None:
@@ -129,8 +129,8 @@ class _Made:
     def _read(self) -> tuple[Transaction, ...]:
         from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
 
-        made = [transaction for folder in _journals() for transaction in Journal(os.path.dirname(folder)).transactions()]
-        return tuple(sorted(made, key=lambda transaction: transaction.taken_at, reverse=True))
+        transactions = [transaction for folder in _journals() for transaction in Journal(os.path.dirname(folder)).transactions()]
+        return tuple(sorted(transactions, key=lambda transaction: transaction.taken_at, reverse=True))
 
 
 def _journals() -> list[str]:
@@ -187,7 +187,7 @@ def _status(client: Client, args: argparse.Namespace) -> int:
     from sysperf.agent import answers  # noqa: PLC0415 - with the client
 
     status = client.ask("/v1/status", answers.Status)
-    findings = [held for held in client.ask("/v1/findings", answers.Findings).findings if held.state == "active"]
+    findings = [active for active in client.ask("/v1/findings", answers.Findings).findings if active.state == "active"]
     if args.json:
         from sysperf.report import as_json  # noqa: PLC0415 - not for text
 
@@ -195,7 +195,7 @@ def _status(client: Client, args: argparse.Namespace) -> int:
         return Exit.CLEAN
     lines = _about(status, client.ask("/v1/meters", answers.Meters).meters)
     lines += ["", "findings:" if findings else "no findings"]
-    lines += [_finding(held) for held in findings[:SHOWN]]
+    lines += [_finding(active) for active in findings[:SHOWN]]
     sys.stdout.write("\n".join(lines) + "\n")
     return Exit.CLEAN
 
@@ -210,10 +210,10 @@ def _about(status: Status, meters: dict[str, float]) -> list[str]:
     return lines + [f"problem: {neutral(problem)}" for problem in (status.store_problem, *status.problems) if problem]
 
 
-def _finding(held: TrackedFinding) -> str:
-    outcome = held.outcome
+def _finding(tracked: TrackedFinding) -> str:
+    outcome = tracked.outcome
     where = f" [{neutral(outcome.subject)}]" if outcome.subject else ""
-    return f"  {outcome.severity:<8} {neutral(outcome.rule)}{where}: {neutral(outcome.message)} (since {_when(held.first_seen)})"
+    return f"  {outcome.severity:<8} {neutral(outcome.rule)}{where}: {neutral(outcome.message)} (since {_when(tracked.first_seen)})"
 
 
 def _events(client: Client, args: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def _say_who_ends(args: argparse.Namespace, changer: Changer, planned: Plan) -> 
 
 def _code(args: argparse.Namespace, planned: Plan) -> int:
     """Whether all that was asked for by name was done, or was so already."""
-    left = (args.set or args.rule) and any(not one.already for one in planned.skipped)
+    left = (args.set or args.rule) and any(not skipped.already for skipped in planned.skipped)
     return Exit.PARTIAL if left else Exit.CLEAN
 
 
@@ -140,14 +140,14 @@ def _of_findings(args: argparse.Namespace) -> RequestedSettings:
 def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) -> None:
     """The plan, and what is left to a person."""
     if args.format == "json":
-        manual = [{"rule": one.outcome.rule, "subject": one.outcome.subject, "reason": one.reason} for one in requested.manual]
+        manual = [{"rule": step.outcome.rule, "subject": step.outcome.subject, "reason": step.reason} for step in requested.manual]
         _options.write(as_json.dump({"schema": changes.SCHEMA, "plan": planned, "manual": manual}), args)
         return
     text = changes.plan(planned, color=_options.wants_color(args), width=_options.width())
     lines = [text.rstrip("\n")] if text.strip() else []
     if requested.manual:
         lines.append("\nLeft to you:\n")
-        lines += [f"  {one.outcome.rule}: {neutral(one.reason, 300)}" for one in requested.manual]
+        lines += [f"  {step.outcome.rule}: {neutral(step.reason, 300)}" for step in requested.manual]
     if not planned.changes:
         lines.append("\nNothing to change." if lines else "Nothing to change: no finding has a fix that sysperf applies by itself.")
     _options.write("\n".join(lines).lstrip("\n"), args)
@@ -160,8 +160,8 @@ def knobs(args: argparse.Namespace) -> str:
     ink = Ink(_options.wants_color(args))
     rows = [[knob.name + (f"@{_ITEMS[knob.item]}" if knob.item else ""), knob.range()] for knob in KNOBS.values()]
     head, *lines = table(("setting", "takes"), rows, ink, _options.width())
-    told = (f"{line}\n    {ink('dim', knob.source)}" for line, knob in zip(lines, KNOBS.values(), strict=True))
-    return "\n".join([head, *told]) + "\n"
+    entries = (f"{line}\n    {ink('dim', knob.source)}" for line, knob in zip(lines, KNOBS.values(), strict=True))
+    return "\n".join([head, *entries]) + "\n"
 
 
 _ITEMS = {"block device": "DISK", "process": "PID", "PCI address of a GPU": "GPU"}

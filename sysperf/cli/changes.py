@@ -18,7 +18,7 @@ from sysperf.model.change import Transaction
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, changes
 
-Found = list[tuple[Transaction, list[Standing]]]
+Listing = list[tuple[Transaction, list[Standing]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,32 +28,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = {journal.folder: Changer(folder=journal.folder.removesuffix("/changes")).transactions() for journal in change.journals()}
+    by_journal = {journal.folder: Changer(folder=journal.folder.removesuffix("/changes")).transactions() for journal in change.journals()}
     if args.format == "json":
         _options.write(
-            as_json.dump({"schema": changes.SCHEMA, "journals": [_plain(folder, listed) for folder, listed in found.items()]}), args
+            as_json.dump({"schema": changes.SCHEMA, "journals": [_plain(folder, listed) for folder, listed in by_journal.items()]}), args
         )
         return Exit.CLEAN
     parts = []
-    for folder, listed in found.items():
+    for folder, listed in by_journal.items():
         if listed:
             text = changes.transactions(listed, _left(listed), color=_options.wants_color(args), width=_options.width())
-            parts.append(text if len(found) == 1 else f"{folder}\n\n{text}")
+            parts.append(text if len(by_journal) == 1 else f"{folder}\n\n{text}")
     _options.write("\n".join(parts) or "sysperf has changed nothing here.", args)
     return Exit.CLEAN
 
 
-def _left(listed: Found) -> dict[int, float]:
+def _left(listed: Listing) -> dict[int, float]:
     """Seconds that are left of each lease."""
     now = lease.boot_s()
-    return {one.number: 0.0 if lease.expired(one.lease) else one.lease.until_s - now for one, _ in listed if one.lease}
+    leased = ((transaction.number, transaction.lease) for transaction, _ in listed if transaction.lease)
+    return {number: 0.0 if lease.expired(granted) else granted.until_s - now for number, granted in leased}
 
 
-def _plain(folder: str, listed: Found) -> dict[str, object]:
+def _plain(folder: str, listed: Listing) -> dict[str, object]:
     return {
         "folder": folder,
         "transactions": [
-            {"transaction": one, "standing": [{"now": standing.now, "verdict": standing.verdict} for standing in standings]}
-            for one, standings in listed
+            {"transaction": transaction, "standing": [{"now": standing.now, "verdict": standing.verdict} for standing in standings]}
+            for transaction, standings in listed
         ],
     }

@@ -43,8 +43,8 @@ def _words() -> dict[str, Any]:
     """What completes an argument, by its name in the help."""
     ids = [rule.id for rule in judging.load_rules().rules]
     words = {"ID": ids, "AREA": collect.AREAS, "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()]}
-    found = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}
-    return found | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
+    choices = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}
+    return choices | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
 
 
 def _of(name: str, words: Iterable[str]) -> dict[str, Any]:

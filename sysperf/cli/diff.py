@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if len(args.machines) < 2:
         raise UsageError("a comparison takes two machines", "`sysperf diff good.json .` compares a saved report with this machine")
-    found = audit.differences([_machine(name) for name in args.machines], judging.load_rules())
+    different = audit.differences([_machine(name) for name in args.machines], judging.load_rules())
     if args.format == "json":
-        text = as_json.dump({"schema": 1, "machines": args.machines, "differences": found})
+        text = as_json.dump({"schema": 1, "machines": args.machines, "differences": different})
     else:
-        text = differences.render(found, args.machines, args.format, color=_options.wants_color(args), width=_options.width())
+        text = differences.render(different, args.machines, args.format, color=_options.wants_color(args), width=_options.width())
     _options.write(text, args)
-    return Exit.FINDINGS if found else Exit.CLEAN
+    return Exit.FINDINGS if different else Exit.CLEAN
 
 
 def _machine(name: str) -> Snapshot:

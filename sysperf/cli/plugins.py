@@ -52,21 +52,21 @@ def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str =
 
 
 def run(args: argparse.Namespace) -> int:
-    plugins = [_listed(found, check=args.check) for kind in plugin.KINDS for found in plugin.installed(kind)]
+    plugins = [_listed(entry, check=args.check) for kind in plugin.KINDS for entry in plugin.installed(kind)]
     args.output = None
     text = to_json(plugins, indent=2).decode() + "\n" if args.json else _text(plugins, color=_options.wants_color(args))
     sys.stdout.write(text)
     return Exit.FINDINGS if any(listed.problem for listed in plugins) else Exit.CLEAN
 
 
-def _listed(found: plugin.Plugin, *, check: bool) -> Listed:
-    default = found.name == found.kind.default
-    return Listed(found.kind.name, found.name, found.module, found.distribution, found.version, default, _problem(found) if check else None)
+def _listed(entry: plugin.Plugin, *, check: bool) -> Listed:
+    default = entry.name == entry.kind.default
+    return Listed(entry.kind.name, entry.name, entry.module, entry.distribution, entry.version, default, _problem(entry) if check else None)
 
 
-def _problem(found: plugin.Plugin) -> str:
+def _problem(entry: plugin.Plugin) -> str:
     try:
-        plugin.load(found.kind, found.name)
+        plugin.load(entry.kind, entry.name)
     except UsageError as error:
         return str(error)
     return ""
@@ -80,7 +80,7 @@ def _text(plugins: list[Listed], *, color: bool) -> str:
         for listed in of_kind:
             _line(page, listed)
         if not of_kind:
-            page.line("  none installed")
+            page.line("  none entry")
     return str(page)
 
 

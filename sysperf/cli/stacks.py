@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = taken(args.pid, args.seconds, args.stacks_plugin)
-    text = to_json(found, indent=2).decode() if args.json else rendered(found, color=_options.wants_color(args), width=_options.width())
+    stacks = taken(args.pid, args.seconds, args.stacks_plugin)
+    text = to_json(stacks, indent=2).decode() if args.json else rendered(stacks, color=_options.wants_color(args), width=_options.width())
     _options.write(text, args)
     return Exit.CLEAN
 
@@ -47,8 +47,8 @@ def taken(pid: int, seconds: int | None, name: str = "") -> Stacks | Split:
     return phases.split(taker.sample(Host(), pid, seconds))
 
 
-def rendered(found: Stacks | Split, *, color: bool, width: int) -> str:
+def rendered(stacks: Stacks | Split, *, color: bool, width: int) -> str:
     """As text for people."""
-    if isinstance(found, Split):
-        return profile.split(found, color=color, width=width)
-    return profile.stacks(found, color=color, width=width)
+    if isinstance(stacks, Split):
+        return profile.split(stacks, color=color, width=width)
+    return profile.stacks(stacks, color=color, width=width)

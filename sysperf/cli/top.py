@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             raise UsageError("--json goes with --once", "sysperf top --once --json")
         return tui.run(args)
-    with tui.source(args) as found:
-        now = gathered(found)
-        found.close()
+    with tui.source(args) as origin:
+        now = gathered(origin)
+        origin.close()
     text = _json(now) if args.json else _text(now, args)
     _options.write(text, args)
     return Exit.CLEAN
@@ -63,12 +63,12 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
     needed = SAMPLES if samples_here else 1
     while now.report is None or samples < needed or (samples_here and RATE not in now.meters and samples < MAX_SAMPLES):
         try:
-            one = news.get(timeout=max(0.0, end - time.monotonic()))
+            update = news.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:
             raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
-        samples += now.take(one) and (now.report is not None or needed == 1)
-        if isinstance(one, Problem) and one.text and now.report is None:
-            raise UsageError(one.text, NO_AGENT if one.again else OTHER_SOURCE if source.remembers else "")
+        samples += now.take(update) and (now.report is not None or needed == 1)
+        if isinstance(update, Problem) and update.text and now.report is None:
+            raise UsageError(update.text, NO_AGENT if update.again else OTHER_SOURCE if source.remembers else "")
     return now
 
 

@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     _prepare()
     with contextlib.ExitStack() as stack:
         with startup.without_ssl():
-            found = stack.enter_context(source(args))
+            origin = stack.enter_context(source(args))
             make = _imported()
-        app = make(actions(args, found), theme=args.theme)
+        app = make(actions(args, origin), theme=args.theme)
         app.run()
         _settled()
         if app.failure is not None:
@@ -192,19 +192,19 @@ def terms(args: argparse.Namespace) -> Terms:
     return judging.load_terms(config, judging.configured_rules(config, args.rules))
 
 
-def actions(args: argparse.Namespace, found: Source) -> Actions:
+def actions(args: argparse.Namespace, origin: Source) -> Actions:
     """What the dashboard may do: changes only on this machine."""
     from sysperf.tui import profilers, waive  # noqa: PLC0415 - as above
     from sysperf.tui.actions import READ_ONLY, Actions  # noqa: PLC0415
 
-    if not found.local:
-        return Actions(found, lambda name: _rule(args, name))
+    if not origin.local:
+        return Actions(origin, lambda name: _rule(args, name))
     from sysperf.engine.change import Changer  # noqa: PLC0415
     from sysperf.verify import trials  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
     return Actions(
-        found,
+        origin,
         lambda name: _rule(args, name),
         Changer,
         (paths.SYSTEM_STATE,),
@@ -228,5 +228,5 @@ def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
 
     host = Host()
     facts = reading.snapshot(host, ("cpu", "numa", "cgroup", "gpu", "process"))
-    found = rewrap.rewraps(host, facts, lambda: rewrap.rules(problems=[]))
-    return next((rewrap for rewrap in found if rewrap.pid == pid), None)
+    rewraps = rewrap.rewraps(host, facts, lambda: rewrap.rules(problems=[]))
+    return next((rewrap for rewrap in rewraps if rewrap.pid == pid), None)

@@ -46,14 +46,14 @@ def run(args: argparse.Namespace) -> int:
     problems: list[SysperfError] = []
     done = [*_undone(args, changer, problems)]
     if args.format == "json":
-        told = [{"problem": str(problem), "hint": problem.hint} for problem in problems]
-        _options.write(as_json.dump({"schema": changes.SCHEMA, "undone": done, "problems": told}), args)
+        failed = [{"problem": str(problem), "hint": problem.hint} for problem in problems]
+        _options.write(as_json.dump({"schema": changes.SCHEMA, "undone": done, "problems": failed}), args)
     else:
         text = changes.undone(done, color=_options.wants_color(args), width=_options.width())
         _options.write(text if done else "Nothing to take back." if not problems else "", args)
     if problems and args.format == "text":
         raise problems[0]
-    left = [one for one in done if one.step.state not in ("undone", "gone")]
+    left = [step for step in done if step.step.state not in ("undone", "gone")]
     return Exit.PARTIAL if left or problems else Exit.CLEAN
 
 
@@ -65,11 +65,11 @@ def _undone(args: argparse.Namespace, changer: Changer, problems: list[SysperfEr
     if args.number is not None:
         yield from changer.undo(args.number, force=args.force)
         return
-    found = [transaction for transaction in changer.journal.transactions() if transaction.state not in ("undone", "rolled-back")]
-    in_force = [one for one in found if one.live or one.state in ("open", "damaged")]
-    chosen = found if args.all else (in_force or found)[-1:]  # what somebody else has overwritten is not in the way of the others
-    for one in reversed(chosen):
-        yield from _tried(args, changer, one.number, problems)
+    standing = [transaction for transaction in changer.journal.transactions() if transaction.state not in ("undone", "rolled-back")]
+    in_force = [transaction for transaction in standing if transaction.live or transaction.state in ("open", "damaged")]
+    chosen = standing if args.all else (in_force or standing)[-1:]  # what somebody else has overwritten is not in the way of the others
+    for transaction in reversed(chosen):
+        yield from _tried(args, changer, transaction.number, problems)
 
 
 def _tried(args: argparse.Namespace, changer: Changer, number: int, problems: list[SysperfError]) -> list[Undone]:

@@ -46,10 +46,10 @@ def with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) ->
     """The facts with what differs from a good machine; nothing differs where there is none to compare with."""
     if reference is None:
         return facts if "drift" in facts.areas else _add_area(facts, "drift", Area(Drift()))
-    shown = tuple(
+    drifted = tuple(
         f"{difference.fact}: {difference.values[0]} → {difference.values[1]}" for difference in differences([reference, facts], ruleset)
     )
-    return _add_area(facts, "drift", Area(Drift(reference.root, shown)))
+    return _add_area(facts, "drift", Area(Drift(reference.root, drifted)))
 
 
 def _add_area(facts: Snapshot, name: str, area: Area) -> Snapshot:
@@ -68,5 +68,5 @@ def with_rewraps(host: Host, report: Report) -> Report:
     from sysperf.engine import rewrap  # noqa: PLC0415 - only machines with a running program pay
 
     problems: list[str] = []
-    found = rewrap.rewraps(host, report.snapshot, lambda: rewrap.rules(problems=problems))
-    return msgspec.structs.replace(report, rewraps=found)
+    rewraps = rewrap.rewraps(host, report.snapshot, lambda: rewrap.rules(problems=problems))
+    return msgspec.structs.replace(report, rewraps=rewraps)

@@ -77,11 +77,11 @@ def _why_not(outcome: Outcome) -> str:
 
 def setting(text: str) -> Setting:
     """``vm.swappiness=10`` or ``block.read_ahead_kb@nvme0n1=128`` as a requested setting. Raises UsageError."""
-    name, found, value = text.partition("=")
+    name, equals, value = text.partition("=")
     knob, _, item = name.strip().partition("@")
-    if not found and knob in KNOBS:
+    if not equals and knob in KNOBS:
         raise UsageError(f"--set {text}: to what? {knob} takes {KNOBS[knob].range()}", f"--set {text}=VALUE")
-    if not found or knob not in KNOBS:
+    if not equals or knob not in KNOBS:
         raise UsageError(
             f"--set {text}: `{knob}` is no setting that sysperf may change{suggest(knob, KNOBS)}",
             "`sysperf plan --list` shows them with their ranges",
@@ -137,12 +137,12 @@ class Changer:
             return list(helper_protocol.ask(helper_protocol.AskUndo(number=number, force=force)).undone)
         return recovery.undo(self.host, self.journal, number, force=force)
 
-    def _helper_undoes(self, one: Transaction) -> bool:
+    def _helper_undoes(self, record: Transaction) -> bool:
         """What the helper keeps alive only it can end; and who may not write the machine's journal can only ask it."""
         if not helper_protocol.available():
             return False
-        held = one.keeper is not None and one.keeper.is_helper and keepers.alive(one.keeper)
-        return held or not os.access(self.journal.folder, os.W_OK)
+        by_helper = record.keeper is not None and record.keeper.is_helper and keepers.alive(record.keeper)
+        return by_helper or not os.access(self.journal.folder, os.W_OK)
 
     def recover(self) -> list[Undone]:
         """Take back what was interrupted and what has a lease that ended."""
@@ -151,14 +151,14 @@ class Changer:
 
     def transactions(self) -> list[tuple[Transaction, list[Standing]]]:
         """All transactions, oldest first, and how each step stands now."""
-        return [(one, standing.standings(self.host, self.journal, one)) for one in self.journal.transactions()]
+        return [(record, standing.standings(self.host, self.journal, record)) for record in self.journal.transactions()]
 
 
 def check(changes: Iterable[Change], request: transaction.Request) -> None:
     """Raises UsageError when the changes can not be had for that long."""
-    held = next((change for change in changes if KNOBS[change.knob].held), None)
-    if held and request.lease_s is None:
-        raise UsageError(f"{held.knob} holds only while a process keeps it", "say for how long: --lease 8h")
+    kept = next((change for change in changes if KNOBS[change.knob].needs_keeper), None)
+    if kept and request.lease_s is None:
+        raise UsageError(f"{kept.knob} holds only while a process keeps it", "say for how long: --lease 8h")
     if request.lease_s is not None and request.persist:
         raise UsageError("--lease ends by itself and --persist does not", "give one of them")
 
@@ -170,10 +170,10 @@ def request(why: str, *, lease_s: float | None = None, persist: bool = False) ->
 
 def seconds(text: str) -> float:
     """``10m`` in seconds. Raises UsageError."""
-    found = _SPAN.fullmatch(text)
-    if not found or not int(found[1]):
+    match = _SPAN.fullmatch(text)
+    if not match or not int(match[1]):
         raise UsageError(f"{text!r} is no time span", "such as 90s, 10m, 8h or 2d")
-    return float(int(found[1]) * _SECONDS[found[2]])
+    return float(int(match[1]) * _SECONDS[match[2]])
 
 
 def user(uid: int) -> str:

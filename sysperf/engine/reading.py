@@ -105,11 +105,11 @@ def read_saved(path: StrPath) -> Snapshot:
 
 def _typed(raw: dict[str, Any]) -> Snapshot:
     """A snapshot whose areas hold their records again. Areas this version does not know are left out."""
-    found: Snapshot = convert(raw, Snapshot)
+    snapshot: Snapshot = convert(raw, Snapshot)
     known = records()
     areas = {
         name: msgspec.structs.replace(area, facts=None if area.facts is None else convert(area.facts, known[name]))
-        for name, area in found.areas.items()
+        for name, area in snapshot.areas.items()
         if name in known
     }
-    return msgspec.structs.replace(found, areas=areas)
+    return msgspec.structs.replace(snapshot, areas=areas)

@@ -42,9 +42,9 @@ def of_experiment(experiment: str) -> str:
 def _python() -> str:
     """An interpreter that has torch: the active one first. Raises UsageError."""
     facts: Any = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
-    found = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
-    if not found:
+    with_torch = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
+    if not with_torch:
         raise UsageError(
             "no command, and no interpreter with torch was found for a built-in program", "name one with --python, or give a command"
         )
-    return str(max(found, key=lambda install: install.active).interpreter)
+    return str(max(with_torch, key=lambda install: install.active).interpreter)

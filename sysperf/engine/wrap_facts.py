@@ -168,9 +168,9 @@ def _capacity(host: Host, cpus: CpuSet) -> int | None:
     return max((capacity for capacity in capacities if capacity), default=None) if all(capacities) else None
 
 
-def _nodes(found: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
+def _nodes(records: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
     """None where two claim the same CPU, as emulated ones (`numa=fake=8`) do: nothing is near or far then. Who names a node gets it."""
-    nodes = tuple(_node(node, [other.id for other in found]) for node in found)
+    nodes = tuple(_node(node, [other.id for other in records]) for node in records)
     named = request.node is not None or request.profile.node is not None
     apart = sum(len(node.cpus) for node in nodes) == len(CpuSet.union(node.cpus for node in nodes))
     return nodes if apart or named else ()

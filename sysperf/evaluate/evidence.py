@@ -43,7 +43,7 @@ class Ledger:
     def evidence(self, touched: Mapping[str, Any], item: Any) -> tuple[Evidence, ...]:
         """The touched facts with their values and files."""
         chosen = list(touched.items())[:MAX_EVIDENCE]
-        return tuple(Evidence(path, shown(touched.value), self.source(touched.reads, item)) for path, touched in chosen)
+        return tuple(Evidence(path, for_report(touched.value), self.source(touched.reads, item)) for path, touched in chosen)
 
     def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Any) -> tuple[Gap, ...]:
         """The unknown facts with their reasons and what would make them readable."""
@@ -150,14 +150,14 @@ def remedy(reason: str) -> str:
     return ""
 
 
-def shown(value: Any) -> Any:
+def for_report(value: Any) -> Any:
     """A fact's value as bounded JSON data for a report."""
     value = plain(value) if not isinstance(value, str) else value
     if isinstance(value, str):
         return neutral(value)
     if isinstance(value, list | tuple):
-        kept = [shown(item) for item in value[:MAX_ITEMS]]
+        kept = [for_report(item) for item in value[:MAX_ITEMS]]
         return [*kept, f"… {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else kept
     if isinstance(value, dict):
-        return {neutral(str(key)): shown(item) for key, item in list(value.items())[:MAX_ITEMS]}
+        return {neutral(str(key)): for_report(item) for key, item in list(value.items())[:MAX_ITEMS]}
     return value

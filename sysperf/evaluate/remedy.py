@@ -69,7 +69,7 @@ def _sysfs(fix: Sysfs, fill: Filler, _scope: Scope) -> Parts:
 
 def _set_knob(fix: SetKnob, fill: Filler, _scope: Scope) -> Parts:
     command, item, was = _OF_KNOB[fix.knob], shlex.quote(fill(fix.item)), shlex.quote(fill(fix.was))
-    undo = "sudo sysperf undo" if SETTABLE[fix.knob].held else command.format(value=was, item=item) if fix.was else ""
+    undo = "sudo sysperf undo" if SETTABLE[fix.knob].needs_keeper else command.format(value=was, item=item) if fix.was else ""
     return command.format(value=fix.value, item=item), undo, f"set {fix.knob} to {fix.value}", "root"
 
 

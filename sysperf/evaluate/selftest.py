@@ -60,7 +60,7 @@ def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Itera
     if got != expected:
         doubts = ", ".join(gap.fact for _, outcome in answers if outcome for gap in outcome.unknown)
         yield f"expected {' '.join(expected)}, got {' '.join(got) or 'nothing'}{f' (unknown: {doubts})' if doubts else ''}"
-    message = " ".join(_said(outcome) for _, outcome in answers if outcome)
+    message = " ".join(_text(outcome) for _, outcome in answers if outcome)
     yield from (f"the message has no {text!r}: {message[:300]}" for text in test.message_has if text not in message)
     done = " ".join(_fixes(outcome) for _, outcome in answers if outcome)
     yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
@@ -73,7 +73,7 @@ def firing(rule: Rule, ruleset: Ruleset, schema: Schema) -> Iterator[Outcome]:
         yield from (outcome for state, outcome in _answers(compiled, test, ruleset, schema) if outcome and state == "fire")
 
 
-def _said(outcome: Outcome) -> str:
+def _text(outcome: Outcome) -> str:
     return f"{outcome.subject} {outcome.message} {outcome.because} {' '.join(gap.fact for gap in outcome.unknown)}"
 
 

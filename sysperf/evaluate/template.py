@@ -72,7 +72,7 @@ class Template:
 
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
-        text = "".join(part if isinstance(part, str) else _shown(part[0](scope), part[1], quote) for part in self._parts)
+        text = "".join(part if isinstance(part, str) else _filled_in(part[0](scope), part[1], quote) for part in self._parts)
         return text if quote or "s)" not in text else _NUMBERED.sub(_inflected, text)
 
 
@@ -101,7 +101,7 @@ def _blank(inside: str, schema: Schema, params: Mapping[str, Value] | None) -> t
     return compile_expression(inside[: match.start()] if match else inside, schema, params), name
 
 
-def _shown(value: Value, filter_name: str, quote: bool) -> str:
+def _filled_in(value: Value, filter_name: str, quote: bool) -> str:
     text = _text(value, filter_name)
     if quote and filter_name == "words" and isinstance(value, list | tuple):
         return " ".join(shlex.quote(neutral(str(item), MAX_FILLED)) for item in value)

@@ -14,7 +14,7 @@ from sysperf.fix.journal_lines import BeforeRewritten, End, LeaseSet, StepResult
 from sysperf.fix.journal_log import JournalError, Log
 from sysperf.fix.keepers import dismiss
 from sysperf.fix.lease import boot_id, expired, lease_of
-from sysperf.fix.restore import FAILURES, OWN, Undoing, UndoResult, failed, is_held, lasts, ours, restore
+from sysperf.fix.restore import FAILURES, OWN, Undoing, UndoResult, failed, lasts, needs_keeper, ours, restore
 from sysperf.host import Host
 from sysperf.model.change import LIVE, Change, Step, Transaction, Undone
 
@@ -166,7 +166,7 @@ def later_steps(journal: Journal, number: int) -> dict[Key, At]:
     for transaction in journal.transactions():
         if transaction.number > number:
             for index, step in enumerate(transaction.steps):
-                if step.state in OWN and not lasts(step.change) and not is_held(step.change):
+                if step.state in OWN and not lasts(step.change) and not needs_keeper(step.change):
                     later.setdefault(key_of(step.change), At(transaction.number, index, step))
     return later
 

@@ -44,7 +44,7 @@ def restore(host: Host, step: Step, undoing: Undoing) -> UndoResult:
     change = step.change
     if change.start_time and undoing.rebooted:
         return UndoResult("gone", "the machine restarted since")
-    if is_held(change):
+    if needs_keeper(change):
         return _released(undoing)
     try:
         target = targets.of(host, change)
@@ -71,10 +71,10 @@ def reason_of(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def is_held(change: Change) -> bool:
+def needs_keeper(change: Change) -> bool:
     """Whether it holds only while a process keeps it."""
     knob = KNOBS.get(change.knob)
-    return knob is not None and knob.held
+    return knob is not None and knob.needs_keeper
 
 
 def lasts(change: Change) -> bool:

@@ -17,7 +17,7 @@ from sysperf.fix.journal_lines import End, KeeperStarted, StepResult, StepStarte
 from sysperf.fix.journal_log import JournalError, Log
 from sysperf.fix.lease import boot_id, lease_of
 from sysperf.fix.recovery import recover, write_result
-from sysperf.fix.restore import FAILURES, Undoing, is_held, reason_of, restore
+from sysperf.fix.restore import FAILURES, Undoing, needs_keeper, reason_of, restore
 from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import LIVE, Change, Keeper, Plan, Transaction
@@ -124,7 +124,7 @@ def _write(target: Target, value: str) -> tuple[str, str]:
 
 def _put_back(target: Target, change: Change) -> bool:
     """After a write that did not take: whether what was there is there again."""
-    if is_held(change):
+    if needs_keeper(change):
         latency.release()
         return True
     with contextlib.suppress(*FAILURES):

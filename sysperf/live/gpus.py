@@ -177,13 +177,13 @@ class _Gpu:
             if percent is not None and 0 <= percent <= 100:
                 self.put(out, name, percent / 100)
 
-    def _held(self, answer: Any, out: dict[str, float]) -> None:
+    def _memory_of_programs(self, answer: Any, out: dict[str, float]) -> None:
         for process in answer:
             if process["pid"] and process["usedGpuMemory"] is not None:
                 name = f"process.{process['pid']}.gpu_memory_bytes"
                 out[name] = out.get(name, 0) + process["usedGpuMemory"]
 
-    def _used(self, answer: Any, out: dict[str, float]) -> None:
+    def _utilization_of_programs(self, answer: Any, out: dict[str, float]) -> None:
         busy: dict[int, list[int]] = {}
         for process in answer:
             if process["pid"] and 0 <= process["smUtil"] <= 100:
@@ -203,6 +203,6 @@ class _Gpu:
         "DeviceGetCurrentClocksThrottleReasons": _events,
         "DeviceGetFieldValues": _pcie,
         "GpmMetrics": _gpm,
-        "DeviceGetComputeRunningProcesses_v3": _held,
-        "DeviceGetProcessUtilization": _used,
+        "DeviceGetComputeRunningProcesses_v3": _memory_of_programs,
+        "DeviceGetProcessUtilization": _utilization_of_programs,
     }

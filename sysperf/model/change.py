@@ -41,8 +41,8 @@ class Change(Record):
     start_time: Annotated[int, fact("start time of the process in clock ticks since boot; 0 when it is about none")] = 0
     shown_before: Annotated[str, fact("`before` for people, where it is long")] = ""
 
-    def shown(self) -> str:
-        """What is changed, for people."""
+    def label(self) -> str:
+        """The setting, and the item that has it: ``block.read_ahead_kb of nvme0n1``."""
         return f"{self.knob} of {self.item}" if self.item else self.knob
 
 

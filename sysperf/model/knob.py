@@ -43,7 +43,7 @@ class Knob(Record):
     """The kernel may take a part of what is asked for."""
     guards: bool = False
     """It keeps users from each other: changed only for a finding or setting that is named."""
-    held: bool = False
+    needs_keeper: bool = False
     """It holds only as long as a process keeps it."""
     note: str = ""
 
@@ -269,7 +269,7 @@ OTHERS = {
             low=0,
             high=10_000,
             unit="µs",
-            held=True,
+            needs_keeper=True,
         ),
         Knob(
             name="shm.size_bytes",

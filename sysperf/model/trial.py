@@ -39,7 +39,7 @@ class Trial(Record, kw_only=True):
             ordered and 0 < self.confidence < 1 and self.pairs >= 1 and 0 < self.at < 1e11 and abs(self.baseline) < 1e18 and self.rung >= 0
         )
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """``4.2 % faster here``: the verdict in words."""
         if self.verdict in ("faster", "slower"):
             return f"{abs(self.ratio - 1) * 100:.1f} % {self.verdict} here"
@@ -48,4 +48,4 @@ class Trial(Record, kw_only=True):
     def gain(self) -> Gain:
         """For the finding whose advice was tried."""
         interval = f"{(self.low - 1) * 100:+.1f} to {(self.high - 1) * 100:+.1f} % at {self.confidence * 100:.0f} %"
-        return Gain("measured", f"{self.told()} ({interval}; {self.metric}, {self.pairs} pairs)")
+        return Gain("measured", f"{self.sentence()} ({interval}; {self.metric}, {self.pairs} pairs)")

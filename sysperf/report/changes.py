@@ -63,7 +63,7 @@ def _diff(page: Page, group: Sequence[Change]) -> None:
 
 
 def _what(change: Change) -> str:
-    return neutral(f"{change.shown()}{f', for {change.rule}' if change.rule else ''}", _LONGEST)
+    return neutral(f"{change.label()}{f', for {change.rule}' if change.rule else ''}", _LONGEST)
 
 
 def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:

@@ -66,7 +66,7 @@ def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) ->
     if requested.manual:
         return Proposal(Plan(), f"Left to you: {requested.manual[0].reason}")
     planned = actions.changer().plan(requested.settings)
-    kept_knob = next((change.knob for change in planned.changes if KNOBS[change.knob].held), "")
+    kept_knob = next((change.knob for change in planned.changes if KNOBS[change.knob].needs_keeper), "")
     return Proposal(planned, "", HELD_S if kept_knob and lease_s is None else lease_s, kept_knob)
 
 

@@ -165,16 +165,16 @@ def test_a_lease_is_waited_for_without_reading_the_journal_again(tmp_path: Path)
             return super().transactions()
 
     leases = Leases(Counted(str(tmp_path)))
-    assert not leases.held()
+    assert not leases.any_running()
     with kept.locked(), kept.begin(boot=boot_id(), by="", why="", taken_at="", lease=lease_of(600)) as log:
         log.add(StepStarted(0, Change("process.nice", "1", "x", "0", "1")), StepResult(0, "applied"), End("applied"))
-    assert leases.held()
+    assert leases.any_running()
     assert not any(leases.over() for _ in range(100))
     assert len(reads) == 2
 
     recovery.renew(kept, 1, 0.2)
     _wait_for(leases.over)
-    assert leases.held()
+    assert leases.any_running()
 
 
 def test_told_to_stop_it_ends_what_it_does(service: Service, sleeper: subprocess.Popen[bytes]) -> None:

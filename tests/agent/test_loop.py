@@ -455,7 +455,7 @@ def held(name: str = "thp.never") -> TrackedFinding:
 
 
 class Hand:
-    """A fixer that writes down what it was asked."""
+    """A change service that records what it was asked to change."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -565,7 +565,7 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
         return Setup(Settings(next(modes), ("site.always",), interval_s=0.2), Terms(ruleset))
 
     wish = Setting("thp.enabled", "always", rule="site.always")
-    options = Options(str(tmp_path / "a.sock"), fixer=lambda: hand, settings_of=lambda _: [wish])
+    options = Options(str(tmp_path / "a.sock"), change_service=lambda: hand, settings_of=lambda _: [wish])
     daemon = loop.Agent(setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def called(kind: str, count: int) -> None:

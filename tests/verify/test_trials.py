@@ -85,7 +85,7 @@ def test_of_a_huge_file_the_end_is_read(tmp_path: Path) -> None:
 def test_gains_are_told_with_their_interval() -> None:
     """In words that tell faster, slower, no difference and not yet known apart."""
     assert trial().gain().text == "5.0 % faster here (+2.0 to +8.0 % at 95 %; steps per second, 10 pairs)"
-    assert trial(ratio=0.9, low=0.88, high=0.92, verdict="slower").told() == "10.0 % slower here"
+    assert trial(ratio=0.9, low=0.88, high=0.92, verdict="slower").sentence() == "10.0 % slower here"
     assert "no difference" in trial(verdict="same").gain().text
     assert trial().gain().state == "measured"
 

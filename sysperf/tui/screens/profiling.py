@@ -103,7 +103,7 @@ def _trace(view: View, profilers: Profilers, pid: int) -> None:
         def tell(text: str) -> None:
             if worker.is_cancelled:
                 raise Left("the dashboard ends")
-            progress.told = text
+            progress.doing = text
 
         written = profilers.trace(pid, tell)
         return _analyzed(profilers, written, tell)

@@ -58,7 +58,7 @@ def taken_back(transaction: Transaction, width: int) -> Lines:
     ]
     for step in transaction.steps:
         change = step.change
-        out.append(line(Span("  "), span(f"{change.shown()}: {change.after} → {change.shown_before or change.before}")))
+        out.append(line(Span("  "), span(f"{change.label()}: {change.after} → {change.shown_before or change.before}")))
     return [fitted(line, width) for line in out]
 
 
