@@ -53,7 +53,7 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
         progress("it is exported")
         _run(program, EXPORT_S, "export", "--type=sqlite", f"--output={folder}/export.sqlite", f"{report}.nsys-rep")
         events = count(f"{folder}/export.sqlite")
-        _rename(f"{folder}/export.sqlite", path)
+        files.give_output_name(f"{folder}/export.sqlite", path)
     return Trace(request.pid, path, os.path.getsize(path), events, 0, round(time.monotonic() - start, 1))
 
 
@@ -89,16 +89,6 @@ def _path(request: TraceRequest) -> str:
     if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
         raise UsageError(f"{os.path.dirname(path)}: cannot be written to", "choose another folder with --output")
     return path
-
-
-def _rename(written: str, path: str) -> None:
-    """Give the export its name, unless somebody has taken that meanwhile: with a link, too. Raises UsageError."""
-    try:
-        files.rename_new(written, path)
-    except FileExistsError:
-        raise UsageError(f"{path} exists by now", "choose another name with --output: nothing is overwritten") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
 
 
 def _program() -> str:

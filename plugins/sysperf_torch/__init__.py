@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from sysperf.host import Host
+from sysperf.host import Host, files
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Trace, TraceRequest
 from sysperf.plugin import ReportProgress
@@ -51,7 +51,7 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
             counts = trace_file.counts(written)
         except OSError as error:
             raise SysperfError(f"{written}: {error.strerror}", "the disk may be full or broken") from None
-        trace_file.rename(written, path)
+        files.give_output_name(written, path)
         return Trace(request.pid, path, *counts, round(time.monotonic() - start, 1))
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sysperf.host import files
 from sysperf.model.errors import UsageError
 
 CHUNK_BYTES = 1 << 20
@@ -105,13 +104,3 @@ def counts(path: str) -> Counts:
 def _new(pattern: re.Pattern[bytes], text: bytes, known: int) -> int:
     """Matches that do not lie within the bytes that were searched before."""
     return sum(match.end() > known for match in pattern.finditer(text))
-
-
-def rename(written: str, path: str) -> None:
-    """Give a whole file its name, unless somebody else has taken that. Raises UsageError."""
-    try:
-        files.rename_new(written, path)
-    except FileExistsError:
-        raise UsageError(f"{path} exists by now", "choose another name with --output: nothing is overwritten") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None

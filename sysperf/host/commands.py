@@ -31,12 +31,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 
-_WITHOUT_FOLDER = "import sys; sys.path.remove(''); import runpy; runpy.run_module('sysperf', run_name='__main__', alter_sys=True)"
+WITHOUT_FOLDER = "import sys; sys.path.remove(''); import runpy; runpy.run_module('sysperf', run_name='__main__', alter_sys=True)"
 
 
 def sysperf_command() -> tuple[str, ...]:
     """How sysperf starts itself, whatever modules lie in the current folder: a user's queue.py is none of ours."""
-    return (sys.executable, *(("-P", "-m", "sysperf") if sys.version_info >= (3, 11) else ("-c", _WITHOUT_FOLDER)))
+    return (sys.executable, *(("-P", "-m", "sysperf") if sys.version_info >= (3, 11) else ("-c", WITHOUT_FOLDER)))
 
 
 class Failed(OSError):

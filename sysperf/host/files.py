@@ -9,6 +9,8 @@ import stat
 from collections.abc import Callable
 from typing import IO
 
+from sysperf.model.errors import UsageError
+
 
 def replace(path: str, content: bytes) -> None:
     """Write a file of the user's: a report, waivers, a kernel. What is no plain file (/dev/null, a pipe) is written to as it is.
@@ -85,6 +87,16 @@ def rename_new(temporary: str, path: str) -> None:
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     os.replace(temporary, path)
+
+
+def give_output_name(written: str, path: str) -> None:
+    """Give a finished file the name that the user chose for it, unless that is taken by now, by a link too. Raises UsageError."""
+    try:
+        rename_new(written, path)
+    except FileExistsError:
+        raise UsageError(f"{path} exists by now", "choose another name with --output: nothing is overwritten") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
 
 
 def sync_folder(path: str) -> None:

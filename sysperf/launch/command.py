@@ -136,17 +136,27 @@ def parse(argv: Sequence[str]) -> Command:
         elif name in _BINDERS:
             words.rest.pop(0)
             _BINDERS[name](words, found)
-        elif _is_ourselves(name, words.rest):
+        elif _is_wrap(name, words.rest):
             del words.rest[: words.rest.index("--") + 1]
         else:
             return _program(name, words, found)
     return Command(**found)
 
 
-def _is_ourselves(name: str, words: Sequence[str]) -> bool:
+def _is_wrap(name: str, words: Sequence[str]) -> bool:
     """`sysperf wrap … --` or `python -m sysperf wrap … --`: the program behind it is what counts."""
-    start = ["-m", "sysperf", "wrap"] if PYTHON.fullmatch(name) else ["wrap"] if name == "sysperf" else ["?"]
-    return list(words[1 : len(start) + 1]) == start and "--" in words
+    behind = _Words(words[1:])
+    starts_us = _runs_sysperf(*_python_options(behind)) if PYTHON.fullmatch(name) else name == "sysperf"
+    return starts_us and behind.rest[:1] == ["wrap"] and "--" in behind.rest
+
+
+def _runs_sysperf(how: str, value: str) -> bool:
+    """Whether `python -m` or `-c` with this value starts sysperf, by hand or by `sysperf_command`."""
+    if how != "c":
+        return (how, value) == ("m", "sysperf")
+    from sysperf.host.commands import WITHOUT_FOLDER  # noqa: PLC0415 - 8 ms that only `python -c` needs
+
+    return value == WITHOUT_FOLDER
 
 
 def _tool(name: str, words: _Words, found: dict[str, Any]) -> None:

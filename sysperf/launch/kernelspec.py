@@ -13,6 +13,7 @@ from typing import Any
 
 from sysperf import paths
 from sysperf.host import files
+from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import UsageError
 from sysperf.startup import lazy
 
@@ -79,11 +80,8 @@ def wrapped(spec: Mapping[str, Any], options: Sequence[str]) -> dict[str, Any]:
 def command() -> list[str]:
     """How to start this sysperf from anywhere."""
     script = os.path.join(os.path.dirname(sys.executable), "sysperf")
-    return (
-        [script]
-        if os.path.exists(script)
-        else [shutil.which("sysperf") or sys.executable, *(() if shutil.which("sysperf") else ("-m", "sysperf"))]
-    )
+    installed = script if os.path.exists(script) else shutil.which("sysperf")
+    return [installed] if installed else [*sysperf_command()]
 
 
 def install(name: str, spec: Mapping[str, Any], folder: str) -> str:

@@ -60,6 +60,25 @@ def test_the_command_of_the_kernel_works(tmp_path: Path) -> None:
     assert done.stdout == "kernel\n"
 
 
+def test_modules_beside_the_notebook_are_not_sysperf_s(tmp_path: Path) -> None:
+    """Jupyter starts a kernel in the notebook's folder. Where no `sysperf` script is installed, a module there is still none of ours."""
+    python, notebooks = tmp_path / "bin/python3", tmp_path / "notebooks"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    notebooks.mkdir()
+    (notebooks / "msgspec.py").write_text("raise SystemExit('a module of the notebook')")
+    env = {**os.environ, "PATH": str(notebooks), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [str(python), "-m", "sysperf", "kernel", "install", "fast", "--prefix", str(tmp_path), "--python", sys.executable]
+    subprocess.run(command, env=env, timeout=60, check=True)
+    argv = [str(word) for word in installed(tmp_path, "fast")["argv"]]  # type: ignore[attr-defined]  # a list, see above
+
+    done = subprocess.run(
+        [*argv[: argv.index("--") + 1], sys.executable, "-I", "-c", "print('kernel')"],
+        cwd=notebooks, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "kernel\n", done.stderr
+
+
 def test_wrapping_an_installed_kernel_once(tmp_path: Path) -> None:
     """--from keeps the specification; wrapping it again does not wrap twice."""
     source = tmp_path / "data/kernels/python3"

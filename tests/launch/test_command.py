@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.host.commands import WITHOUT_FOLDER, sysperf_command
 from sysperf.launch.command import parse
 from sysperf.model.cpuset import CpuSet
 
@@ -28,6 +29,9 @@ from sysperf.model.cpuset import CpuSet
         ("uv run train.py", "environment", "train.py"),
         ("sysperf wrap --threads 2 -- python x.py", "python", "python"),
         ("python -m sysperf wrap -- env A=1 torchrun x.py", "launcher", "torchrun"),
+        ("python3.11 -P -m sysperf wrap --quiet -- python x.py", "python", "python"),
+        ("python -I -m sysperf wrap -- python x.py", "python", "python"),
+        ("python -m sysperf audit -- torchrun x.py", "python", "python"),
         ("sysperf audit", "program", "sysperf"),
         ("vllm serve model", "program", "vllm"),
         ("-weird", "program", "-weird"),
@@ -38,6 +42,21 @@ def test_the_program_behind_the_tools(line: str, kind: str, program: str) -> Non
     found = parse(line.split())
 
     assert (found.kind, found.program) == (kind, program)
+
+
+@pytest.mark.parametrize("start", [sysperf_command(), ("/usr/bin/python3.10", "-c", WITHOUT_FOLDER)])
+def test_how_sysperf_starts_itself_is_a_wrap_too(start: tuple[str, ...]) -> None:
+    """`verify` and `tune` start `wrap` so: the program behind it is what counts, whatever the version of Python."""
+    found = parse([*start, "wrap", "--quiet", "--", "numactl", "-C", "0-3", "python", "x.py"])
+
+    assert (found.kind, found.script, found.cpu_tool) == ("python", "x.py", "numactl")
+
+
+def test_other_code_of_python_is_no_wrap() -> None:
+    """`-c` with any other program is what it is, though `wrap` and `--` stand behind it."""
+    found = parse(["python", "-c", "import train", "wrap", "--", "torchrun", "x.py"])
+
+    assert (found.kind, found.program) == ("python", "python")
 
 
 @pytest.mark.parametrize(
