@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from sysperf.host import Host
-from sysperf.model.comparison import Metric, Variant
+from sysperf.model.comparison import Conditions, Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
-from sysperf.verify import noise, probe
-from sysperf.verify.run import Finished, run
+from sysperf.verify import noise, probe, watch
+from sysperf.verify.run import Finished, Meanwhile, run
 
 LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
 """A run is ended after ten times the longest run so far, and never within a minute."""
@@ -37,25 +37,34 @@ class Measured(Record):
     """When each step of the process with most steps ended."""
     loss: float | None = None
     """The mean of its last losses; None where the probe saw none."""
+    page_faults: int | None = None
+    conditions: Conditions | None = None
+    unwatched: tuple[str, ...] = ()
+    """What could not be seen of the machine meanwhile, and why."""
 
 
-def measure(variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, instances: int = 1) -> Measured:
+def measure(
+    variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, instances: int = 1, meanwhile: Meanwhile | None = None
+) -> Measured:
     """Run a variant once. Raises RunFailed when its time says nothing, SysperfError where the probe has no folder."""
     with _folder() as folder:
         environment = variant.environment(dict(os.environ))
         if metric.counts:
             environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts))
-        before = noise.read(Host())
-        try:
-            finished = run(variant.argv, environment, limit_s=limit_s, pattern=metric.pattern)
-        except OSError as error:
-            raise RunFailed(f"{variant.name}: {error}", "run it again") from None
-        load = noise.between(before, noise.read(Host()), finished.cpu_s)
+        with watch.watching() as seen:
+            before = noise.read(Host())
+            try:
+                finished = run(variant.argv, environment, limit_s=limit_s, pattern=metric.pattern, meanwhile=meanwhile)
+            except OSError as error:
+                raise RunFailed(f"{variant.name}: {error}", "run it again") from None
+            load = noise.between(before, noise.read(Host()), finished.cpu_s)
+            watched = seen()
         check(variant, finished, limit_s)
         processes = probe.read(folder, instances) if metric.counts else []
         loss = probe.read_loss(folder) if metric.counts else None
     value = _value(variant, metric, finished, processes, warm_up, instances)
-    return Measured(value, finished.wall_s, finished.cpu_s, load, tuple(processes[0].times) if processes else (), loss)
+    times = tuple(processes[0].times) if processes else ()
+    return Measured(value, finished.wall_s, finished.cpu_s, load, times, loss, finished.page_faults, watched.conditions, watched.unknown)
 
 
 @contextlib.contextmanager

@@ -179,9 +179,8 @@ class _Tuner:
         disturbed = sum(1 for run in self.runs if run.disturbed)
         if self.plan.keep_disturbed or disturbed + 1 > MAX_DISTURBED_SHARE * max(len(self.runs), MIN_RUNS):
             return ""
-        return noise.disturbance(
-            done.load, [noise.Load(run.other_cpus, 0.0, run.wall_s) for run in self.runs if run.other_cpus is not None]
-        )
+        history = [noise.Load(run.other_cpus, 0.0, run.wall_s) for run in self.runs if run.other_cpus is not None]
+        return noise.disturbance(done.load, history) or noise.others_on_gpus(done.conditions, ())
 
     def _variant(self, choice: Choice) -> Variant:
         """How a choice is started: plain is the command itself, everything else goes through `sysperf wrap`."""

@@ -66,6 +66,8 @@ class State(Record, kw_only=True):
     plan: Plan
     runs: tuple[Run, ...] = ()
     warm_up_steps: int = 0
+    unwatched: tuple[str, ...] = ()
+    """What could not be seen of the machine during the runs, and why."""
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
@@ -164,8 +166,16 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
         loss_b=median(losses["b"]) if losses["b"] else None,
         ranks=state.plan.ranks,
         seed=state.plan.seed,
+        page_faults_a=_median_faults(state, "a"),
+        page_faults_b=_median_faults(state, "b"),
+        unwatched=state.unwatched,
         runs=tuple(msgspec.structs.replace(done, step_times_s=()) for done in state.runs),
     )
+
+
+def _median_faults(state: State, arm: Arm) -> float | None:
+    known = [done.page_faults for done in state.counting(arm) if done.page_faults is not None]
+    return median(known) if known else None
 
 
 def _different_losses(a: Sequence[float], b: Sequence[float]) -> str:
@@ -200,7 +210,7 @@ def _next_run(state: State, changer: change.Changer | None) -> State:
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
     first: Arm = "a" if random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
     arm: Arm = ("b" if done[0] == "a" else "a") if is_open else first
-    after = msgspec.structs.replace(state, runs=(*state.runs, _run(state, arm, pair, changer)))
+    after = _with_run(state, arm, pair, changer)
     if is_open:
         _check_work(after)
     return _with_warm_up(after)
@@ -216,12 +226,12 @@ def _check_work(state: State) -> None:
         )
 
 
-def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> Run:
+def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> State:
     plan = state.plan
     limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs])
     with _applied(plan.settings if arm == "b" else (), changer, limit_s):
         done = measuring.measure(plan.a if arm == "a" else plan.b, plan.metric, limit_s, state.warm_up_steps)
-    return Run(
+    run = Run(
         pair,
         arm,
         done.value,
@@ -230,9 +240,27 @@ def _run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> R
         None if done.load is None else done.load.total,
         len(done.step_times_s),
         done.step_times_s if pair == 0 else (),
-        noise.disturbance(done.load, _history(state)) if pair and not plan.keep_disturbed else "",
-        done.loss,
+        loss=done.loss,
+        conditions=done.conditions,
+        page_faults=done.page_faults,
     )
+    if pair and not plan.keep_disturbed:
+        run = msgspec.structs.replace(run, disturbed=_disturbance(state, run, done.load))
+    unwatched = tuple(dict.fromkeys((*state.unwatched, *done.unwatched)))
+    return msgspec.structs.replace(state, runs=(*state.runs, run), unwatched=unwatched)
+
+
+def _disturbance(state: State, run: Run, load: noise.Load | None) -> str:
+    """Say why the run, or the pair that it completes, does not count; "" where it does. Blind to the arm."""
+    history = [noise.Load(done.other_cpus, 0.0, done.wall_s) for done in state.runs if done.other_cpus is not None]
+    met = [done.conditions for done in state.runs if done.conditions is not None]
+    if reason := noise.disturbance(load, history) or noise.others_on_gpus(run.conditions, met):
+        return reason
+    first = state.runs[-1]
+    if first.pair != run.pair:
+        return ""
+    earlier = [(a.conditions, b.conditions) for a, b in state.complete_pairs()]
+    return noise.uneven((first.conditions, run.conditions), earlier, min(first.wall_s, run.wall_s))
 
 
 @contextlib.contextmanager
@@ -261,10 +289,6 @@ def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limi
             changer.undo(done.number)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
-
-
-def _history(state: State) -> list[noise.Load]:
-    return [noise.Load(done.other_cpus, 0.0, done.wall_s) for done in state.runs if done.other_cpus is not None]
 
 
 def _with_warm_up(state: State) -> State:

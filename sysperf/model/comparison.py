@@ -34,6 +34,22 @@ class Metric(Record):
     max_steps: Annotated[int, fact("steps after which a run ends; 0 for none")] = 0
 
 
+class Conditions(Record):
+    """What a run met beside what others took of the CPUs; null: unknown, or there is no such thing. Of GPUs: the worst one that it used."""
+
+    cpu_waiting: Annotated[float | None, fact("share of the run in which some task of the machine waited for a CPU")] = None
+    memory_waiting: Annotated[float | None, fact("the same for memory")] = None
+    io_waiting: Annotated[float | None, fact("the same for storage")] = None
+    cpu_slowed: Annotated[float | None, fact("share of the run in which heat slowed the worst package")] = None
+    cpu_mhz: Annotated[float | None, fact("mean clock of the CPUs")] = None
+    cpu_celsius: Annotated[float | None, fact("mean temperature of the hottest package")] = None
+    gpus: Annotated[tuple[int, ...], fact("GPUs that it used, by NVML's number")] = ()
+    gpu_mhz: Annotated[float | None, fact("mean clock of the slowest GPU's multiprocessors while it was busy")] = None
+    gpu_celsius: Annotated[float | None, fact("mean temperature of the hottest GPU")] = None
+    gpu_slowed: Annotated[float | None, fact("share of the busy samples in which heat, a power brake or the hardware slowed a GPU")] = None
+    gpu_others: Annotated[float | None, fact("share of the time in which kernels of other programs ran on its GPUs")] = None
+
+
 class Run(Record):
     """One launch of one arm."""
 
@@ -47,6 +63,8 @@ class Run(Record):
     step_times_s: Annotated[tuple[float, ...], fact("when each step ended; kept of the first pair, from which the warm-up is found")] = ()
     disturbed: Annotated[str, fact("why its pair does not count; empty where it does")] = ""
     loss: Annotated[float | None, fact("the mean of its last losses; null where the probe saw none")] = None
+    conditions: Annotated[Conditions | None, fact("what it met; null where it was not watched")] = None
+    page_faults: Annotated[int | None, fact("minor page faults of the program and its descendants")] = None
 
 
 class Comparison(Record, kw_only=True):
@@ -72,6 +90,9 @@ class Comparison(Record, kw_only=True):
     loss_b: Annotated[float | None, fact("median of the last losses of B's runs; null where the probe saw none")] = None
     ranks: Annotated[tuple[int, int] | None, fact("ranks of A and of B: the ratio is then the efficiency of scaling")] = None
     seed: Annotated[int, fact("of the random order within pairs")] = 0
+    page_faults_a: Annotated[float | None, fact("median of the minor page faults of A's runs")] = None
+    page_faults_b: Annotated[float | None, fact("median of the minor page faults of B's runs")] = None
+    unwatched: Annotated[tuple[str, ...], fact("what could not be seen of the machine during the runs, and why")] = ()
     runs: tuple[Run, ...] = ()
 
     def is_certain(self) -> bool:

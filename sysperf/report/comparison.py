@@ -12,6 +12,8 @@ from sysperf.report.terminal import Ink, Page, clip, pad, table
 
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_PLOT_COLUMNS = 48
+MIN_FAULTS, FAULTS_RATIO = 10_000, 1.5
+"""Page faults of a run that are worth a line, and how many times as many one variant has."""
 STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
 
 
@@ -40,6 +42,17 @@ def basis(found: Comparison) -> str:
     return "; ".join(parts)
 
 
+def remarks(found: Comparison) -> list[str]:
+    """Return what else the reader should know: page faults where they differ, and what the noise guard could not see."""
+    a, b = found.page_faults_a, found.page_faults_b
+    lines = []
+    if a is not None and b is not None and max(a, b) >= MIN_FAULTS and max(a, b) > FAULTS_RATIO * min(a, b):
+        lines.append(f"minor page faults of a run: {a:,.0f} with {neutral(found.a.name, 60)}, {b:,.0f} with {neutral(found.b.name, 60)}")
+    if found.unwatched:
+        lines.append(f"not watched: {neutral('; '.join(found.unwatched), 1_000)}")
+    return lines
+
+
 def interval(found: Comparison) -> str:
     """Return ``+3.1 to +5.3 %``."""
     return f"{((found.low or 1) - 1) * 100:+.1f} to {((found.high or 1) - 1) * 100:+.1f} %"
@@ -52,6 +65,8 @@ def text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
     page.paragraph(basis(found), "dim")
     if found.reason:
         page.paragraph(found.reason, "unknown" if found.verdict == "unclear" else "plain")
+    for line in remarks(found):
+        page.paragraph(line, "dim")
     page.line()
     values = counting(found)
     both = [*values["a"], *values["b"]]
@@ -130,7 +145,7 @@ def markdown(found: Comparison) -> str:
         f"| {_cell(variant.name)} | {_number(middle)} {found.metric.unit} | {len(values[arm])} | `{_cell(shlex.join(variant.argv))}` |\n"
         for arm, variant, middle in _arms(found)
     )
-    reason = f"\n{_cell(found.reason)}\n" if found.reason else ""
+    reason = "".join(f"\n{_cell(line)}\n" for line in (found.reason, *remarks(found)) if line)
     return (
         f"**{_cell(verdict(found))}** ({_cell(basis(found))})\n{reason}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
     )
@@ -144,9 +159,10 @@ def page(found: Comparison) -> str:
         f"<td><code>{html.escape(neutral(shlex.join(variant.argv), 2_000))}</code>"
         for _, variant, middle in _arms(found)
     )
+    notes = "".join(f"<p>{html.escape(line)}" for line in (found.reason, *remarks(found)) if line)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-        f"<h1>{head}</h1><p>{html.escape(basis(found))}<p>{html.escape(found.reason)}{_dots(found)}"
+        f"<h1>{head}</h1><p>{html.escape(basis(found))}{notes}{_dots(found)}"
         f"<table><tr><th>variant<th>median<th>command{rows}</table></html>\n"
     )
 

@@ -14,8 +14,8 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Finished(Record):
     wall_s: float
     cpu_s: float
     """CPU time of the program and all its descendants."""
+    page_faults: int
+    """Minor page faults of the same."""
     exit_code: int
     """Negative: the signal that ended it."""
     values: tuple[float, ...] = ()
@@ -49,7 +51,16 @@ class Finished(Record):
     """Why it could not be started."""
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern: str = "", cwd: str = ".") -> Finished:
+class Meanwhile(NamedTuple):
+    """What is done again and again while a program runs. What it raises ends the run."""
+
+    every_s: float
+    act: Callable[[], object]
+
+
+def run(
+    argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern: str = "", cwd: str = ".", meanwhile: Meanwhile | None = None
+) -> Finished:
     """Run a program to its end, or kill it after `limit_s`. Ctrl-C kills it and all its descendants. Raises OSError."""
     life_read, life_write = os.pipe()
     result_read, result_write = os.pipe()
@@ -61,7 +72,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern:
     os.close(life_read)
     os.close(result_write)
     try:
-        result = _read_all(result_read)
+        result = _read_all(result_read, meanwhile)
     finally:
         os.close(life_write)  # the guard kills what still runs
         os.close(result_read)
@@ -71,11 +82,15 @@ def run(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern:
     return msgspec.msgpack.decode(result, type=Finished)
 
 
-def _read_all(descriptor: int) -> bytes:
+def _read_all(descriptor: int, meanwhile: Meanwhile | None) -> bytes:
     parts = []
-    while part := os.read(descriptor, 65_536):
+    while True:
+        while meanwhile and not select.select([descriptor], [], [], meanwhile.every_s)[0]:
+            meanwhile.act()
+        part = os.read(descriptor, 65_536)
+        if not part:
+            return b"".join(parts)
         parts.append(part)
-    return b"".join(parts)
 
 
 def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str) -> NoReturn:
@@ -106,7 +121,8 @@ def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: fl
     left_behind = _kill_descendants()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     error = f"{argv[0]}: {os.strerror(exit_code - _EXEC_FAILED)}" if exit_code > _EXEC_FAILED and output.failed_to_start else ""
-    return Finished(wall_s, usage.ru_utime + usage.ru_stime, exit_code, tuple(output.values), output.tail(), timed_out, left_behind, error)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Finished(wall_s, cpu_s, usage.ru_minflt, exit_code, tuple(output.values), output.tail(), timed_out, left_behind, error)
 
 
 _EXEC_FAILED = 126
@@ -210,8 +226,8 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _descendants(pid: int) -> list[int]:
-    """All processes below this one, parents first."""
+def descendants(pid: int) -> list[int]:
+    """Return all processes below this one, parents first."""
     found = _children(pid)
     for child in found:  # the list grows while it is walked
         found += _children(child)
@@ -219,14 +235,14 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _signal_descendants(number: int) -> None:
-    for pid in _descendants(os.getpid()):
+    for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(pid, number)
 
 
 def _kill_descendants() -> int:
     """Kill and reap all that is below this process; return how many there were at first."""
-    first = len(_descendants(os.getpid()))
+    first = len(descendants(os.getpid()))
     while True:
         _signal_descendants(signal.SIGKILL)
         try:

@@ -13,7 +13,7 @@ from sysperf.cli.verify import exit_code
 from sysperf.engine import measuring, verify
 from sysperf.engine.measuring import Measured
 from sysperf.engine.verify import Plan, State, TriedPlan, conclude
-from sysperf.model.comparison import Metric, Run, Variant
+from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
 
 A, B = Variant("A", ("a",)), Variant("B", ("b",))
@@ -65,7 +65,7 @@ def test_each_pair_makes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None
     """B makes fewer steps from its third run on, as when an error ends it early."""
     runs = {"A": 0, "B": 0}
 
-    def measured(variant: Variant, *_: object) -> Measured:
+    def measured(variant: Variant, *_: object, **__: object) -> Measured:
         runs[variant.name] += 1
         steps = 10 if variant.name == "B" and runs["B"] > 2 else 20
         return Measured(100.0, 1.0, 1.0, None, tuple(map(float, range(steps))))
@@ -78,7 +78,7 @@ def test_each_pair_makes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_fix_is_certain_only_with_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses that differ make it unclear, however small the p-value is."""
 
-    def measured(variant: Variant, *_: object) -> Measured:
+    def measured(variant: Variant, *_: object, **__: object) -> Measured:
         return Measured(200.0 if variant.name == "B" else 100.0, 1.0, 1.0, None, (), 2.0 if variant.name == "B" else 1.0)
 
     monkeypatch.setattr(measuring, "measure", measured)
@@ -95,3 +95,27 @@ def test_no_room_for_a_run_is_an_error_with_the_next_step(tmp_path: Path, monkey
     with pytest.raises(SysperfError, match="no folder for the run's files") as error:
         measuring.measure(Variant("A", ("true",)), SPEED, 5.0)
     assert "TMPDIR" in error.value.hint
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_pair_in_which_a_gpu_was_slowed_is_dropped_whole(monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+    """In the fifth pair the GPU's clock falls during one run. What was not seen of the machine is in the result."""
+    seen: list[str] = []
+
+    def measured(variant: Variant, *_: object, **__: object) -> Measured:
+        seen.append(variant.name)
+        slowed = len(seen) == 10
+        conditions = Conditions(gpus=(0,), gpu_mhz=1_200.0 if slowed else 1_980.0)
+        return Measured(70.0 if slowed else 100.0, 1.0, 1.0, page_faults=7, conditions=conditions, unwatched=("GPU 1 (GPU is lost)",))
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    found = verify.verify(Plan(a=A, b=B, metric=SPEED, keep_disturbed=keep, max_pairs=6))
+
+    assert found.dropped_pairs == (0 if keep else 1)
+    assert (
+        [run.disturbed for run in found.runs if run.disturbed] == []
+        if keep
+        else ["the GPUs' clock: 1200 MHz in one run, 1980 in the other"]
+    )
+    assert found.verdict == ("unclear" if keep else "same")
+    assert (found.page_faults_a, found.unwatched) == (7, ("GPU 1 (GPU is lost)",))

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sysperf.host import Host
+from sysperf.model.comparison import Conditions
 from sysperf.verify import noise
 from sysperf.verify.noise import Clock, Load
 from tests.conftest import make_machine
@@ -51,3 +56,74 @@ def test_an_unreadable_clock_is_unknown() -> None:
     assert second
     assert second.at_s > first.at_s
     assert second.busy_s >= first.busy_s
+
+
+# ---------------------------------------------------------------------- pairs whose runs met different conditions
+
+EVEN = [(Conditions(gpu_mhz=1_980.0), Conditions(gpu_mhz=1_970.0))] * 4
+met = st.builds(
+    Conditions,
+    cpu_waiting=st.none() | st.floats(0, 1),
+    io_waiting=st.none() | st.floats(0, 1),
+    cpu_mhz=st.none() | st.floats(0, 5_000),
+    gpu_mhz=st.none() | st.floats(0, 3_000),
+    gpu_celsius=st.none() | st.floats(20, 110),
+    gpu_slowed=st.none() | st.floats(0, 1),
+)
+pairs = st.tuples(st.none() | met, st.none() | met)
+
+
+@given(pairs, st.lists(pairs, max_size=8), st.lists(st.booleans(), min_size=8, max_size=8), st.floats(0.01, 100))
+def test_the_guard_is_blind_to_the_variant(pair: noise.Pair, earlier: list[noise.Pair], swapped: list[bool], shortest_s: float) -> None:
+    """Exchange A and B in any pairs, this one and earlier ones: the same pairs are dropped, for the same reason."""
+    exchanged = [(b, a) if swap else (a, b) for (a, b), swap in zip(earlier, swapped, strict=False)]
+
+    assert noise.uneven(pair, earlier, shortest_s) == noise.uneven((pair[1], pair[0]), exchanged, shortest_s)
+
+
+def test_a_pair_counts_when_its_runs_met_the_same() -> None:
+    """A clock that is low in both runs harms no ratio; one that is low in one of them does."""
+    low, high = Conditions(gpu_mhz=1_400.0), Conditions(gpu_mhz=1_980.0)
+
+    assert not noise.uneven((low, low), EVEN, 10.0)
+    assert noise.uneven((low, high), EVEN, 10.0) == "the GPUs' clock: 1400 MHz in one run, 1980 in the other"
+
+
+def test_what_a_variant_does_itself_in_each_pair_is_usual() -> None:
+    """B heats the GPU by 30 degrees each time: that is no disturbance, and 45 are."""
+    earlier = [(Conditions(gpu_celsius=50.0), Conditions(gpu_celsius=80.0))] * 3
+
+    assert not noise.uneven((Conditions(gpu_celsius=52.0), Conditions(gpu_celsius=81.0)), earlier, 10.0)
+    assert "50 °C in one run, 95 in the other" in noise.uneven((Conditions(gpu_celsius=50.0), Conditions(gpu_celsius=95.0)), earlier, 10.0)
+
+
+@pytest.mark.parametrize("field", [bound.field for bound in noise.BOUNDS])
+def test_each_condition_can_disturb_a_pair_and_unknown_ones_do_not(field: str) -> None:
+    """Waiting, slow-downs, clocks, temperatures; before two pairs nothing is usual yet."""
+    usual, other = (100.0, 10.0) if field.endswith(("mhz", "celsius")) else (0.01, 0.9)
+    same, apart = Conditions(**{field: usual}), Conditions(**{field: other})
+    earlier = [(same, same)] * 2
+
+    assert noise.uneven((same, apart), earlier, 10.0)
+    assert not noise.uneven((same, apart), earlier[:1], 10.0)
+    assert not noise.uneven((same, Conditions()), earlier, 10.0)
+    assert not noise.uneven((same, None), earlier, 10.0)
+    assert not noise.uneven((same, apart), [(same, Conditions())] * 5, 10.0)
+
+
+def test_little_waiting_of_a_short_run_says_nothing() -> None:
+    """A tenth of a second of a run of 0.2 s is half of it."""
+    earlier = [(Conditions(io_waiting=0.0), Conditions(io_waiting=0.0))] * 3
+
+    assert not noise.uneven((Conditions(io_waiting=0.0), Conditions(io_waiting=0.5)), earlier, 0.2)
+    assert noise.uneven((Conditions(io_waiting=0.0), Conditions(io_waiting=0.5)), earlier, 2.0)
+
+
+def test_others_on_its_gpus_disturb_a_run_beyond_what_is_usual() -> None:
+    """Unknown does not."""
+    alone, shared = Conditions(gpu_others=0.0), Conditions(gpu_others=0.3)
+
+    assert noise.others_on_gpus(shared, [alone] * 6) == "others computed on its GPUs 30% of the time"
+    assert not noise.others_on_gpus(shared, [shared] * 6)
+    assert not noise.others_on_gpus(Conditions(), [alone] * 6)
+    assert not noise.others_on_gpus(None, [alone] * 6)

@@ -1,0 +1,156 @@
+"""Clocks, temperatures and GPUs of a run, sampled each second by a process of its own.
+
+Of its own, because NVML does not survive a fork, a call into a sick driver may never return, and an open NVML keeps GPUs awake
+between runs. It is forked before the run, ends with it, and is killed when sysperf is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from statistics import fmean
+from typing import NoReturn
+
+import msgspec
+
+from sysperf.host import Host
+from sysperf.model.comparison import Conditions
+from sysperf.model.record import Record
+from sysperf.verify import gpu_sensors, sensors
+from sysperf.verify.gpu_sensors import GpuConditions, GpuSensors
+from sysperf.verify.run import descendants
+from sysperf.verify.sensors import Sensors
+
+FIRST_S, PERIOD_S = 0.25, 1.0
+ANSWER_S = 5.0
+"""How long the samples are waited for after the run: a call into a driver that hangs may hold them."""
+_PR_SET_PDEATHSIG = 1
+
+
+class Watched(Record):
+    """What a run met, and what could not be seen of it."""
+
+    conditions: Conditions = Conditions()
+    unknown: tuple[str, ...] = ()
+
+
+class _Samples(Record):
+    """What the sampling process tells."""
+
+    cpu_mhz: float | None = None
+    cpu_celsius: float | None = None
+    gpu: GpuConditions = GpuConditions()
+    problems: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Callable[[], Watched]]:
+    """Watch the machine while this block runs; the function that it gives returns what was seen. Never raises."""
+    host = Host()
+    found, has_gpus = sensors.find(host), host.exists(gpu_sensors.DRIVER) is True
+    sampler = _Sampler(found, has_gpus=has_gpus) if has_gpus or found.clocks or found.temperatures else None
+    before = sensors.read(host)
+
+    def seen() -> Watched:
+        shares = sensors.between(before, sensors.read(Host()))
+        samples = sampler.result() if sampler else _Samples()
+        gpu = samples.gpu
+        conditions = Conditions(
+            *shares.waiting, shares.slowed, samples.cpu_mhz, samples.cpu_celsius, gpu.gpus, gpu.mhz, gpu.celsius, gpu.slowed, gpu.others
+        )
+        return Watched(conditions, (*sensors.unknown(before, found), *gpu_sensors.unknown(host), *samples.problems))
+
+    try:
+        yield seen
+    finally:
+        if sampler:
+            sampler.end()
+
+
+class _Sampler:
+    """The process that takes samples until its pipe is closed."""
+
+    def __init__(self, found: Sensors, *, has_gpus: bool) -> None:
+        stop, self._stop = os.pipe()
+        self._result, result = os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _sample(parent, stop, result, found, has_gpus=has_gpus)
+        os.close(stop)
+        os.close(result)
+
+    def result(self) -> _Samples:
+        """Have it stop, and return what it saw."""
+        os.close(self._stop)
+        self._stop = -1
+        raw, end = b"", time.monotonic() + ANSWER_S
+        while select.select([self._result], [], [], max(0.0, end - time.monotonic()))[0]:
+            part = os.read(self._result, 65_536)
+            if not part:
+                break
+            raw += part
+        try:
+            return msgspec.msgpack.decode(raw, type=_Samples)
+        except msgspec.MsgspecError:
+            return _Samples(problems=(f"clocks, temperatures and GPUs (they did not answer within {ANSWER_S:g} s)",))
+
+    def end(self) -> None:
+        """Kill it. One that hangs in the driver cannot be waited for."""
+        for descriptor in (self._stop, self._result):
+            if descriptor >= 0:
+                os.close(descriptor)
+        os.kill(self._pid, signal.SIGKILL)
+        for _ in range(20):
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                return
+            time.sleep(0.005)
+
+
+def _sample(parent: int, stop: int, result: int, found: Sensors, *, has_gpus: bool) -> NoReturn:
+    """The sampling process: never returns, and holds no file of ours open, such as the lock of the study."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _close_all_but(stop, result)
+        samples = _sampled(parent, stop, found, has_gpus=has_gpus)
+        os.write(result, msgspec.msgpack.encode(samples))
+    finally:
+        os._exit(0)
+
+
+def _sampled(parent: int, stop: int, found: Sensors, *, has_gpus: bool) -> _Samples:
+    host, mhz, celsius = Host(), list[float](), list[float]()
+    gpus: GpuSensors | None = None
+    wait_s = FIRST_S
+    while not select.select([stop], [], [], wait_s)[0]:
+        wait_s = PERIOD_S
+        if has_gpus and gpus is None:  # not before the program: it would find GPUs that we had woken
+            gpus = GpuSensors(host.nvml_library(), lambda: _program(parent), host)
+        if gpus:
+            gpus.sample()
+        for read, values in ((sensors.mhz, mhz), (sensors.celsius, celsius)):
+            if (value := read(Host(), found)) is not None:
+                values.append(value)
+    gpu = gpus.conditions() if gpus else GpuConditions()
+    return _Samples(fmean(mhz) if mhz else None, fmean(celsius) if celsius else None, gpu, tuple(gpus.problems) if gpus else ())
+
+
+def _program(parent: int) -> set[int]:
+    """The processes of the measured program: all that sysperf has started but this one."""
+    return set(descendants(parent)) - {os.getpid()}
+
+
+def _close_all_but(*kept: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(descriptor)
