@@ -137,6 +137,13 @@ class Changer:
             return list(helper_protocol.ask(helper_protocol.AskUndo(number=number, force=force)).undone)
         return recovery.undo(self.host, self.journal, number, force=force)
 
+    def renew(self, number: int, lease_s: float) -> None:
+        """Let a transaction's lease end so many seconds from now. Raises SysperfError when it is over."""
+        if self._helper_undoes(self.journal.read(number)):
+            helper_protocol.ask(helper_protocol.AskRenew(number=number, lease_s=lease_s))
+        else:
+            recovery.renew(self.journal, number, lease_s)
+
     def _helper_undoes(self, record: Transaction) -> bool:
         """What the helper keeps alive only it can end; and who may not write the machine's journal can only ask it."""
         if not helper_protocol.available():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import random
 import signal
@@ -20,10 +21,11 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.verify import noise, probe, stats
+from sysperf.verify.run import Meanwhile
 from sysperf.verify.study import Progress, Study
 
-LEASE_RESERVE_S = 60.0
-"""A lease outlives the limit of its run by this time, so that it never ends during the run."""
+LEASE_S, RENEW_S = 60.0, 20.0
+"""A setting of the machine outlives sysperf by so long at most; its lease is renewed so often while the run lasts."""
 MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
 """Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
 LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
@@ -229,8 +231,9 @@ def _check_work(state: State) -> None:
 def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> State:
     plan = state.plan
     limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs])
-    with _applied(plan.settings if arm == "b" else (), changer, limit_s):
-        done = measuring.measure(plan.a if arm == "a" else plan.b, plan.metric, limit_s, state.warm_up_steps)
+    with _applied(plan.settings if arm == "b" else (), changer) as renewing:
+        variant = plan.a if arm == "a" else plan.b
+        done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=renewing)
     run = Run(
         pair,
         arm,
@@ -264,13 +267,14 @@ def _disturbance(state: State, run: Run, load: noise.Load | None) -> str:
 
 
 @contextlib.contextmanager
-def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limit_s: float) -> Iterator[None]:
-    """Have these settings during a run. The lease takes them back also when sysperf is killed. Raises SysperfError.
+def _applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> Iterator[Meanwhile | None]:
+    """Have these settings during a run, and give what renews their lease meanwhile. Raises SysperfError.
 
-    Ctrl-C ends the run, and waits where settings are being applied or taken back, or it would leave them to the lease.
+    The lease takes them back when sysperf is killed. Ctrl-C ends the run, and waits where settings are being applied, renewed or
+    taken back, or it would leave them to the lease.
     """
     if not settings or changer is None:
-        yield
+        yield None
         return
     planned = changer.plan(settings)
     if not planned.changes:
@@ -278,15 +282,24 @@ def _applied(settings: tuple[Setting, ...], changer: change.Changer | None, limi
         raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        done = changer.apply(planned, change.request("verify", lease_s=limit_s + LEASE_RESERVE_S))
+        done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
         if done.state != "applied":
             raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` tells why")
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
-            yield
+            yield Meanwhile(RENEW_S, functools.partial(_renew, changer, done.number))
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             changer.undo(done.number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+
+
+def _renew(changer: change.Changer, number: int) -> None:
+    """Raises SysperfError where the lease has ended: the run would go on without the setting."""
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        changer.renew(number, LEASE_S)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 

@@ -468,14 +468,14 @@ def sleeps(marker: str) -> bool:
 
 
 def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> None:
-    """The run ends at once with all its children, the setting at the end of its lease: nobody of ours is there to take it back."""
+    """The run ends at once with all its children, the setting soon after, however long a run may take: its lease is short."""
     marker = f"81{os.getpid()}"
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ["verify", "--limit", "4", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", marker]
+        words = ["verify", "--limit", "3000", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", marker]
         assert random.Random("1/0").random() >= 0.5, "the first run is B's"
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
-            f"verify.LEASE_RESERVE_S = 0.5\nsys.exit(main({words!r}))\n"
+            f"verify.LEASE_S, verify.RENEW_S = 2.0, 0.5\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.DEVNULL) as killed:
             end = time.monotonic() + 30
@@ -489,6 +489,48 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
     assert applied == 5
     assert back
     assert not sleeps(marker)
+
+
+def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
+    """The run takes three times as long as the lease, which is renewed; afterwards the setting is taken back."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        program = f"sleep 3; read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
+        words = [
+            "verify", "--metric", "level: ([0-9]+)", "--higher-is-better", "--minutes", "0.001", "--seed", "1", "--json", "--yes",
+            "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
+        ]  # fmt: skip
+        script = (
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
+            f"verify.LEASE_S, verify.RENEW_S = 1.0, 0.3\nsys.exit(main({words!r}))\n"
+        )
+        done = subprocess.run(
+            (sys.executable, "-c", script), env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+        )
+        after = nice_of(other.pid)
+        other.kill()
+    comparison = json.loads(done.stdout)["comparison"]
+
+    assert [(run["arm"], run["value"]) for run in comparison["runs"]] == [("b", 15.0)], "the first run is B's"
+    assert after == 0
+
+
+def test_a_run_without_its_setting_ends_the_study(tmp_path: Path) -> None:
+    """Somebody took the setting back during the run: what is measured then is not B."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        words = ["verify", "--seed", "1", "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "50"]
+        script = (
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
+            f"verify.LEASE_S, verify.RENEW_S = 60.0, 0.3\nsys.exit(main({words!r}))\n"
+        )
+        with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
+            applied = wait_for(other.pid, 5)
+            subprocess.run((sys.executable, "-m", "sysperf", "undo"), env=environment(tmp_path), check=True, capture_output=True)
+            _, said = study.communicate(timeout=30)
+        other.kill()
+
+    assert applied
+    assert study.returncode == 2
+    assert "no lease that could be renewed" in said
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05])
