@@ -78,7 +78,7 @@ def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str,
     command = parse(request.argv)
     reaching = environment.of_program(env, command)
     deciding = environment.deciding(reaching)
-    program = interpreter.find(host, command, deciding, cwd)
+    program = interpreter.find(host, command, reaching, cwd)
     areas = Areas(host)
     cpu = areas.facts("cpu")
     mask = CpuSet(os.sched_getaffinity(0)) if host.live else getattr(cpu, "allowed", None)
@@ -95,7 +95,7 @@ def gather_running(host: Host, process: Any, argv: tuple[str, ...], snapshot: Sn
     command = parse(argv)
     reaching = environment.of_program(env, command)
     deciding = environment.deciding(reaching)
-    program = interpreter.find(host, command, deciding, host.link(f"/proc/{process.pid}/cwd") or "/")
+    program = interpreter.find(host, command, reaching, host.link(f"/proc/{process.pid}/cwd") or "/")
     areas = Areas(host, {name: area for name, area in snapshot.areas.items() if area.facts is not None})
     if process.cgroup is not None:  # its limits, not those of whoever asks
         areas.known["cgroup"] = Area(process.cgroup)

@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sysperf.launch import runners
+from sysperf.launch.runners import Runner
+from sysperf.launch.words import Words
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
 from sysperf.startup import lazy
 
 PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "ash"))
-ENVIRONMENT_RUNNERS = frozenset(("conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pdm", "hatch", "pipenv"))
 LAUNCHERS = frozenset((
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "flux", "aprun", "jsrun",
 ))  # fmt: skip
@@ -30,39 +32,6 @@ MODULES = {
     "accelerate.commands.launch": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
 }
-_OPTIONS_WITH_VALUE = {
-    # options of a tool whose value is the next word
-    "env": ("-u", "--unset", "-C", "--chdir"),
-    "nice": ("-n", "--adjustment"),
-    "ionice": ("-c", "-n", "--class", "--classdata"),
-    "stdbuf": ("-i", "-o", "-e"),
-    "timeout": ("-k", "-s", "--kill-after", "--signal"),
-    "time": ("-f", "-o", "--format", "--output"),
-    "chrt": ("-T", "-P", "-D"),
-    "numactl": (
-        "-C", "-N", "-m", "-i", "-p", "-P", "-w", "--physcpubind", "--cpunodebind", "--membind", "--interleave", "--preferred",
-        "--preferred-many", "--weighted-interleave",
-    ),
-    "conda": ("-n", "--name", "-p", "--prefix", "--cwd"),
-    "pixi": ("-e", "--environment", "--manifest-path"),
-    "uv": (
-        "-p", "--python", "--project", "--directory", "--with", "--with-editable", "--with-requirements", "--extra", "--group", "--package",
-        "--env-file", "--index", "--cache-dir",
-    ),
-    "poetry": ("-C", "--directory", "-P", "--project"),
-    "pdm": ("-p", "--project", "--venv"),
-    "hatch": ("-e", "--env"),
-    "pipenv": ("--python",),
-    "torchrun": (
-        "--nnodes", "--nproc-per-node", "--nproc_per_node", "--rdzv-backend", "--rdzv_backend", "--rdzv-endpoint", "--rdzv_endpoint",
-        "--rdzv-id", "--rdzv_id", "--rdzv-conf", "--rdzv_conf", "--max-restarts", "--max_restarts", "--monitor-interval", "--start-method",
-        "--role", "--log-dir", "--log_dir", "-r", "--redirects", "-t", "--tee", "--node-rank", "--node_rank", "--master-addr",
-        "--master_addr", "--master-port", "--master_port", "--local-addr", "--local_addr", "--numa-binding", "--numa_binding",
-        "--local-ranks-filter",
-    ),
-}  # fmt: skip
-_NAMES_OF_ENVIRONMENT = {"conda": ("-p", "--prefix", "-n", "--name"), "pixi": ("-e", "--environment"), "hatch": ("-e", "--env")}
-"""Options that name the environment itself."""
 _POSITIONALS = {"timeout": 1, "chrt": 1}
 _TRANSPARENT = frozenset(("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chrt"))
 _TORCHRUN_RANKS = lazy(r"--nproc[-_]per[-_]node")
@@ -95,37 +64,14 @@ class Command(Record):
     """How the launcher binds its ranks (torchrun --numa-binding)."""
     module: str = ""
     script: str = ""
-    environment: tuple[str, str] = ("", "")
-    """(runner, environment's name or prefix) of `conda run -n NAME`."""
-
-
-class _Words:
-    """The words of a command, taken from the front."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.rest = list(words)
-
-    def options(self, tool: str) -> list[tuple[str, str]]:
-        """The options in front, each with its value: ``--x=1`` and ``--x 1`` alike."""
-        valued = _OPTIONS_WITH_VALUE.get(tool, ())
-        options = []
-        while self.rest and self.rest[0].startswith("-") and self.rest[0] != "-":
-            word = self.rest.pop(0)
-            if word == "--":
-                break
-            name, equals, value = word.partition("=")
-            if not equals and name in valued and self.rest:
-                value = self.rest.pop(0)
-            elif not equals and not name.startswith("--") and name[:2] in valued and name[2:]:
-                name, value = name[:2], name[2:]
-            options.append((name, value))
-        return options
+    runner: Runner = Runner()
+    """Of `conda run -n NAME` and its like, what says which environment the program gets."""
 
 
 def parse(argv: Sequence[str]) -> Command:
     """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
     found: dict[str, Any] = {"env": {}, "unset": ()}
-    words = _Words(argv)
+    words = Words(argv)
     for _ in range(MAX_TOOLS):
         if not words.rest:
             break
@@ -159,7 +105,7 @@ def _runs_sysperf(how: str, value: str) -> bool:
     return value == WITHOUT_FOLDER
 
 
-def _tool(name: str, words: _Words, found: dict[str, Any]) -> None:
+def _tool(name: str, words: Words, found: dict[str, Any]) -> None:
     if name == "env":
         _env(words, found)
         return
@@ -167,7 +113,7 @@ def _tool(name: str, words: _Words, found: dict[str, Any]) -> None:
     del words.rest[: _POSITIONALS.get(name, 0)]
 
 
-def _env(words: _Words, found: dict[str, Any]) -> None:
+def _env(words: Words, found: dict[str, Any]) -> None:
     for option, value in words.options("env"):
         if option in ("-i", "--ignore-environment"):
             found["clears"] = True
@@ -181,7 +127,7 @@ def _env(words: _Words, found: dict[str, Any]) -> None:
         found["env"][name] = value
 
 
-def _taskset(words: _Words, found: dict[str, Any]) -> None:
+def _taskset(words: Words, found: dict[str, Any]) -> None:
     options = [name for name, _ in words.options("taskset")]
     listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
     text = words.rest.pop(0) if words.rest else ""
@@ -189,7 +135,7 @@ def _taskset(words: _Words, found: dict[str, Any]) -> None:
     found["cpus"] = _cpus(text) if listed else _mask(text)
 
 
-def _numactl(words: _Words, found: dict[str, Any]) -> None:
+def _numactl(words: Words, found: dict[str, Any]) -> None:
     for name, value in words.options("numactl"):
         if name in ("-C", "--physcpubind"):
             found.update(cpu_tool="numactl", cpus=_cpus(value))
@@ -199,7 +145,7 @@ def _numactl(words: _Words, found: dict[str, Any]) -> None:
             found["memory_tool"] = "numactl"
 
 
-def _hwloc_bind(words: _Words, found: dict[str, Any]) -> None:
+def _hwloc_bind(words: Words, found: dict[str, Any]) -> None:
     """Its places are a language of their own: it decides, and how many CPUs that are is not known."""
     found.update(cpu_tool="hwloc-bind")
     while words.rest and words.rest[0] != "--":
@@ -207,7 +153,7 @@ def _hwloc_bind(words: _Words, found: dict[str, Any]) -> None:
     del words.rest[:1]
 
 
-_BINDERS: dict[str, Callable[[_Words, dict[str, Any]], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
+_BINDERS: dict[str, Callable[[Words, dict[str, Any]], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
 
 
 def _cpus(text: str) -> CpuSet | None:
@@ -224,7 +170,7 @@ def _mask(text: str) -> CpuSet | None:
         return None
 
 
-def _program(name: str, words: _Words, found: dict[str, Any]) -> Command:
+def _program(name: str, words: Words, found: dict[str, Any]) -> Command:
     found.update(program=words.rest[0], arguments=tuple(words.rest))
     words.rest.pop(0)
     if PYTHON.fullmatch(name):
@@ -233,12 +179,12 @@ def _program(name: str, words: _Words, found: dict[str, Any]) -> Command:
         return _launcher(name, words, found)
     if name in SHELLS:
         return Command(kind="shell", **found)
-    if name in ENVIRONMENT_RUNNERS and words.rest[:1] == ["run"]:
-        return _environment(name, words, found)
+    if runner := runners.parse(name, words.rest):
+        return _environment(*runner, found)
     return Command(**found)
 
 
-def _python(words: _Words, found: dict[str, Any]) -> Command:
+def _python(words: Words, found: dict[str, Any]) -> Command:
     how, value = _python_options(words)
     if how == "m":
         if value in MODULES:
@@ -247,7 +193,7 @@ def _python(words: _Words, found: dict[str, Any]) -> Command:
     return Command(kind="python", script=words.rest[0] if words.rest and not how else "", **found)
 
 
-def _python_options(words: _Words) -> tuple[str, str]:
+def _python_options(words: Words) -> tuple[str, str]:
     """("m", module), ("c", code) or ("", "") for a script; options may be joined: ``-Im module``."""
     while words.rest and words.rest[0].startswith("-") and words.rest[0] != "-":
         word = words.rest.pop(0)
@@ -264,7 +210,7 @@ def _python_options(words: _Words) -> tuple[str, str]:
     return "", ""
 
 
-def _launcher(name: str, words: _Words, found: dict[str, Any]) -> Command:
+def _launcher(name: str, words: Words, found: dict[str, Any]) -> Command:
     """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
     ranks, binding = None, ""
     if name == "torchrun":
@@ -276,15 +222,11 @@ def _launcher(name: str, words: _Words, found: dict[str, Any]) -> Command:
     return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **found)
 
 
-def _environment(name: str, words: _Words, found: dict[str, Any]) -> Command:
+def _environment(runner: Runner, words: Sequence[str], found: dict[str, Any]) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
-    words.rest.pop(0)
-    options = dict(words.options(name if name in _OPTIONS_WITH_VALUE else "conda"))
-    named = _NAMES_OF_ENVIRONMENT.get(name, ()) if name in _OPTIONS_WITH_VALUE else _NAMES_OF_ENVIRONMENT["conda"]
-    where = next((options[option] for option in named if options.get(option)), "")
-    inner = parse(words.rest)
+    inner = parse(words)
     found["env"] = {**found["env"], **inner.env}
     for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):
         found[field] = getattr(inner, field) or found.get(field, getattr(Command(), field))
     kind = "launcher" if inner.kind == "launcher" else "environment"
-    return Command(kind=kind, environment=(name, where), **{**found, "program": inner.program or found["program"]})
+    return Command(kind=kind, runner=runner, **{**found, "program": inner.program or found["program"]})

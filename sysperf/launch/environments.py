@@ -1,107 +1,184 @@
 """Where the environment lies in which a runner starts a program: `conda run`, `uv run`, `poetry run` and the like.
 
-uv      https://docs.astral.sh/uv/concepts/projects/config/ (UV_PROJECT_ENVIRONMENT, .venv beside the project)
+conda   https://docs.conda.io/projects/conda/en/stable/user-guide/configuration/custom-env-and-pkg-locations.html
+uv      https://docs.astral.sh/uv/concepts/projects/config/ (UV_PROJECT_ENVIRONMENT, .venv beside the project or its workspace)
 poetry  https://python-poetry.org/docs/configuration/ (virtualenvs.path, virtualenvs.in-project)
 pixi    https://pixi.sh/latest/workspace/environment/ (.pixi/envs/NAME)
 pdm     https://pdm-project.org/latest/usage/venv/ (.venv, .pdm-python)
 hatch   https://hatch.pypa.io/latest/config/environment/overview/ (HATCH_DATA_DIR/env/virtual)
 pipenv  https://pipenv.pypa.io/en/latest/configuration.html (.venv, WORKON_HOME)
 
-A folder with a project's environment is taken only when it is the project's for certain: by its place, or by its name when one fits.
+An environment that lies elsewhere is known by the digest of the project's path, which its name has: NAME-DIGEST, as these runners make
+it. Its own name would not do: two clones of one project have the same.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 
 from sysperf.host import Host
+from sysperf.launch import shims
+from sysperf.launch.runners import CONDA, Runner
 
 MAX_PARENTS = 32
-CONDA = frozenset(("conda", "mamba", "micromamba"))
-_PROJECT_FILES = ("pyproject.toml", "pixi.toml", "Pipfile", "uv.lock")
+MAX_FILE_BYTES = 1 << 20
+MAX_ENVIRONMENTS = 1000
+PROJECT = "pyproject.toml"
+_Find = Callable[[Host, Runner, Mapping[str, str], str], Iterator[str]]
 
 
-def prefixes(host: Host, runner: str, where: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """The folders that may be the environment, the most certain first."""
-    if where.startswith("/"):
-        yield where
-    elif runner in CONDA:
-        yield from _conda(where, env)
-    elif runner == "pixi":
-        yield from (f"{project}/.pixi/envs/{where or 'default'}" for project in _projects(host, cwd))
-    else:
-        yield from _of_project(host, runner, where, env, cwd)
+def prefixes(host: Host, runner: Runner, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """The folders that may be the environment, in the order in which the runner would take them."""
+    project = os.path.normpath(os.path.join(cwd, runner.project))
+    if project.endswith(".toml"):
+        project = os.path.dirname(project)
+    if "/" in runner.environment:
+        yield os.path.normpath(os.path.join(cwd, runner.environment))
+    elif not runner.unknown:
+        yield from (folder for folder in _FIND[runner.name](host, runner, env, project) if folder.startswith("/"))
 
 
-def _conda(where: str, env: Mapping[str, str]) -> Iterator[str]:
-    active = env.get("CONDA_PREFIX", "")
-    if not where:
+def _conda(host: Host, runner: Runner, env: Mapping[str, str], _folder: str) -> Iterator[str]:
+    name, active, home = runner.environment, env.get("CONDA_PREFIX", ""), env.get("HOME", "")
+    if not name:
         yield active
         return
     base = os.path.dirname(os.path.dirname(env.get("CONDA_EXE", ""))) or env.get("MAMBA_ROOT_PREFIX", "")
-    roots = [base, active, active.partition("/envs/")[0], f"{env.get('HOME', '')}/.conda"]
-    if where in ("base", "root"):
+    if name in ("base", "root"):
         yield from (root for root in (base, active.partition("/envs/")[0]) if root)
-    yield from (f"{root}/envs/{where}" for root in roots if root)
+    yield from (f"{folder}/{name}" for folder in _named_folders(env))
+    yield from (f"{root}/envs/{name}" for root in (base, active, active.partition("/envs/")[0], f"{home}/.conda") if root)
+    listed = [line.strip() for line in (host.text(f"{home}/.conda/environments.txt", MAX_FILE_BYTES) or "").split("\n")]
+    same = [line for line in listed if line.rpartition("/")[2] == name]
+    yield from same if len(same) == 1 else ()
 
 
-def _of_project(host: Host, runner: str, where: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """uv takes the project's environment, the others the active one first."""
-    projects = list(_projects(host, cwd))
-    if runner == "uv":
-        named = env.get("UV_PROJECT_ENVIRONMENT", "")
-        yield from (os.path.join(project, named or ".venv") for project in projects)
-    if env.get("VIRTUAL_ENV"):
-        yield env["VIRTUAL_ENV"]
-    for project in projects:
-        if runner == "pdm" and (python := host.word(f"{project}/.pdm-python", 4096)):
-            yield os.path.dirname(os.path.dirname(python))
+def _named_folders(env: Mapping[str, str]) -> list[str]:
+    return [folder for name in ("CONDA_ENVS_DIRS", "CONDA_ENVS_PATH") for folder in env.get(name, "").split(":") if folder]
+
+
+def _pixi(host: Host, runner: Runner, _env: Mapping[str, str], folder: str) -> Iterator[str]:
+    if project := _nearest(host, folder, ".pixi"):
+        yield f"{project}/.pixi/envs/{runner.environment or 'default'}"
+
+
+def _uv(host: Host, runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    """The project's, or that of the workspace it belongs to; outside of projects the active one, or the nearest .venv."""
+    active, script = env.get("VIRTUAL_ENV", ""), os.path.join(folder, runner.script)
+    if runner.script and "# /// script" in (host.text(script, MAX_FILE_BYTES) or ""):
+        return
+    project = "" if runner.without_project else _nearest(host, os.path.normpath(os.path.join(folder, env.get("UV_PROJECT", ""))), PROJECT)
+    if runner.active and active:
+        yield active
+    elif project:
+        yield os.path.join(_workspace(host, project), env.get("UV_PROJECT_ENVIRONMENT") or ".venv")
+    else:
+        yield from (place for place in (active, _active(env)) if place)
+        yield from (f"{parent}/.venv" for parent in _upwards(folder))
+
+
+def _workspace(host: Host, project: str) -> str:
+    """The project, or the one above it that calls itself the workspace."""
+    above = [parent for parent in _upwards(project) if "[tool.uv.workspace]" in (host.text(f"{parent}/{PROJECT}", MAX_FILE_BYTES) or "")]
+    return above[0] if above else project
+
+
+def _poetry(host: Host, _runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    if active := _active(env):
+        yield active
+    if project := _nearest(host, folder, PROJECT):
         yield f"{project}/.venv"
-        if central := _CENTRAL.get(runner):
-            yield from central(host, project, where, env)
+        cache = env.get("POETRY_CACHE_DIR") or f"{env.get('XDG_CACHE_HOME') or env.get('HOME', '') + '/.cache'}/pypoetry"
+        central = env.get("POETRY_VIRTUALENVS_PATH") or f"{cache}/virtualenvs"
+        yield from _only(central, [name for name in _names(host, central) if f"-{_digest(project)}-py" in name])
 
 
-def _poetry(host: Host, project: str, _where: str, env: Mapping[str, str]) -> Iterator[str]:
-    cache = env.get("POETRY_CACHE_DIR") or f"{env.get('XDG_CACHE_HOME') or env.get('HOME', '') + '/.cache'}/pypoetry"
-    yield from _named(host, env.get("POETRY_VIRTUALENVS_PATH") or f"{cache}/virtualenvs", project)
+def _pdm(host: Host, runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    project = _nearest(host, os.path.normpath(os.path.join(folder, env.get("PDM_PROJECT", ""))), PROJECT)
+    named = runner.environment or env.get("PDM_IN_VENV", "")
+    if not named and project and (python := host.word(f"{project}/.pdm-python", 4096)):
+        yield os.path.dirname(os.path.dirname(python))
+    if not named and (active := _active(env)):
+        yield active
+    if project and named in ("", "in-project"):
+        yield from (f"{project}/{name}" for name in (".venv", "venv", "env"))
+    if project:
+        central = f"{_data(env)}/pdm/venvs"
+        mine = f"{os.path.basename(project)}-{_digest(project, algorithm='md5')}-{named}"
+        yield from _only(central, [name for name in _names(host, central) if (name == mine if named else name.startswith(mine))])
 
 
-def _pipenv(host: Host, project: str, _where: str, env: Mapping[str, str]) -> Iterator[str]:
-    data = env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
-    yield from _named(host, env.get("WORKON_HOME") or f"{data}/virtualenvs", project)
+def _hatch(host: Host, runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    """DATA/env/virtual/PROJECT/DIGEST/NAME, where the environment `default` has the project's name."""
+    if not (project := _nearest(host, folder, PROJECT, "hatch.toml")):
+        return
+    named, digest = runner.environment or env.get("HATCH_ENV", ""), _digest(project)
+    central = f"{env.get('HATCH_DATA_DIR') or _data(env) + '/hatch'}/env/virtual"
+    for name in _names(host, central):
+        yield f"{central}/{name}/{digest}/{named if named not in ('', 'default') else name}"
+    if named in ("", "default"):
+        yield f"{project}/.venv"
 
 
-def _hatch(host: Host, project: str, where: str, env: Mapping[str, str]) -> Iterator[str]:
-    data = env.get("HATCH_DATA_DIR") or f"{env.get('XDG_DATA_HOME') or env.get('HOME', '') + '/.local/share'}/hatch"
-    name = _normal(os.path.basename(project))
-    folder = f"{data}/env/virtual/{name}"
-    hashes = host.names(folder) or ()
-    if len(hashes) == 1:
-        yield f"{folder}/{hashes[0]}/{where if where and where != 'default' else name}"
+def _pipenv(host: Host, _runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    if (active := _active(env)) and not env.get("PIPENV_IGNORE_VIRTUALENVS"):
+        yield active
+    pipfile = env.get("PIPENV_PIPFILE", "")
+    if project := os.path.dirname(pipfile) or _nearest(host, folder, "Pipfile"):
+        yield f"{project}/.venv"
+        central, digest = env.get("WORKON_HOME") or f"{_data(env)}/virtualenvs", _digest(pipfile or f"{project}/Pipfile", length=6)
+        own = env.get("PIPENV_CUSTOM_VENV_NAME", "")
+        fitting = [name for name in _names(host, central) if name == own or (not own and f"-{digest}-" in f"{name}-")]
+        yield from _only(central, fitting)
 
 
-_CENTRAL: dict[str, Callable[[Host, str, str, Mapping[str, str]], Iterator[str]]] = {"poetry": _poetry, "pipenv": _pipenv, "hatch": _hatch}
+def _pyenv(host: Host, _runner: Runner, env: Mapping[str, str], folder: str) -> Iterator[str]:
+    root = env.get("PYENV_ROOT") or f"{env.get('HOME', '')}/.pyenv"
+    yield from (f"{root}/versions/{version}" for version in shims.versions(host, root, env, folder))
 
 
-def _named(host: Host, folder: str, project: str) -> Iterator[str]:
-    """``NAME-HASH`` and ``NAME-HASH-py3.11``: taken when one alone begins with the project's name."""
-    name = _normal(os.path.basename(project))
-    fitting = [entry for entry in host.names(folder) or () if _normal(entry).startswith(f"{name}-")]
-    if len(fitting) == 1:
-        yield f"{folder}/{fitting[0]}"
+_FIND: dict[str, _Find] = {
+    **dict.fromkeys(CONDA, _conda), "pixi": _pixi, "uv": _uv, "poetry": _poetry, "pdm": _pdm, "hatch": _hatch, "pipenv": _pipenv,
+    "pyenv": _pyenv,
+}  # fmt: skip
 
 
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
+def _active(env: Mapping[str, str]) -> str:
+    """The environment of this shell; conda's base, which is always there, is none of a project."""
+    conda = env.get("CONDA_PREFIX", "") if env.get("CONDA_DEFAULT_ENV") not in ("base", "root") else ""
+    return env.get("VIRTUAL_ENV") or conda
 
 
-def _projects(host: Host, cwd: str) -> Iterator[str]:
-    """This folder, then the nearest one above it that holds a project."""
-    yield cwd
-    folder = os.path.dirname(cwd)
+def _data(env: Mapping[str, str]) -> str:
+    return env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
+
+
+def _names(host: Host, folder: str) -> tuple[str, ...]:
+    return (host.names(folder) or ())[:MAX_ENVIRONMENTS]
+
+
+def _only(folder: str, names: list[str]) -> Iterator[str]:
+    """One alone: several for one project are of several versions of Python, and which it is, is not said."""
+    if len(names) == 1:
+        yield f"{folder}/{names[0]}"
+
+
+def _digest(path: str, *, algorithm: str = "sha256", length: int | None = None) -> str:
+    """The eight characters by which these runners know a project."""
+    import base64  # noqa: PLC0415 - these two with such a runner only
+    import hashlib  # noqa: PLC0415
+
+    digest = hashlib.new(algorithm, os.fsencode(path), usedforsecurity=False).digest()[:length]
+    return base64.urlsafe_b64encode(digest).decode()[:8]
+
+
+def _nearest(host: Host, folder: str, *names: str) -> str:
+    """The nearest folder from here upwards that holds one of these; "" when none does."""
+    return next((parent for parent in _upwards(folder) if any(host.exists(f"{parent}/{name}") for name in names)), "")
+
+
+def _upwards(folder: str) -> Iterator[str]:
     for _ in range(MAX_PARENTS):
-        if any(host.exists(f"{folder}/{name}") for name in _PROJECT_FILES):
-            yield folder
-            return
+        yield folder.rstrip("/")
         if folder == os.path.dirname(folder):
             return
         folder = os.path.dirname(folder)

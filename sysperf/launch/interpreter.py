@@ -8,6 +8,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from sysperf.host import Host
 from sysperf.launch import shims
 from sysperf.launch.command import PYTHON, Command
@@ -55,7 +57,7 @@ class ProgramFile(Record):
 def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
     """The program behind the tools, its interpreter, and the torch that it imports."""
     path = which(host, command.program, env.get("PATH", DEFAULT_PATH), cwd)
-    if command.environment[0]:
+    if command.runner.name:
         return _in_environment(host, command, env, cwd)
     if command.kind == "python" or (command.kind == "launcher" and PYTHON.fullmatch(command.program.rpartition("/")[2])):
         return _python(host, path, shims.resolve(host, path, env, cwd), env)
@@ -154,9 +156,11 @@ def _openmp(libraries: Iterable[str]) -> str:
 
 
 def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
-    runner, where = command.environment
-    for prefix in prefixes(host, runner, where, env, cwd):
+    """By the runner's rules; with packages laid over the environment, those that it lacks are unknown."""
+    for prefix in prefixes(host, command.runner, env, cwd):
         python = f"{prefix}/bin/python"
         if host.exists(python):
-            return _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
+            found = _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
+            known = found.torch_known and (found.torch is not None or not command.runner.layered)
+            return msgspec.structs.replace(found, torch_known=known)
     return ProgramFile()

@@ -7,11 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 
 from sysperf.host import Host
+from sysperf.startup import lazy
 
 SHIMS = "/shims"
 SYSTEM = "system"
 MAX_PARENTS = 64
 MAX_VERSION_BYTES = 4096
+_IN_VERSION = lazy(r"\w[\w.+-]{0,80}/envs/\w[\w.+-]{0,80}")
+"""An environment of pyenv-virtualenv: 3.12.1/envs/NAME."""
 
 
 def resolve(host: Host, interpreter: str, env: Mapping[str, str], cwd: str) -> str:
@@ -20,28 +23,42 @@ def resolve(host: Host, interpreter: str, env: Mapping[str, str], cwd: str) -> s
     if not folder.endswith(SHIMS):
         return interpreter
     root = env.get("PYENV_ROOT") or folder.removesuffix(SHIMS)
-    for version in _versions(host, root, env, cwd):
+    for version in versions(host, root, env, cwd):
         path = f"{root}/versions/{version}/bin/{name}"
-        if host.exists(path):
+        if version == SYSTEM:
+            path = _behind(host, folder, name, env)
+        if path and host.exists(path):
             return path
     return interpreter
 
 
-def _versions(host: Host, root: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """The chosen versions, in the order in which pyenv looks: the first place that names any decides."""
+def versions(host: Host, root: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """The chosen versions, in the order in which pyenv looks: the first place that names any decides, and where none does, `system`."""
     if env.get("PYENV_VERSION"):
         text: str | None = env["PYENV_VERSION"].replace(":", " ")
     else:
-        files = (*(f"{folder}/.python-version" for folder in _upwards(cwd)), f"{root}/version")
-        text = next((text for file in files if (text := host.text(file, MAX_VERSION_BYTES))), None)
-    for word in (text or "").split():
-        if "/" not in word and word != SYSTEM:
+        files = (*(f"{folder}/.python-version" for folder in _upwards(env.get("PYENV_DIR") or cwd)), f"{root}/version")
+        text = next((text for file in files if (text := _without_comments(host.text(file, MAX_VERSION_BYTES)))), None)
+    for word in (text or SYSTEM).split():
+        if "/" not in word or _IN_VERSION.fullmatch(word):
             yield word
-            yield from _newest(host, root, word)
+            yield from _newest(host, root, word.removeprefix("python-"))
+
+
+def _without_comments(text: str | None) -> str:
+    return "\n".join(line.partition("#")[0] for line in (text or "").split("\n")).strip()
+
+
+def _behind(host: Host, shims: str, name: str, env: Mapping[str, str]) -> str:
+    """The next file of that name on PATH: what `system` stands for."""
+    folders = [folder for folder in env.get("PATH", "").split(":")[:MAX_PARENTS] if folder.startswith("/") and folder.rstrip("/") != shims]
+    return next((f"{folder.rstrip('/')}/{name}" for folder in folders if host.exists(f"{folder.rstrip('/')}/{name}")), "")
 
 
 def _newest(host: Host, root: str, prefix: str) -> Iterator[str]:
-    """``3.12`` stands for the newest 3.12.x."""
+    """``3.12`` and ``python-3.12`` stand for the newest 3.12.x."""
+    if host.exists(f"{root}/versions/{prefix}"):
+        yield prefix
     fitting = [name for name in host.names(f"{root}/versions") or () if name.startswith(f"{prefix}.")]
     yield from sorted(fitting, key=lambda name: [int(part) if part.isdecimal() else -1 for part in name.split(".")], reverse=True)
 

@@ -585,6 +585,30 @@ def test_a_link_of_somebody_else_is_no_folder_for_traces(torch_python: str) -> N
         assert list(ours.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "variable", "value"),
+    [
+        ("uv run python x.py", "UV_PROJECT_ENVIRONMENT", "env"),
+        ("python x.py", "PYENV_VERSION", "3.12.1"),
+        ("pyenv exec python x.py", "PYENV_VERSION", "3.12.1"),
+    ],
+)
+def test_variables_by_which_runners_choose_an_environment(
+    torch_python: str, tmp_path: Path, command: str, variable: str, value: str
+) -> None:
+    """They explain no performance and are no facts, but they say which interpreter it will be."""
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "shims").mkdir()
+    (tmp_path / "shims/python").touch()
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "versions/3.12.1").symlink_to(tmp_path / "env")
+    env = {variable: value, "PATH": f"{tmp_path}/shims:/usr/bin:/bin", "PYENV_ROOT": str(tmp_path), "PYTHONPATH": os.getcwd()}
+    launch = json.loads(run(*command.split(), options=("--json",), env=env, cwd=tmp_path).stdout)["launch"]
+
+    assert os.path.realpath(os.path.dirname(launch["interpreter"])) == os.path.dirname(torch_python)
+    assert launch["torch_version"] == "2.13.0+cpu"
+
+
 # ---------------------------------------------------------------------- options of the environment
 
 

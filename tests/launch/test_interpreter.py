@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sysperf.launch.command import parse
@@ -18,9 +20,9 @@ TORCH: Files = {
 }
 
 
-def look(host_files: Files, machine: MakeMachine, command: str, **env: str) -> ProgramFile:
+def look(host_files: Files, machine: MakeMachine, command: str, cwd: str = "/work", **env: str) -> ProgramFile:
     heads = {f"head:{path}": text for path, text in host_files.items() if isinstance(text, str) and text.startswith("#!")}
-    return find(machine(host_files, calls=dict(heads)), parse(command.split()), {"PATH": "/v/bin:/bin", **env}, "/work")
+    return find(machine(host_files, calls=dict(heads)), parse(command.split()), {"PATH": "/v/bin:/bin", **env}, cwd)
 
 
 @pytest.mark.parametrize(
@@ -115,43 +117,105 @@ def moved(prefix: str) -> Files:
     return {f"{prefix}{path.removeprefix('/v')}": text for path, text in TORCH.items()}
 
 
+TOML: Files = {"/srv/my.proj/pyproject.toml": "[project]\nname = 'my-proj'\n"}
+DATA, CACHE = "/home/u/.local/share", "/home/u/.cache"
+
+
 @pytest.mark.parametrize(
     ("command", "prefix", "files", "env"),
     [
-        ("uv run train.py", "/work/.venv", {}, {}),
-        ("uv run python train.py", "/work/.venv", {}, {"VIRTUAL_ENV": "/elsewhere"}),
-        ("uv run python train.py", "/opt/env", {}, {"UV_PROJECT_ENVIRONMENT": "/opt/env"}),
-        ("poetry run python train.py", "/work/.venv", {}, {}),
-        ("poetry run python train.py", "/home/u/.cache/pypoetry/virtualenvs/work-Ab3-_x9Z-py3.11", {}, {}),
-        ("pixi run python train.py", "/work/.pixi/envs/default", {}, {}),
-        ("pixi run -e cuda python train.py", "/work/.pixi/envs/cuda", {}, {}),
-        ("pdm run python train.py", "/opt/pdm", {"/work/.pdm-python": "/opt/pdm/bin/python\n"}, {}),
-        ("hatch run python train.py", "/home/u/.local/share/hatch/env/virtual/work/Q1w2e3/work", {}, {}),
-        ("pipenv run python train.py", "/home/u/.local/share/virtualenvs/work-Zx81kQpL", {}, {}),
-        ("pipenv run python train.py", "/envs/work-Zx81kQpL", {}, {"WORKON_HOME": "/envs"}),
+        ("uv run train.py", "/srv/my.proj/.venv", TOML, {}),
+        ("uv run -m train", "/srv/my.proj/.venv", TOML, {}),
+        ("uv run python train.py", "/srv/my.proj/.venv", TOML, {"VIRTUAL_ENV": "/v"}),
+        ("uv run --active python train.py", "/opt/env", {**TOML, **moved("/srv/my.proj/.venv")}, {"VIRTUAL_ENV": "/opt/env"}),
+        ("uv run --no-project python train.py", "/opt/env", {**TOML, **moved("/srv/my.proj/.venv")}, {"VIRTUAL_ENV": "/opt/env"}),
+        ("uv run --extra cu130 --with rich python train.py", "/srv/my.proj/.venv", TOML, {}),
+        ("uv run python train.py", "/opt/env", TOML, {"UV_PROJECT_ENVIRONMENT": "/opt/env"}),
+        ("uv run python train.py", "/srv/my.proj/envs/x", TOML, {"UV_PROJECT_ENVIRONMENT": "envs/x"}),
+        ("uv run python train.py", "/srv/.venv", {**TOML, "/srv/pyproject.toml": "[tool.uv.workspace]\nmembers = ['*']\n"}, {}),
+        ("uv run --project ../other python train.py", "/srv/other/.venv", {**TOML, "/srv/other/pyproject.toml": "[project]\n"}, {}),
+        ("uv run python train.py", "/srv/.venv", {}, {}),
+        ("poetry run python train.py", "/srv/my.proj/.venv", TOML, {}),
+        ("poetry run python train.py", "/opt/env", {**TOML, **moved("/srv/my.proj/.venv")}, {"VIRTUAL_ENV": "/opt/env"}),
+        ("poetry run python train.py", "/srv/my.proj/.venv", TOML, {"CONDA_PREFIX": "/v", "CONDA_DEFAULT_ENV": "base"}),
+        ("pixi run python train.py", "/srv/my.proj/.pixi/envs/default", {}, {}),
+        ("pixi run -e cuda python train.py", "/srv/my.proj/.pixi/envs/cuda", {}, {}),
+        ("pixi run --manifest-path ../other/pixi.toml python train.py", "/srv/other/.pixi/envs/default", {}, {}),
+        ("pdm run python train.py", "/opt/pdm", {**TOML, "/srv/my.proj/.pdm-python": "/opt/pdm/bin/python\n"}, {"VIRTUAL_ENV": "/v"}),
+        ("pdm run python train.py", "/srv/my.proj/venv", TOML, {}),
+        ("pipenv run python train.py", "/srv/my.proj/.venv", {"/srv/my.proj/Pipfile": ""}, {}),
+        ("pyenv exec python train.py", "/home/u/.pyenv/versions/3.12.1", {"/srv/.python-version": "3.12\n"}, {}),
+        ("conda run -n fast python x.py", "/data/envs/fast", {}, {"CONDA_ENVS_DIRS": "/x:/data/envs"}),
+        ("mamba run -n fast python x.py", "/data/y/fast", {"/home/u/.conda/environments.txt": "/opt/conda\n/data/y/fast\n"}, {}),
+    ],
+)  # fmt: skip
+def test_environments_of_projects(machine: MakeMachine, command: str, prefix: str, files: Files, env: dict[str, str]) -> None:
+    """Each runner keeps them in places of its own, and prefers its own or the active one."""
+    program = look({**files, **moved(prefix)}, machine, command, "/srv/my.proj", HOME="/home/u", **env)
+
+    assert program.interpreter == f"{prefix}/bin/python"
+    assert program.torch is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "project", "prefix", "env"),
+    [
+        # what the runners themselves made of these folders (poetry 2.5.1, pipenv 2026.10, pdm 2.29, hatch 1.18)
+        ("poetry run python x.py", "/tmp/iv/a/poetry/My_Proj.x", f"{CACHE}/pypoetry/virtualenvs/my-proj-doTPf3u9-py3.11", {}),
+        ("poetry run python x.py", "/tmp/iv/b/poetry/My_Proj.x", "/envs/my-proj-rTuSbNuN-py3.11", {"POETRY_VIRTUALENVS_PATH": "/envs"}),
+        ("pipenv run python x.py", "/tmp/iv/a/pipenv/My_Proj.x", f"{DATA}/virtualenvs/My_Proj.x-7xHynQ4c", {}),
+        ("pipenv run python x.py", "/tmp/iv/b/pipenv/My_Proj.x", "/envs/My_Proj.x-lGUV6p_T", {"WORKON_HOME": "/envs"}),
+        ("pdm run python x.py", "/tmp/iv/a/pdm/My_Proj.x", f"{DATA}/pdm/venvs/My_Proj.x-WksIv4N4-3.11", {}),
+        ("pdm run --venv gpu python x.py", "/tmp/iv/a/pdm/My_Proj.x", f"{DATA}/pdm/venvs/My_Proj.x-WksIv4N4-gpu", {}),
+        ("hatch run python x.py", "/tmp/iv/a/hatch/My_Proj.x", f"{DATA}/hatch/env/virtual/my-proj/UGvqvaZv/my-proj", {"VIRTUAL_ENV": "/v"}),
+        ("hatch run gpu:python x.py", "/tmp/iv/b/hatch/My_Proj.x", "/data/env/virtual/my-proj/8IwqD7tI/gpu", {"HATCH_DATA_DIR": "/data"}),
+        ("hatch -e gpu run python x.py", "/tmp/iv/b/hatch/My_Proj.x", f"{DATA}/hatch/env/virtual/my-proj/8IwqD7tI/gpu", {}),
+        ("hatch env run -e gpu -- python x.py", "/tmp/iv/b/hatch/My_Proj.x", f"{DATA}/hatch/env/virtual/my-proj/8IwqD7tI/gpu", {}),
+        ("hatch run python x.py", "/tmp/iv/b/hatch/My_Proj.x", f"{DATA}/hatch/env/virtual/my-proj/8IwqD7tI/gpu", {"HATCH_ENV": "gpu"}),
+    ],
+)  # fmt: skip
+def test_environments_that_lie_elsewhere(machine: MakeMachine, command: str, project: str, prefix: str, env: dict[str, str]) -> None:
+    """By the digest of the project's path, not by a name: two clones have the same, and it is rarely the folder's."""
+    clone = re.sub("doTPf3u9|rTuSbNuN|7xHynQ4c|lGUV6p_T|WksIv4N4|UGvqvaZv|8IwqD7tI", "Ab3dEf6h", prefix)
+    files = {**moved(prefix), f"{clone}/bin/python": "", f"{project}/pyproject.toml": "", f"{project}/Pipfile": ""}
+    program = look(files, machine, command, f"{project}/sub", HOME="/home/u", **env)
+
+    assert program.interpreter == f"{prefix}/bin/python"
+    assert program.torch is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "uv run --isolated python x.py",
+        "uv run script.py",
+        "hatch run +py=3.12 python x.py",
+        "hatch -p other run python x.py",
+        "poetry run x",
     ],
 )
-def test_environments_of_projects(machine: MakeMachine, command: str, prefix: str, files: Files, env: dict[str, str]) -> None:
-    """Each runner keeps them in places of its own."""
-    program = look({**moved(prefix), **files}, machine, command, HOME="/home/u", **env)
+def test_an_environment_that_cannot_be_told_is_unknown(machine: MakeMachine, command: str) -> None:
+    """Made for this run, asked for by the script, chosen from a matrix, or one of several for the same project."""
+    files: Files = {
+        **moved("/work/.venv"), "/work/script.py": "# /// script\n# dependencies = ['torch']\n# ///\n", "/work/pyproject.toml": "",
+    }  # fmt: skip
+    if command == "poetry run x":
+        both = "/home/u/.cache/pypoetry/virtualenvs/work-DJpFP61h-py3."
+        files = {**moved(f"{both}11"), **moved(f"{both}12"), "/work/pyproject.toml": ""}
 
-    assert program.torch is not None
-    assert program.interpreter == f"{prefix}/bin/python"
-
-
-def test_two_environments_of_one_name_decide_nothing(machine: MakeMachine) -> None:
-    """Which of them it is depends on a hash of the project's path that only the runner makes."""
-    folder = "/home/u/.cache/pypoetry/virtualenvs"
-    both = {**moved(f"{folder}/work-a-py3.11"), **moved(f"{folder}/work-b-py3.12")}
-
-    assert look(both, machine, "poetry run python train.py", HOME="/home/u").torch is None
+    assert look(files, machine, command, HOME="/home/u") == ProgramFile()
 
 
-def test_a_project_above(machine: MakeMachine) -> None:
-    """Started in a folder of the project."""
-    files: Files = {**moved("/.venv"), "/pyproject.toml": ""}
+def test_what_is_laid_over_an_environment_may_bring_torch(machine: MakeMachine) -> None:
+    """`uv run --with torch`: that the project's environment has none says nothing."""
+    files: Files = {
+        "/work/.venv/bin/python": "",
+        "/work/.venv/pyvenv.cfg": "home = /usr/bin\n",
+        "/work/.venv/lib/python3.11/site-packages/a": "",
+    }
 
-    assert look(files, machine, "uv run python train.py").interpreter == "/.venv/bin/python"
+    assert not look(files, machine, "uv run --with torch python x.py").torch_known
+    assert look(files, machine, "uv run python x.py").torch_known
 
 
 PYENV = "/home/u/.pyenv"
@@ -171,6 +235,9 @@ SHIM: Files = {
         ({"/work/.python-version": "3.12.9\n"}, {"PYENV_VERSION": "3.12.10"}, "versions/3.12.10/bin/python"),
         ({f"{PYENV}/version": "system\n"}, {}, "shims/python"),
         ({f"{PYENV}/version": "../../etc\n"}, {}, "shims/python"),
+        ({}, {"PYENV_VERSION": "python-3.12"}, "versions/3.12.10/bin/python"),
+        ({"/else/.python-version": "3.12.9 # old\n"}, {"PYENV_DIR": "/else"}, "versions/3.12.9/bin/python"),
+        ({f"{PYENV}/versions/3.12.9/envs/gpu/bin/python": ""}, {"PYENV_VERSION": "3.12.9/envs/gpu"}, "versions/3.12.9/envs/gpu/bin/python"),
         ({f"{PYENV}/version": "3.13.1\n"}, {}, "shims/python"),
     ],
 )
@@ -180,3 +247,13 @@ def test_the_interpreter_behind_a_shim(machine: MakeMachine, files: Files, env: 
 
     assert program.interpreter == f"{PYENV}/{interpreter}"
     assert (program.torch is not None) == ("3.12.10" in interpreter)
+
+
+@pytest.mark.parametrize("files", [{f"{PYENV}/version": "system\n"}, {}])
+def test_the_systems_python_behind_a_shim(machine: MakeMachine, files: Files) -> None:
+    """`system`, or no choice at all, is the next one on PATH."""
+    bare = {path: text for path, text in SHIM.items() if "/version" not in path}
+    program = look({**bare, **files, **moved("/opt/py")}, machine, "python train.py", PATH=f"{PYENV}/shims:/none:/opt/py/bin")
+
+    assert program.interpreter == "/opt/py/bin/python"
+    assert program.torch is not None
