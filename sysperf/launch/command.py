@@ -91,7 +91,7 @@ def parse(argv: Sequence[str]) -> Command:
 
 def _is_wrap(name: str, words: Sequence[str]) -> bool:
     """`sysperf wrap … --` or `python -m sysperf wrap … --`: the program behind it is what counts."""
-    behind = _Words(words[1:])
+    behind = Words(words[1:])
     starts_us = _runs_sysperf(*_python_options(behind)) if PYTHON.fullmatch(name) else name == "sysperf"
     return starts_us and behind.rest[:1] == ["wrap"] and "--" in behind.rest
 
