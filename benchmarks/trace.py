@@ -64,7 +64,7 @@ def write(path: str, size: int) -> None:
         trace = json.load(file)
     events = trace.pop("traceEvents")
     timed = [event["ts"] for event in events if event["ph"] == "X"]
-    span, turn = max(timed) - min(timed) + 1_000_000, 0
+    span, turn = max(timed) - min(timed) + 1_000, 0
     with open(path, "w") as out:
         out.write(json.dumps(trace)[:-1] + ', "traceEvents": [\n')
         while out.tell() < size:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.traces:
         raise UsageError("no trace is named", "`sysperf trace PID` takes one of a running program")
     select, ignore = _options.listed(args.select), _options.listed(args.ignore)
-    ruleset = judging.configured_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
+    ruleset = judging.trace_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
     if args.against is not None:
         return _compare(args)
     progress = Progress()

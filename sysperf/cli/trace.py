@@ -70,9 +70,10 @@ def _analysis(path: str, args: argparse.Namespace) -> str:
     """What `sysperf analyze` says of the trace."""
     from sysperf.cli.analyze import render  # noqa: PLC0415 - for this option only
     from sysperf.engine import analyze, judging  # noqa: PLC0415 - as above
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415 - as above
 
     options = argparse.Namespace(traces=[path], format="json" if args.json else "text", verbose=False, color=args.color, output=None)
-    return render(options, analyze.analyze([path], judging.load_rules()))
+    return render(options, analyze.analyze([path], judging.trace_rules(read_config())))
 
 
 def requested(args: argparse.Namespace) -> TraceRequest:

@@ -46,6 +46,19 @@ def configured_rules(config: Config, extra: Sequence[StrPath] = (), *, select: S
     return ruleset
 
 
+def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Ruleset:
+    """The rules about traces in force, as `configured_rules`: no fact about machines is imported for them. Raises RuleError."""
+    files = rule_files()
+    site = site_rule_files([*config.rules, *extra])
+    ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=rules_cache(files[0]), scope="trace")
+    for override in config.override:
+        if ruleset.earlier_ids.today(override.rule) in ruleset.known_ids:
+            ruleset.override(override)
+    if select or ignore:
+        ruleset.select(select, ignore)
+    return ruleset
+
+
 def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
     """All rules: ours, the site's and `extra`. Raises RuleError on the first mistake in a rule file."""
     files = rule_files()

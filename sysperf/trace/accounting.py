@@ -8,7 +8,7 @@ from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
 from sysperf.trace.fixes import Costs, Replayer, predict, predict_cpu
-from sysperf.trace.intervals import clip, length, union
+from sysperf.trace.intervals import clip, length, median, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
@@ -83,7 +83,7 @@ class Accounting:
             window_rule=window.rule,
             window_ms=window.duration / 1e6,
             window_start_us=window.start / 1e3,
-            step_ms_median=_median(lengths) if rank.step_count else None,
+            step_ms_median=median(lengths) if rank.step_count and lengths else None,
             figures=figured,
             devices=tuple(self._device(time) for time in times),
             steps=self._steps(window),
@@ -192,10 +192,3 @@ def _metric(timeline: Timeline, *starts: str) -> float | None:
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _median(ordered: list[float]) -> float | None:
-    if not ordered:
-        return None
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

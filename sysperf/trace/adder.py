@@ -37,9 +37,10 @@ class Adder:
         """Events that start later are not kept, those of the profiler's steps excepted."""
         self.seen = 0
 
-    def is_later(self, earliest_us: int) -> bool:
-        """Whether nothing of a part of the file is kept whose earliest time, in whole µs, is this."""
-        return earliest_us > self.limit_us
+    @property
+    def has_steps(self) -> bool:
+        """Whether enough steps were kept."""
+        return self._part.has_steps
 
     def add(self, events: Iterable[Event]) -> None:
         """Add these events; what has no time or duration is counted and left out."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
 from typing import Any, BinaryIO
 
@@ -12,6 +11,7 @@ import msgspec
 
 from sysperf.model.errors import TraceError
 from sysperf.model.text import neutral
+from sysperf.startup import lazy
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis
 from sysperf.trace.drawing import BUSY, CAUSES, causes
@@ -20,7 +20,7 @@ PIECE_BYTES = 1 << 20
 MAX_HEAD_BYTES = 32 << 20
 PROCESS = 2_000_000_000
 """A process number that no program has (Linux counts to 4 194 304)."""
-_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_START = lazy(rb'"traceEvents"\s*:\s*\[')
 
 
 def write(source: str, target: str, accounting: Accounting, analysis: Analysis) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from statistics import median
 
+from sysperf.startup import lazy
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import launching_thread, sites
-from sysperf.trace.intervals import Intervals, clip, intersect, length, overlap, subtract, union
+from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.iterations import find
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
@@ -18,13 +18,11 @@ from sysperf.trace.window import Window, loader_calls
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
 MIN_ITERATIONS = 4
-_MATMUL = re.compile(
-    r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn"
-)
-_FALLBACK = re.compile(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
-_COPY = re.compile(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
-_COMMUNICATION = re.compile(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
+_FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
+_COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
+_COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
+_OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
 def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
@@ -33,7 +31,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     low, high = window.span
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < high and rows.end[i] > low]
-    running = union(clip((rows.span(i) for i in operators), window.span))
+    running = union(clip(rows.spans_of(operators), window.span))
     computing = subtract(running, loader)
     talking = subtract(subtract(union(clip(_named(timeline, _COMMUNICATION), window.span)), loader), computing)
     own, counts, tiny = _own_times(timeline, window, threads)

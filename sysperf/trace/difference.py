@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from statistics import median
 from typing import Annotated
 
 from sysperf.model.record import Record, fact
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
+from sysperf.trace.intervals import median
 from sysperf.trace.iterations import find
 
 RESAMPLES = 2_000

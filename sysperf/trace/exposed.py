@@ -73,7 +73,7 @@ class DeviceTime:
         self.operations.sort(key=rows.start.__getitem__)
         self.kernel_indices = [index for index in self.operations if rows.kind[index] == KERNEL]
         self.copy_indices = [index for index in self.operations if rows.kind[index] == COPY]
-        self.busy = union(clip((rows.span(index) for index in self.operations), window.span))
+        self.busy = union(clip(rows.spans_of(self.operations), window.span))
         self.kernels = self._union(self.kernel_indices)
         self.idle = subtract([window.span], self.busy)
         self.calls = HostCalls(timeline, device, window)
@@ -87,8 +87,7 @@ class DeviceTime:
         self.gaps = self._gaps()
 
     def _union(self, indices: list[int]) -> Intervals:
-        rows = self.timeline.operations
-        return union(clip((rows.span(index) for index in indices), self.window.span))
+        return union(clip(self.timeline.operations.spans_of(indices), self.window.span))
 
     def _gaps(self) -> list[Gap]:
         """Every idle interval with its kind. The operations that start when it ends tell, by the earliest of their launches."""
@@ -115,35 +114,31 @@ class Launches:
     """When and by whom each device operation was launched: the host call with the same correlation."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
         wanted = {number for number in timeline.operations.correlation if number >= 0}
-        rows = timeline.calls
-        self._calls: dict[int, int] = {}
-        for index, number in enumerate(rows.correlation):
-            if number in wanted and (number not in self._calls or rows.start[index] < rows.start[self._calls[number]]):
-                self._calls[number] = index
+        starts, first = timeline.calls.start, dict[int, int]()
+        for index, number in enumerate(timeline.calls.correlation):
+            if number in wanted and (number not in first or starts[index] < starts[first[number]]):
+                first[number] = index
+        self.calls = [first.get(number) for number in timeline.operations.correlation]
+        """The call that launched each operation, by index; None: it is not in the file."""
+        self.times = [None if call is None else starts[call] for call in self.calls]
+        """When it began."""
 
     def call(self, operation: int) -> int | None:
         """The call that launched an operation, by index."""
-        return self._calls.get(self._timeline.operations.correlation[operation])
+        return self.calls[operation]
 
     def at(self, operation: int) -> int | None:
         """When its launch began."""
-        call = self.call(operation)
-        return None if call is None else self._timeline.calls.start[call]
+        return self.times[operation]
 
 
 def members(time: DeviceTime, indices: list[int]) -> list[int]:
     """The operations that belong to the window: launched in it; in an extent, all."""
     if time.window.is_extent:
         return indices
-    rows, (low, high) = time.timeline.operations, time.window.span
-    kept = []
-    for index in indices:
-        at = time.launches.at(index)
-        if low <= (rows.start[index] if at is None else at) < high:
-            kept.append(index)
-    return kept
+    starts, launched, (low, high) = time.timeline.operations.start, time.launches.times, time.window.span
+    return [index for index in indices if low <= (starts[index] if (at := launched[index]) is None else at) < high]
 
 
 def figures(time: DeviceTime) -> dict[str, float | None]:
@@ -210,9 +205,9 @@ def _collectives(time: DeviceTime) -> dict[str, float | None]:
     rows, whole = time.timeline.operations, time.window.duration
     nccl = ByName(time.timeline.names, by_name.is_collective, lower=True)
     ours = [index for index in time.kernel_indices if nccl(rows.name[index])]
-    together = union(clip((rows.span(index) for index in ours), time.window.span))
+    together = union(clip(rows.spans_of(ours), time.window.span))
     others = (
-        union(clip((rows.span(index) for index in time.kernel_indices if not nccl(rows.name[index])), time.window.span)) if ours else []
+        union(clip(rows.spans_of(index for index in time.kernel_indices if not nccl(rows.name[index])), time.window.span)) if ours else []
     )
     count, iterations = len(members(time, ours)), time.window.iterations
     return {

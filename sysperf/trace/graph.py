@@ -120,10 +120,8 @@ class Builder:
         rows, (low, high) = self.timeline.operations, self.window.span
         owners = self.timeline.device_processes
         chosen = []
-        for index in range(len(rows)):
-            at = self.launches.at(index)
-            begun = rows.start[index] if at is None else at
-            inside = rows.end[index] > low and begun < high and rows.end[index] >= rows.start[index]
+        for index, (start, end, at) in enumerate(zip(rows.start, rows.end, self.launches.times, strict=True)):
+            inside = end > low and (start if at is None else at) < high and end >= start
             if inside and (len(owners) < 2 or self._owner(index) == self.process):
                 chosen.append(index)
         chosen.sort(key=rows.start.__getitem__)

@@ -6,12 +6,12 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from statistics import median
 
+from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import LONG_GAP_NS, STARVED, DeviceTime
 from sysperf.trace.facts import Hole, HostWork, Site
-from sysperf.trace.intervals import Interval, clip, intersect, length, overlap, union
+from sysperf.trace.intervals import Interval, clip, intersect, length, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.nesting import Around, Threads
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
@@ -21,21 +21,21 @@ MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
 """About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
-    "gc_pct": re.compile(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage"),
-    "evaluation_pct": re.compile(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
-    "checkpoint_pct": re.compile(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
-    "gil_wait_pct": re.compile(r"Waiting for GIL"),
-    "optimizer_pct": re.compile(r"Optimizer\.step#"),
-    "zero_grad_pct": re.compile(r"Optimizer\.zero_grad#"),
+    "gc_pct": lazy(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage"),
+    "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
+    "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
+    "gil_wait_pct": lazy(r"Waiting for GIL"),
+    "optimizer_pct": lazy(r"Optimizer\.step#"),
+    "zero_grad_pct": lazy(r"Optimizer\.zero_grad#"),
 }
-_COMPILING = re.compile(
+_COMPILING = lazy(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
 )
-_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
-_OWN_WORK = re.compile(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
+_OWN_WORK = lazy(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
-_OWN = re.compile(
+_OWN = lazy(
     r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
     r"|PyTorch Profiler|\[(?:pytorch|param)\|)"
 )
@@ -159,7 +159,7 @@ def _refill(time: DeviceTime, below_ns: float = math.inf) -> float:
 def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:
     """(median delay of a launch in µs, median and largest number of operations that wait)."""
     rows, (low, high) = time.timeline.operations, time.window.span
-    pairs = [(at, rows.start[index]) for index in time.operations if (at := time.launches.at(index)) is not None]
+    pairs = [(at, rows.start[index]) for index in time.operations if (at := time.launches.times[index]) is not None]
     inside = [(at, start) for at, start in pairs if low <= at < high]
     if not inside:
         return None, None, None

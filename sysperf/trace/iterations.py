@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from statistics import median
 
+from sysperf.startup import lazy
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
-from sysperf.trace.intervals import Interval
+from sysperf.trace.intervals import Interval, median
 from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, PYTHON, Spans, Timeline
 from sysperf.trace.window import Window, loader_calls, steps
 
@@ -18,7 +18,7 @@ MAX_SPREAD = 3.0
 """Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
 MIN_COVERED = 0.5
 DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from sysperf.startup import lazy
 from sysperf.trace.timeline import Names
 
 _NO_MATMUL = (
@@ -22,7 +22,7 @@ _TENSOR = (
     "tensorop", "tensor16x", "hmma", "884", "1688", "16816", "161616", "wmma", "gmma", "tf32", "bf16bf16", "f16f16", "nvjet", "flash",
     "fmha", "bmm_mxe", "bmm_bfloat16",
 )  # fmt: skip
-_AMD_TENSOR = re.compile(r"cijk_.*_mi\d+x\d+")
+_AMD_TENSOR = lazy(r"cijk_.*_mi\d+x\d+")
 _LAYOUT = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw")
 _COPIES = ("direct_copy_kernel", "copy_kernel", "copykernel", "bfloat16_copy", "float8_copy", "float16_copy")
 _POINTWISE = (
@@ -98,8 +98,8 @@ def is_d2h(name: str) -> bool:
 # ---------------------------------------------------------------------- calls of the host
 
 _LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel")
-_ALLOCATION = re.compile(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
-_MODULE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
+_ALLOCATION = lazy(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
+_MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
 
 
 def is_sync_call(name: str) -> bool:

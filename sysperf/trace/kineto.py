@@ -17,18 +17,20 @@ from typing import BinaryIO
 import msgspec
 
 from sysperf.model.errors import TraceError
+from sysperf.startup import lazy
 from sysperf.trace import repair
 from sysperf.trace.adder import Adder
 from sysperf.trace.events import Event
 from sysperf.trace.metadata import describe
+from sysperf.trace.part import better_cut, sampled_cut
 from sysperf.trace.pieces import Progress, Text
-from sysperf.trace.scan import earliest_us, last_cut
+from sysperf.trace.scan import last_cut, not_later_than, parts
 from sysperf.trace.timeline import Timeline
 
 MAX_PIECE_BYTES = 64 << 20
 """A file without a place to cut for so long is no trace."""
 MAX_HEAD_BYTES = 32 << 20
-_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_START = lazy(rb'"traceEvents"\s*:\s*\[')
 _GZIP = b"\x1f\x8b"
 
 
@@ -49,16 +51,28 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read a Chrome trace. Raises TraceError where the file cannot be opened or holds no events at all."""
     try:
         with open(path, "rb") as file:
-            return _read(file, path, progress)
+            return _read_part(file, path, progress)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from None
 
 
-def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
-    timeline = Timeline(path, "kineto")
+def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
+    """Read what is needed of the file. Where its first part has too few steps, it is read again with the steps' times known."""
     text = Text(file, progress)
+    cut = None if text.is_packed else sampled_cut(file.fileno(), text.size)
+    timeline, has_steps = _read(text, path, cut)
+    if cut is None or has_steps:
+        return timeline
+    file.seek(0)
+    return _read(text, path, better_cut(timeline))[0]
+
+
+def _read(text: Text, path: str, cut: int | None) -> tuple[Timeline, bool]:
+    """(what is not later than the cut, whether there are enough steps in it)."""
+    timeline = Timeline(path, "kineto")
+    timeline.cut = cut
     adder = Adder(timeline, text.unpacked_bytes)
-    pieces = _pieces(text.pieces(adder.is_later))
+    pieces = _pieces(text.pieces(None if cut is None else cut // 1_000))
     try:
         head = _head(pieces, path)
         rest = _decode(pieces, head[1], adder, timeline)
@@ -68,7 +82,7 @@ def _read(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     describe(timeline, head[0], rest)
     if not adder.seen:
         raise TraceError(f"{path}: no events in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
-    return timeline
+    return timeline, adder.has_steps
 
 
 class _pieces:  # noqa: N801 - an iterator
@@ -106,11 +120,16 @@ def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
 
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:
     """Decode all events; returns the text behind them."""
+    limit: int | None = None
+    not_later: re.Pattern[bytes] | None = None
     while True:
         cut = last_cut(pieces.rest)
+        if timeline.cut is not None and timeline.cut != limit:
+            limit, not_later = timeline.cut, not_later_than(timeline.cut // 1_000)
         if cut > 0:
-            if timeline.cut is None or not adder.is_later(earliest_us(pieces.rest, cut)):
-                _add(pieces.rest[:cut].rstrip(b" \t\r\n,"), adder, timeline)
+            for start, end, later in ((0, cut, False),) if not_later is None else parts(pieces.rest, cut, not_later):
+                if not later:
+                    _add(pieces.rest[start:end].rstrip(b" \t\r\n,"), adder, timeline)
             pieces.rest = pieces.rest[cut:]
         elif len(pieces.rest) > MAX_PIECE_BYTES:
             timeline.damage.truncated = f"no event ends within {MAX_PIECE_BYTES >> 20} MiB"

@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
+from sysperf.startup import lazy
 from sysperf.trace.timeline import Device, Timeline
 
-_RANK = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
-_OTHER_VENDOR = re.compile(r"AMD|Radeon|Instinct|gfx\d|Intel|ARTEMIS|MTIA|Gaudi|Ascend|MUSA", re.IGNORECASE)
-_DROPPED = re.compile(
-    r"(\d{1,9}) (?:records|events|activities) (?:were |have been )?dropped|[Dd]ropped (\d{1,9}) (?:records|events|activit)"
-)
+_RANK = lazy(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
+_OTHER_VENDOR = lazy(r"AMD|Radeon|Instinct|gfx\d|Intel|ARTEMIS|MTIA|Gaudi|Ascend|MUSA", re.IGNORECASE)
+_DROPPED = lazy(r"(\d{1,9}) (?:records|events|activities) (?:were |have been )?dropped|[Dd]ropped (\d{1,9}) (?:records|events|activit)")
 
 
 class _Metadata(msgspec.Struct):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sysperf.startup import lazy
 from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Timeline
 
-_FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
+_FRAME = lazy(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
 

@@ -10,12 +10,9 @@ journal beside it, changes nothing.
 from __future__ import annotations
 
 import os
-import sqlite3
-import urllib.parse
 from collections.abc import Callable
 
 from sysperf.model.errors import TraceError
-from sysperf.trace.nsys_tables import Reader
 from sysperf.trace.timeline import Timeline
 
 REPORT = ".nsys-rep"
@@ -33,7 +30,9 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read an export, or a report by way of one. Raises TraceError where it is neither, or is damaged."""
     if path.endswith(REPORT):
         return read_report(path, progress)
-    address = f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=ro&immutable=1"
+    import sqlite3  # noqa: PLC0415 - 5 ms that other traces do without
+
+    address = f"file:{_quoted(os.path.abspath(path))}?mode=ro&immutable=1"
     try:
         with open(path, "rb"):
             pass
@@ -49,8 +48,17 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
         raise TraceError(f"{path}: {error.strerror or error}") from None
 
 
+def _quoted(path: str) -> str:
+    """A path as SQLite's addresses have it (https://www.sqlite.org/uri.html): these three have a meaning there."""
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
 def _read(address: str, path: str, progress: Progress, text: Callable[[bytes], str]) -> Timeline:
     """Read an export; SQLite itself makes `str`, which is faster and refuses broken text."""
+    import sqlite3  # noqa: PLC0415 - as above
+
+    from sysperf.trace.nsys_tables import Reader  # noqa: PLC0415 - as above
+
     connection = sqlite3.connect(address, uri=True)
     connection.text_factory = text
     try:

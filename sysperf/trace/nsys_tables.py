@@ -6,20 +6,20 @@ large, is -1, and a row without times is counted and left out. A column that is 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sysperf.model.errors import TraceError
+from sysperf.startup import lazy
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
 
 MAX_ROWS = 20_000_000
 ROWS_AT_ONCE = 20_000
-_OPERATOR = re.compile(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
+_OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 """What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
-_SUFFIX = re.compile(r"_v\d+$")
+_SUFFIX = lazy(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 """ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""

@@ -1,25 +1,55 @@
 """Of a large trace, only the first part of its time is kept: many steady steps say as much as all of them.
 
-Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so what is
-kept is decided while the file is read: when there are too many rows, the later half of the time goes, and what starts later is
-not kept from then on. The profiler's own steps are kept all, because their number and lengths are figures.
+Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so where to cut is
+told by a sample of the file's times before it is read. What still is too much goes while it is read: when there are too many rows,
+the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept all, because
+their number and lengths are figures.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
 
+from sysperf.startup import lazy
 from sysperf.trace.timeline import PYTHON, Spans, Timeline
 
 MAX_ROWS = 100_000
 WHOLE_BYTES, WHOLE_ROWS = 100_000_000, 400_000
 """Files with no more text than this are examined whole, unless they have many more rows than such a text usually has."""
-MAX_UNMARKED_ROWS = 500_000
+MAX_UNMARKED_ROWS = 200_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
+SAMPLED_ROWS = 60_000
+"""About as many rows start before a cut that a sample tells."""
+SAMPLES, SAMPLE_BYTES = 64, 1 << 15
 MIN_STEPS = 5
 """The first is warm-up, and the last may have operations that were not kept."""
 STEP = "ProfilerStep"
+_MARKS = STEP, "Optimizer.step#", "enumerate(DataLoader)#"
+"""Ranges of which a program has one in each step."""
 _NO_LIMIT = float("inf")
+_TIMES = lazy(rb'"ts"\s*:\s*(\d{1,18})\b')
+_EVENTS = lazy(rb'"ph"\s*:\s*"X"')
+
+
+def sampled_cut(file: int, size: int) -> int | None:
+    """The time in ns after which a large file need not be read, by a sample of the times in it; None: all of it is needed."""
+    if size <= WHOLE_BYTES:
+        return None
+    samples = [os.pread(file, SAMPLE_BYTES, place * (size - SAMPLE_BYTES) // (SAMPLES - 1)) for place in range(SAMPLES)]
+    times = sorted(int(time) for sample in samples for time in _TIMES.findall(sample))
+    rows = sum(len(_EVENTS.findall(sample)) for sample in samples) * size // (SAMPLES * SAMPLE_BYTES)
+    if not times or rows <= 2 * SAMPLED_ROWS:
+        return None
+    return times[len(times) * SAMPLED_ROWS // rows] * 1_000
+
+
+def better_cut(timeline: Timeline) -> int | None:
+    """Where to cut when there were too few steps before the cut: behind enough of those that the profiler marked; None: nobody knows."""
+    names = FirstPart(timeline).named(STEP)
+    rows = timeline.ranges
+    ends = sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
+    return ends[MIN_STEPS + 1] if len(ends) > MIN_STEPS + 1 else None
 
 
 class FirstPart:
@@ -36,6 +66,11 @@ class FirstPart:
             self._shorten()
         return _NO_LIMIT if timeline.cut is None else timeline.cut / 1000
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether there are enough steps before the cut, or all of the file is kept."""
+        return self._timeline.cut is None or self._steps_until(self._timeline.cut) >= MIN_STEPS
+
     def _count(self) -> int:
         timeline = self._timeline
         return len(timeline.operations) + len(timeline.calls) + len(timeline.ranges) + len(timeline.accelerator) + len(timeline.memory)
@@ -51,7 +86,7 @@ class FirstPart:
             self._rows = min(2 * self._rows, MAX_UNMARKED_ROWS)
             return
         timeline.cut = cut
-        steps = self._step_names()
+        steps = self.named(STEP)
         for rows in self._all_rows():
             rows.keep([i for i, start in enumerate(rows.start) if start <= cut or (rows is timeline.ranges and rows.name[i] in steps)])
         timeline.memory = [change for change in timeline.memory if change.at <= cut]
@@ -61,9 +96,16 @@ class FirstPart:
         timeline = self._timeline
         return timeline.operations, timeline.calls, timeline.ranges, timeline.accelerator
 
-    def _step_names(self) -> set[int]:
-        return {number for number, text in enumerate(self._timeline.names.texts) if text.startswith(STEP)}
+    def named(self, start: str) -> set[int]:
+        """The numbers of the names that start so."""
+        return {number for number, text in enumerate(self._timeline.names.texts) if text.startswith(start)}
 
     def _steps_until(self, cut: int) -> int:
-        rows, names = self._timeline.ranges, self._step_names()
-        return sum(name in names and rows.end[i] <= cut and rows.kind[i] != PYTHON for i, name in enumerate(rows.name)) if names else 0
+        """How many steps end before the cut, by whatever marks most of them."""
+        rows = self._timeline.ranges
+        most = 0
+        for mark in _MARKS:
+            names = self.named(mark)
+            if names:
+                most = max(most, sum(name in names and rows.end[i] <= cut and rows.kind[i] != PYTHON for i, name in enumerate(rows.name)))
+        return most

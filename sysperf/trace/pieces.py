@@ -1,7 +1,7 @@
 """The text of a file in pieces, and how much of it there is.
 
-Large files take two CPUs: a compressed one is unpacked ahead by a thread; of a plain one, a process of its own looks at the second
-half meanwhile (`scan`) and tells which parts of it start too late to be of use.
+Large files take two CPUs: a compressed one is unpacked ahead by a thread; of a plain one of which only a
+part is wanted, a process of its own looks at the second half meanwhile (`scan`) and tells what of it is too late to be of use.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ PACKED_BYTES = 1 << 14
 AHEAD_BYTES = 2 << 20
 """Smaller compressed files are unpacked before a thread would have started."""
 AHEAD_PIECES = 4
-SCANNED_BYTES = 64 << 20
-"""Smaller plain files are read before another process would have helped."""
 _GZIP = b"\x1f\x8b"
 _GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
 
 Progress = Callable[[int], None]
 """Told how many bytes of the file were read."""
-Skip = Callable[[int], bool]
-"""Whether a part is not wanted whose events start at this time in µs and later."""
 
 
 class Text:
@@ -51,10 +47,10 @@ class Text:
         length = os.pread(self._file.fileno(), 4, max(0, self.size - 4))
         return max(int.from_bytes(length, "little"), 4 * self.size)
 
-    def pieces(self, skip: Skip) -> Generator[bytes]:
-        """All of it, less parts that are not wanted; each of these starts and ends between two events."""
+    def pieces(self, limit_us: int | None = None) -> Generator[bytes]:
+        """All of it, less parts in which everything is later than a limit; each of these starts and ends between two events."""
         if not self.is_packed:
-            return self._plain() if self.size < SCANNED_BYTES or _cpus() < 2 else self._by_two(skip)
+            return self._plain() if limit_us is None or _cpus() < 2 else self._by_two(limit_us)
         unpacked = self._unpacked()
         return self._told(_ahead(unpacked) if self.size >= AHEAD_BYTES else unpacked)
 
@@ -63,12 +59,12 @@ class Text:
             self._progress(self._file.tell())
             yield block
 
-    def _by_two(self, skip: Skip) -> Generator[bytes]:
+    def _by_two(self, limit_us: int) -> Generator[bytes]:
         """The first half, what is wanted of the second by the index of another process, and what that did not come to."""
         import subprocess  # noqa: PLC0415 - for large files only
 
         half, place = self.size // 2, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"  # its name may be another file's by now
-        command = [sys.executable or "python3", "-I", "-S", scan.__file__, place, str(half)]
+        command = [sys.executable or "python3", "-I", "-S", scan.__file__, place, str(half), str(limit_us)]
         try:
             scanner = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         except OSError:
@@ -79,18 +75,18 @@ class Text:
                 yield self._file.read(PIECE_BYTES)
                 self._progress(self._file.tell())
             if scanner.stdout is not None:
-                yield from self._scanned(scanner.stdout, skip)
+                yield from self._scanned(scanner.stdout)
         finally:
             scanner.kill()
             scanner.communicate()
         yield from self._plain()
 
-    def _scanned(self, index: IO[bytes], skip: Skip) -> Generator[bytes]:
+    def _scanned(self, index: IO[bytes]) -> Generator[bytes]:
         while len(entry := index.read(scan.ENTRY.size)) == scan.ENTRY.size:
-            start, end, earliest = scan.ENTRY.unpack(entry)
+            start, end, is_later = scan.ENTRY.unpack(entry)
             if self._file.tell() < start:
                 yield self._file.read(start - self._file.tell())
-            if earliest != scan.EARLY and skip(earliest):
+            if is_later:
                 self._file.seek(end)
             else:
                 yield self._file.read(end - start)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from statistics import median
 from typing import NamedTuple
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
 from sysperf.trace.facts import Figures, Rank, Skew
+from sysperf.trace.intervals import median
 from sysperf.trace.kernels import ByName
 
 MIN_MATCHED = 4

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
+from sysperf.startup import lazy
 from sysperf.trace.events import Args, Event
 
 MAX_NESTING = 64
-_TOKEN = re.compile(rb'["{}\[\]]')
-_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_NO_NUMBER = re.compile(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")
+_TOKEN = lazy(rb'["{}\[\]]')
+_STRING = lazy(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_NUMBER = lazy(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")
 _decode = msgspec.json.Decoder(Event).decode
 
 

@@ -6,6 +6,7 @@ stream is free and what it waits for is done. An `Edit` takes a cause away.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
@@ -72,6 +73,12 @@ class Prepared:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.streams = 1 + max((operation.stream for operation in graph.operations), default=0)
+        self._kinds: dict[int, list[int]] = {}
+        self._long: list[int] = []
+        for index, item in enumerate(graph.items):
+            self._kinds.setdefault(item.kind, []).append(index)
+            if item.think >= LONG_THINK_NS or item.nested:
+                self._long.append(index)
         self._steps: dict[Edit, list[Step]] = {}
         self._plans: dict[tuple[int, object, bool], list[Plan]] = {}
 
@@ -79,15 +86,42 @@ class Prepared:
         """The host's items."""
         of_host = edit._replace(beside=0, speed=())
         if of_host not in self._steps:
-            self._steps[of_host] = [_step(item, edit) for item in self.graph.items]
+            self._steps[of_host] = self._edited(edit)
         return self._steps[of_host]
+
+    def _edited(self, edit: Edit) -> list[Step]:
+        """The items that an edit changes, between the others as they are."""
+        items = self.graph.items
+        if edit == UNCHANGED or edit.short_host < 1:
+            return [_step(item, edit) for item in items]
+        edited = self.steps(UNCHANGED).copy()
+        kinds = (*edit.no_waits, nodes.LOADER, *((nodes.ALLOCATION,) if edit.no_allocation else ()))
+        for index in (*self._long, *(index for kind in kinds for index in self._kinds.get(kind, ()))):
+            edited[index] = _step(items[index], edit)
+        return edited
 
     def plans(self, edit: Edit, keep_unexplained: bool) -> list[Plan]:
         """The devices' operations."""
         of_device = edit.beside, edit.speed, keep_unexplained
         if of_device not in self._plans:
-            self._plans[of_device] = [self._plan(operation, edit, keep_unexplained) for operation in self.graph.operations]
+            operations, plain = self.graph.operations, self._plain
+            wanted = edit.beside
+            for flag, _ in edit.speed:
+                wanted |= flag
+            self._plans[of_device] = [
+                self._plan(operation, edit, keep_unexplained)
+                if operation.flags & wanted
+                or (operation.unexplained and not keep_unexplained)
+                or (operation.after >= 0 and operations[operation.after].flags & edit.beside)
+                else plan
+                for operation, plan in zip(operations, plain, strict=True)
+            ]
         return self._plans[of_device]
+
+    @cached_property
+    def _plain(self) -> list[Plan]:
+        """The operations without any edit."""
+        return [self._plan(operation, UNCHANGED, keep_unexplained=True) for operation in self.graph.operations]
 
     def _plan(self, operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
         took = operation.duration

@@ -7,7 +7,7 @@ A trace has millions of events: they are columns of machine numbers, 40 bytes an
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sysperf.trace.intervals import Interval
@@ -63,6 +63,11 @@ class Spans:
 
     def spans(self) -> Iterator[Interval]:
         return zip(self.start, self.end, strict=True)
+
+    def spans_of(self, indices: Iterable[int]) -> list[Interval]:
+        """The spans of these rows."""
+        starts, ends = self.start, self.end
+        return [(starts[index], ends[index]) for index in indices]
 
 
 class Operations(Spans):

@@ -15,11 +15,8 @@ CLOCK_NS = 1_000
 def examine(timeline: Timeline, launches: Launches) -> Trust:
     """Count what cannot be: over the whole file, not over the window."""
     rows, damage = timeline.operations, timeline.damage
-    early = unlaunched = 0
-    for index in range(len(rows)):
-        at = launches.at(index)
-        unlaunched += at is None
-        early += at is not None and rows.start[index] < at
+    unlaunched = launches.times.count(None)
+    early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
     return Trust(
         gpu_ops=total,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import re
 from typing import NamedTuple
 
+from sysperf.startup import lazy
 from sysperf.trace.intervals import Interval
 from sysperf.trace.timeline import PYTHON, Timeline
 
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
-_LOADER = re.compile(r"enumerate\(DataLoader\)#(\w+)\.__next__")
+_LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
 
 class Window(NamedTuple):

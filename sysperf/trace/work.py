@@ -33,7 +33,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
 
     def share(question: Callable[[str], bool]) -> float:
         asked = ByName(names, question, lower=True)
-        return 100 * length(union(clip((rows.span(index) for index in ours if asked(rows.name[index])), time.window.span))) / whole
+        return 100 * length(union(clip(rows.spans_of(index for index in ours if asked(rows.name[index])), time.window.span))) / whole
 
     iterations = time.window.iterations
     in_optimizer = _launched_in(time, ours, "Optimizer.step#")
@@ -70,7 +70,7 @@ def _one_wave(time: DeviceTime) -> float:
 
 def _part(time: DeviceTime, indices: list[int]) -> float:
     rows = time.timeline.operations
-    return 100 * length(union(clip((rows.span(index) for index in indices), time.window.span))) / time.window.duration
+    return 100 * length(union(clip(rows.spans_of(indices), time.window.span))) / time.window.duration
 
 
 def _launched_in(time: DeviceTime, indices: list[int], prefix: str) -> list[int] | None:

@@ -60,5 +60,6 @@ def _trace_folder(pid: int, name: str) -> str:
 def _analysis(path: str, progress: ReportProgress) -> Analysis:
     """Return what `sysperf analyze` says of this trace."""
     from sysperf.engine import analyze, judging  # noqa: PLC0415 - no dashboard needs it before a trace is taken
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415 - as above
 
-    return analyze.analyze([path], judging.load_rules(), lambda _, part: progress(f"reading it ({part:.0%})")).analysis
+    return analyze.analyze([path], judging.trace_rules(read_config()), lambda _, part: progress(f"reading it ({part:.0%})")).analysis

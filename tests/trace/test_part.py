@@ -28,7 +28,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> str:
     trace = json.loads(gzip.decompress(SOURCE.read_bytes()))
     events = [event for event in trace["traceEvents"] if event["ph"] in ("X", "M")]
     timed = [event["ts"] for event in events if event["ph"] == "X"]
-    span = max(timed) - min(timed) + 1_000_000
+    span = max(timed) - min(timed) + 1_000
     path = tmp_path_factory.mktemp("large") / "trace.json"
     with path.open("w") as out:
         out.write('{"traceEvents": [\n')
@@ -61,6 +61,7 @@ def test_a_file_of_usual_size_is_examined_whole(repeated: str) -> None:
 def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are counted, the figures are those of one turn, and fewer rows are kept than the bound."""
     monkeypatch.setattr("sysperf.trace.part.WHOLE_BYTES", 1)
+    monkeypatch.setattr("sysperf.trace.part.SAMPLED_ROWS", 51_000)  # one turn has 45,000
     timeline = read(repeated)
     whole, one_turn = account(timeline), account(read(str(SOURCE)))
     assert rows(timeline) < MAX_ROWS

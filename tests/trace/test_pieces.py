@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sysperf.trace import pieces, read, scan
+from sysperf.trace import account, pieces, read, scan, window
+from sysperf.trace import part as part_of_file
 from sysperf.trace.timeline import Timeline
 
 from .synthetic import Machine, steps
@@ -37,45 +40,103 @@ def columns(timeline: Timeline) -> tuple[object, ...]:
     return *(sorted(zip(row.start, row.end, row.name, strict=True)) for row in rows), timeline.damage.truncated, timeline.cut
 
 
-def index_of(path: Path, offset: int) -> list[tuple[int, int, int]]:
-    done = subprocess.run([sys.executable, "-I", "-S", scan.__file__, str(path), str(offset)], capture_output=True, check=True)
+def index_of(path: Path, offset: int, limit: int) -> list[tuple[int, int, bool]]:
+    done = subprocess.run([sys.executable, "-I", "-S", scan.__file__, str(path), str(offset), str(limit)], capture_output=True, check=True)
     return list(scan.ENTRY.iter_unpack(done.stdout))
 
 
-def test_the_index_has_every_event_once_and_its_earliest_time(tmp_path: Path, text: bytes) -> None:
-    """Its parts follow each other without a hole, each is a list of whole events, and none is earlier than the index says."""
+def test_the_index_has_every_event_once_and_skips_only_what_is_later(tmp_path: Path, text: bytes) -> None:
+    """Its parts follow each other without a hole, each is a list of whole events, and nothing that is wanted is called later."""
     path = tmp_path / "trace.json"
     path.write_bytes(text)
-    index = index_of(path, HALF)
+    times = sorted(event["ts"] for event in json.loads(text)["traceEvents"])
+    limit = int(times[len(times) // 2])
+    index = index_of(path, HALF, limit)
 
     assert index[0][0] >= HALF
     assert all(before[1] == after[0] for before, after in itertools.pairwise(index))
-    for start, end, earliest in index:
+    assert any(is_later for _, _, is_later in index)
+    for start, end, is_later in index:
         events = json.loads(b"[" + text[start:end].rstrip(b" \t\r\n,") + b"]")
-        if earliest == scan.EARLY:
-            assert any(word in text[start:end] for word in scan.KEPT)
-        else:
-            assert earliest == int(min(event["ts"] for event in events))
+        assert not is_later or not any(word in text[start:end] for word in scan.KEPT)
+        assert not is_later or min(event["ts"] for event in events) > limit
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
+@given(
+    limit=st.integers(0, 1 << 60),
+    distance=st.integers(-(1 << 60), 1 << 60) | st.integers(-99, 99),
+    form=st.sampled_from(
+        ['"ts": %d,', '"ts":%d}', '"ts" : %d,', '"ts": %d.125,', '"ts": -%d,', '"ts": "%d"', '"ts":\n%d,', '"ts": %de-9,']
+    ),
+)
+def test_only_a_time_that_is_surely_later_is_called_later(limit: int, distance: int, form: str) -> None:
+    """However it is written: what is in doubt is decoded."""
+    time = max(0, limit + distance)
+    not_later = scan.not_later_than(limit)
+    is_later = not_later.search((form % time).encode()) is None
+
+    assert not is_later or (time > limit and form in ('"ts": %d,', '"ts":%d}', '"ts": %d.125,'))
+
+
+@pytest.mark.parametrize(("limit", "time"), [(1_700_000_000_000_000, 1_700_000_000_020_000), (5, 1_000), (99_999, 100_000)])
+def test_what_is_later_by_some_milliseconds_is_skipped(limit: int, time: int) -> None:
+    assert scan.not_later_than(limit).search(b'{"ts": %d, "dur": 1}' % time) is None
+
+
 @pytest.mark.parametrize("rows", [4_000, 1_000_000])
-def test_a_second_process_changes_nothing_that_is_read(
-    tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch, cpus: int, rows: int
-) -> None:
-    """Plain, packed, with a helper and without: the same rows, also where only a part of them is kept."""
+def test_a_packed_file_is_read_as_a_plain_one(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Also where a thread unpacks it, and only a part of it is kept."""
     path, packed = tmp_path / "trace.json", tmp_path / "trace.json.gz"
     path.write_bytes(text)
     packed.write_bytes(gzip.compress(text, 1))
     monkeypatch.setattr("sysperf.trace.part.WHOLE_ROWS", rows)
     alone = read(str(path))
-    monkeypatch.setattr(pieces, "SCANNED_BYTES", 1)
     monkeypatch.setattr(pieces, "AHEAD_BYTES", 1)
-    monkeypatch.setattr(pieces, "_cpus", lambda: cpus)
 
-    assert columns(read(str(path))) == columns(alone)
     assert columns(read(str(packed))) == columns(alone)
     assert (alone.cut is None) == (rows == 1_000_000)
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_of_a_large_file_what_starts_before_the_sampled_cut_is_read(
+    tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch, cpus: int
+) -> None:
+    """With a helper and without: no row before the cut is missing, none behind it is there, and all marked steps are."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    whole = read(str(path))
+    sample(monkeypatch, cpus)
+    part = read(str(path))
+
+    assert whole.cut is None
+    assert part.cut is not None
+    for every, kept in ((whole.operations, part.operations), (whole.calls, part.calls), (whole.ranges, part.ranges)):
+        wanted = [
+            (start, end, whole.names.texts[name])
+            for start, end, name in zip(every.start, every.end, every.name, strict=True)
+            if start <= part.cut or whole.names.texts[name].startswith("ProfilerStep")
+        ]
+        assert sorted(wanted) == sorted(zip(kept.start, kept.end, [part.names.texts[name] for name in kept.name], strict=True))
+    assert len(part.operations) < len(whole.operations) / 2
+
+
+def test_a_sample_that_holds_too_few_steps_is_read_again(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the steps' times are known: the part ends behind enough of them."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    sample(monkeypatch, 2, rows=1_500)
+    timeline = read(str(path))
+
+    assert timeline.cut is not None
+    assert sum(end <= timeline.cut for _, end in window.steps(timeline)) >= part_of_file.MIN_STEPS
+    assert account(timeline).steps.count >= part_of_file.MIN_STEPS - 1
+
+
+def sample(monkeypatch: pytest.MonkeyPatch, cpus: int, rows: int = 15_000) -> None:
+    """Treat a small file as a large one."""
+    monkeypatch.setattr(part_of_file, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(part_of_file, "SAMPLED_ROWS", rows)
+    monkeypatch.setattr(pieces, "_cpus", lambda: cpus)
 
 
 def test_the_helper_reads_the_file_that_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,22 +144,14 @@ def test_the_helper_reads_the_file_that_was_opened(tmp_path: Path, monkeypatch: 
     event = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":%d,"dur":1},\n'
     path, text = tmp_path / "trace.json", b'{"traceEvents":[\n' + b"".join(event % at for at in range(10_000, 70_000))
     path.write_bytes(text)
-    monkeypatch.setattr(pieces, "SCANNED_BYTES", 1)
     monkeypatch.setattr(pieces, "_cpus", lambda: 2)
-    starts: list[int] = []
-
-    def wanted(start: int) -> bool:
-        starts.append(start)
-        return False
 
     with path.open("rb") as file:
         path.rename(tmp_path / "moved.json")
         path.write_bytes(text.replace(b'"ts":', b'"ts":9'))
-        whole = b"".join(pieces.Text(file, lambda _: None).pieces(wanted))
+        whole = b"".join(pieces.Text(file, lambda _: None).pieces(70_000))
 
     assert whole == text
-    assert starts
-    assert max(starts) < 70_000
 
 
 @pytest.mark.parametrize("part", [0.3, 0.6, 0.999])
@@ -108,9 +161,9 @@ def test_a_file_cut_anywhere_is_read_as_far_as_it_goes_by_two(
     """The helper sees the cut too, and the last whole event is in."""
     path = tmp_path / "cut.json"
     path.write_bytes(text[: int(len(text) * part)])
+    sample(monkeypatch, 1, rows=3_000)
     alone = read(str(path))
-    monkeypatch.setattr(pieces, "SCANNED_BYTES", 1)
-    monkeypatch.setattr(pieces, "_cpus", lambda: 2)
+    sample(monkeypatch, 2, rows=3_000)
 
     assert columns(read(str(path))) == columns(alone)
     assert alone.damage.truncated
@@ -119,9 +172,9 @@ def test_a_file_cut_anywhere_is_read_as_far_as_it_goes_by_two(
 def test_a_helper_that_cannot_start_is_not_missed(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(text)
+    sample(monkeypatch, 1)
     alone = read(str(path))
-    monkeypatch.setattr(pieces, "SCANNED_BYTES", 1)
-    monkeypatch.setattr(pieces, "_cpus", lambda: 2)
+    sample(monkeypatch, 2)
     for program in ("/nonexistent/python", "/bin/false"):
         monkeypatch.setattr(sys, "executable", program)
         assert columns(read(str(path))) == columns(alone)
