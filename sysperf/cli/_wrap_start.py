@@ -79,6 +79,7 @@ def start_several(args: Any, request: LaunchRequest) -> int:
             index,
             decision.plan,
             {**plan.environment(decision.plan, env, decision.command, decision.rank), **environment.of_instance(index, args.nproc)},
+            args.verify,
         )
         for index, decision in enumerate(decisions)
     ]

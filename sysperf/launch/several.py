@@ -31,6 +31,8 @@ class Instance(Record):
     number: int
     plan: LaunchPlan
     env: dict[str, str]
+    verify: bool = False
+    """Say some seconds later what became of it."""
 
 
 def run(instances: Sequence[Instance]) -> int:
@@ -165,6 +167,10 @@ class _Group:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for problem in start.apply(instance.plan):
                 os.write(2, f"sysperf wrap: {problem}\n".encode())
+            if instance.verify:
+                from sysperf.launch import watch  # noqa: PLC0415 - with --verify only
+
+                watch.watch(instance.plan)
             code, problem = start.become(instance.plan.argv, instance.env)
             os.write(2, f"sysperf wrap: {problem}\n".encode())
         finally:

@@ -82,14 +82,19 @@ def described(seen: Seen, plan: LaunchPlan) -> str:
     """What was seen, held against what was planned."""
     widest = CpuSet.union(seen.masks)
     planned = "as planned" if plan.cpus == widest else f"planned were {plan.cpus}" if plan.cpus else "not bound by wrap"
-    parts = [f"{len(seen.masks)} threads in {seen.processes} processes may run on CPUs {widest} ({planned})"]
+    threads = f"{_counted(len(seen.masks), 'thread', 'threads')} in {_counted(seen.processes, 'process', 'processes')}"
+    parts = [f"{threads} may run on CPUs {widest} ({planned})"]
     narrower = [mask for mask in seen.masks if mask != widest]
     if narrower:
-        parts.append(f"{len(narrower)} threads on fewer: CPUs {CpuSet.union(narrower)}")
+        parts.append(f"{_counted(len(narrower), 'thread', 'threads')} on fewer: CPUs {CpuSet.union(narrower)}")
     if seen.pages and plan.memory_nodes:
         near = sum(count for node, count in seen.pages.items() if node in plan.memory_nodes)
         parts.append(f"{100 * near // sum(seen.pages.values())} % of the pages are on node {plan.memory_nodes}")
     return "; ".join(parts)
+
+
+def _counted(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _threads(pid: int) -> list[str]:

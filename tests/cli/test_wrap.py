@@ -729,6 +729,14 @@ def test_what_became_of_it() -> None:
     assert f"verify: 2 threads in 2 processes may run on CPUs {CPUS[0]} (as planned)" in done.stderr
 
 
+def test_what_became_of_each_instance() -> None:
+    """With --nproc each instance says it, with its number."""
+    done = run("sleep", "1.5", options=("--verify", "--nproc", "2"))
+    told = [line for line in done.stderr.splitlines() if "verify: 1 thread in 1 process may run on CPUs" in line]
+
+    assert sorted(line[:4] for line in told) == ["[0] ", "[1] "]
+
+
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     """To open one waits until somebody writes."""
     os.mkfifo(tmp_path / "fifo", 0o755)
