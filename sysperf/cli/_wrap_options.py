@@ -25,6 +25,7 @@ def request(args: Any) -> LaunchRequest:
         raise UsageError(f"--nproc {args.nproc}: between 1 and {MAX_INSTANCES}")
     if args.threads is not None and not 1 <= args.threads <= profile.MAX_THREADS:
         raise UsageError(f"--threads {args.threads}: between 1 and {profile.MAX_THREADS}")
+    _check_probe(args)
     kept = profile.read(args.profile) if args.profile else profile.Profile()
     return LaunchRequest(
         argv=tuple(args.command),
@@ -44,6 +45,18 @@ def request(args: Any) -> LaunchRequest:
         profile=kept,
         instances=args.nproc or kept.instances or 1,
     )
+
+
+def _check_probe(args: Any) -> None:
+    """Raise UsageError where steps cannot be counted as asked."""
+    if not args.probe and (args.max_steps or args.output):
+        raise UsageError("--max-steps and --output go with --probe", "sysperf wrap --probe --max-steps 200 -- python train.py")
+    if args.max_steps < 0:
+        raise UsageError(f"--max-steps {args.max_steps}: 1 or more")
+    if args.probe and (args.print or args.explain or args.json):
+        raise UsageError(
+            "--probe counts while the program runs, and nothing runs with --print, --explain or --json", "leave one of them out"
+        )
 
 
 def _listed(values: Sequence[str]) -> tuple[str, ...]:

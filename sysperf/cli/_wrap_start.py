@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from sysperf.engine import wrap
 from sysperf.host import Host
 from sysperf.launch import environment, plan, shown
@@ -49,7 +51,7 @@ def start(args: Any, request: LaunchRequest) -> int:
         if args.dry_run:
             raise
         say(f"nothing changed: internal error: {type(error).__name__}: {error}")
-        return _become(request.argv, env)
+        return _launch(args, request.argv, env)
     failures = [] if args.dry_run else starting.apply(decision.plan)
     if not args.quiet or failures or decision.plan.warnings:
         say(shown.line(decision.plan, (*problems, *failures)))
@@ -59,7 +61,7 @@ def start(args: Any, request: LaunchRequest) -> int:
         from sysperf.launch import watch  # noqa: PLC0415 - with --verify only
 
         watch.watch(decision.plan)
-    return _become(request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
+    return _launch(args, request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
 
 
 def untouched(argv: Sequence[str]) -> int:
@@ -88,7 +90,24 @@ def start_several(args: Any, request: LaunchRequest) -> int:
             say(f"[{index}] {shown.line(decision.plan, problems if index == 0 else ())}")
     if args.dry_run:
         return missing(args.command[0], env)
-    return several.run(instances)
+    if not args.probe:
+        return several.run(instances)
+    from sysperf.cli import _wrap_probe  # noqa: PLC0415 - with --probe only
+
+    probe = _wrap_probe.Probe(args, env)
+    counting = [msgspec.structs.replace(instance, env=probe.environment(instance.env, instance.number)) for instance in instances]
+    return probe.around(lambda: several.run(counting))
+
+
+def _launch(args: Any, argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Become the program; with --probe, stay beside it and say what was counted."""
+    if not args.probe:
+        return _become(argv, env)
+    from sysperf.cli import _wrap_probe  # noqa: PLC0415 - with --probe only
+    from sysperf.launch import beside  # noqa: PLC0415 - as above
+
+    probe = _wrap_probe.Probe(args, env)
+    return probe.around(lambda: beside.run(argv, probe.environment(env)))
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:

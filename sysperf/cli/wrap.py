@@ -3,7 +3,7 @@
   sysperf wrap [options] -- COMMAND [ARGUMENT …]
 
 What you, the command (numactl, taskset, env) or a launcher decided stays. Nothing is printed on stdout; one line on stderr
-says what was done. Nothing of sysperf stays in the process, except with --nproc.
+says what was done. Nothing of sysperf stays in the process, and it stays as the parent only with --nproc and --probe.
 
 environment:
   SYSPERF_WRAP_OPTIONS  options that stand before those of the command line
@@ -18,6 +18,7 @@ examples:
   torchrun --nproc-per-node 8 --no-python sysperf wrap -- python train.py
   srun sysperf wrap -- python train.py
   sysperf wrap --nproc 4 -- python serve.py      four instances, CPUs and GPUs divided among them
+  sysperf wrap --probe -- python train.py        at the end it says how many optimizer steps were made, and how fast
   sysperf wrap --print -- python train.py        a command line to paste, equal in effect
 """
 
@@ -41,6 +42,7 @@ _DEFAULTS: dict[str, Any] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
     "allocator": "", "profile": None, "nproc": None, "print": "", "explain": False, "dry_run": False, "json": False,
     "quiet": False, "traceable": False, "root": "/", "rules": [], "force_env": False, "unpin": False, "verify": False,
+    "probe": "", "max_steps": 0, "output": None,
 }  # fmt: skip
 
 
@@ -72,6 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("--dry-run", action="store_true", help="do all but start: the line on stderr, and whether the command is there")
     showing.add_argument("--root", default="/", metavar="CAPTURE", help="of a captured machine, with --print, --explain or --json")
     parser.add_argument("--verify", action="store_true", help="some seconds later, say which CPUs, memory and threads the program got")
+    counting = parser.add_argument_group("counting steps of the unmodified program")
+    counting.add_argument(
+        "--probe", nargs="?", const="optimizer", default="", choices=("optimizer", "forward"),
+        help="say at its end how many optimizer steps it made and how fast, or how many calls of its model (forward)",
+    )  # fmt: skip
+    counting.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --probe: end the program after so many, cleanly")
+    counting.add_argument("--output", metavar="FILE", help="with --probe: write the counts to this file, as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no line on stderr unless something is wrong")
     parser.add_argument("command", nargs="*", metavar="-- COMMAND [ARGUMENT …]", help="what to start")
 
@@ -152,6 +161,7 @@ def _is_form(words: list[str], at: int) -> bool:
 
 _VALUED = frozenset((
     "--cpus", "--node", "--threads", "--memory", "--nproc", "--only", "--skip", "--set", "--allocator", "--profile", "--rules", "--root",
+    "--max-steps", "--output",
 ))  # fmt: skip
 
 

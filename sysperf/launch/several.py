@@ -1,6 +1,6 @@
 """Several instances of a program on one machine: started together, ended together, one exit code.
 
-The only case in which sysperf stays: it prefixes what the instances print, passes signals on, and when one fails ends the others.
+sysperf stays as their parent: it prefixes what the instances print, passes signals on, and when one fails ends the others.
 """
 
 import contextlib
@@ -82,8 +82,8 @@ def _end(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _death_signal() -> Callable[[], object]:
-    """A call that lets the kernel end an instance when we are killed; loaded before the first fork."""
+def death_signal() -> Callable[[], object]:
+    """Return a call that lets the kernel end an instance when we are killed; loaded before the first fork."""
     import ctypes  # noqa: PLC0415 - 4 ms, which only several instances pay
 
     prctl = ctypes.CDLL(None).prctl
@@ -99,7 +99,7 @@ class _Group:
         self.signal_received: int | None = None
         self.deadline: float | None = None
         self.parent = os.getpid()
-        self.end_with_us = _death_signal()
+        self.end_with_us = death_signal()
 
     def run(self) -> int:
         width = len(str(len(self.instances) - 1))

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from sysperf.procfs.numbers import whole
 from sysperf.verify.changepoint import steady_start
 
 INJECTED = f"{os.path.dirname(os.path.abspath(__file__))}/injected"
@@ -28,10 +29,11 @@ Counts = Literal["optimizer", "forward"]
 
 
 class Steps(NamedTuple):
-    """The steps of the process that made most of them."""
+    """The steps of one process."""
 
     times: Sequence[float]
     """When each step ended, in seconds of the monotonic clock."""
+    pid: int = 0
 
     def durations(self) -> list[float]:
         """Return the time from each step's end to the next one's."""
@@ -57,9 +59,9 @@ def environment(folder: str, base: Mapping[str, str], max_steps: int = 0, counts
 
 def read(folder: str, processes: int = 1) -> list[Steps]:
     """Return the steps that were counted in this folder, of so many processes, most steps first. Raises OSError."""
-    paths = (entry.path for entry in os.scandir(folder) if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False))
-    counted = sorted((_times(path) for path in paths), key=len, reverse=True)
-    return [Steps(times) for times in counted[:processes]]
+    entries = (entry for entry in os.scandir(folder) if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False))
+    counted = [Steps(_times(entry.path), whole(entry.name.removesuffix(".steps")) or 0) for entry in entries]
+    return sorted(counted, key=lambda steps: len(steps.times), reverse=True)[:processes]
 
 
 def read_loss(folder: str) -> float | None:

@@ -1,0 +1,73 @@
+"""Running one program while sysperf stays as its parent, which `--probe` needs to say at the end what was counted.
+
+The program is in our process group: what a terminal sends (Ctrl-C, Ctrl-Z, its size) comes to both, and what somebody sends to us
+alone is passed on. It ends when we are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from sysperf.launch import several, start
+
+_FROM_KERNEL = 0x80
+"""si_code of a signal that the kernel sent, as it does for a terminal (sigaction(2), SI_KERNEL)."""
+_AWAITED = {*several.FORWARDED, signal.SIGCHLD}
+
+
+def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Start the program, pass signals on, wait. Returns its exit code, or 128+n when signal n ended it."""
+    parent, end_with_us = os.getpid(), several.death_signal()
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    pid = os.fork()
+    if pid == 0:
+        end_with_us()
+        if os.getppid() != parent:  # it was killed meanwhile
+            os._exit(128 + signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+        _become(argv, env)
+    try:
+        return _wait(pid)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """In the child: become the program, with signals as Python found them."""
+    code = start.NOT_EXECUTABLE
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        code, problem = start.become(argv, env)
+        os.write(2, f"sysperf wrap: {problem}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _wait(program: int) -> int:
+    while True:
+        info = signal.sigwaitinfo(_AWAITED)
+        if info.si_signo != signal.SIGCHLD:
+            if info.si_code != _FROM_KERNEL:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(program, info.si_signo)
+            continue
+        code = _reaped(program)
+        if code is not None:
+            return 128 - code if code < 0 else code
+
+
+def _reaped(program: int) -> int | None:
+    """Reap who ended, also orphans when we are the first process of a container; the program's exit code once it is among them."""
+    code = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == program:
+                code = os.waitstatus_to_exitcode(status)
+    return code

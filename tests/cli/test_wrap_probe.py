@@ -1,0 +1,260 @@
+"""`sysperf wrap --probe` as a person meets it: steps of an unmodified program are counted, and it is started as ever otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WRAP = [sys.executable, "-m", "sysperf", "wrap"]
+BASE = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_"))}
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+TORCH = """
+hooks = []
+def register_optimizer_step_post_hook(hook): hooks.append(hook)
+class SGD:
+    def step(self):
+        for hook in hooks: hook(self, (), {})
+"""
+TRAIN = """
+import sys, time
+from torch.optim.optimizer import SGD
+optimizer = SGD()
+def train(steps=30):
+    for _ in range(steps):
+        time.sleep(0.002)
+        optimizer.step()
+train()
+print("end", flush=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program with a torch that has nothing but the hook; temporary files have a folder of their own."""
+    package = tmp_path / "program" / "torch" / "optim"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "optimizer.py").write_text(TORCH)
+    (tmp_path / "program" / "train.py").write_text(TRAIN)
+    for name in ("temporary", "config"):
+        (tmp_path / name).mkdir()
+    for name, folder in (("TMPDIR", "temporary"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", "config")):
+        monkeypatch.setitem(BASE, name, str(tmp_path / folder))
+    return tmp_path / "program" / "train.py"
+
+
+def wrap(program: Path, *options: str, words: tuple[str, ...] = (), **more: str) -> subprocess.CompletedProcess[str]:
+    """`sysperf wrap --probe OPTIONS -- python train.py`, in the program's folder."""
+    return subprocess.run(
+        [*WRAP, "--probe", *options, "--", *(words or (sys.executable, "train.py"))],
+        env={**BASE, **more}, cwd=program.parent, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def counted(program: Path, *options: str, words: tuple[str, ...] = (), **more: str) -> list[int]:
+    """The steps of each process, as its JSON file says."""
+    path = program.parent.parent / "steps.json"
+    done = wrap(program, *options, "--output", str(path), words=words, **more)
+    assert done.returncode == 0, done.stderr
+    return [process["steps"] for process in json.loads(path.read_text())["steps"]["processes"]]
+
+
+def test_steps_of_an_unmodified_program_are_counted(program: Path) -> None:
+    """One line at the end says how many and how fast; nothing is left in the temporary folder or beside the program."""
+    before = sorted(path for path in program.parent.rglob("*") if "__pycache__" not in path.parts)
+    done = wrap(program)
+    last = done.stderr.splitlines()[-1]
+
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert last.startswith("sysperf wrap: probe: 30 optimizer steps, ")
+    assert "a second after a warm-up of " in last
+    assert sorted(path for path in program.parent.rglob("*") if "__pycache__" not in path.parts) == before
+    assert not list((program.parent.parent / "temporary").iterdir())
+
+
+def test_counts_are_written_as_json(program: Path) -> None:
+    """Steps, rate and number of the process, and the program's exit code."""
+    program.write_text(TRAIN + "sys.exit(7)\n")
+    path = program.parent.parent / "steps.json"
+    done = wrap(program, "-q", "--output", str(path))
+    found = json.loads(path.read_text())
+
+    assert (done.returncode, done.stderr) == (7, "")
+    assert (found["schema"], found["steps"]["counts"], found["steps"]["exit_code"]) == (1, "optimizer", 7)
+    (process,) = found["steps"]["processes"]
+    assert (process["steps"], process["instance"]) == (30, None)
+    assert 1 < process["steps_per_s"] < 500
+    assert process["pid"] > 1
+
+
+def test_a_run_may_end_after_some_steps(program: Path) -> None:
+    """Cleanly, as `sys.exit()` does."""
+    program.write_text("import atexit; atexit.register(print, 'tidied')\n" + TRAIN)
+
+    assert wrap(program, "--max-steps", "7").stdout == "tidied\n"
+    assert counted(program, "--max-steps", "7") == [7]
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        ((sys.executable, "-m", "train"), [30]),
+        (("sh", "-c", f"{sys.executable} train.py; {sys.executable} train.py"), [30, 30]),
+        (("env", "A=b", sys.executable, "train.py"), [30]),
+        ((sys.executable, "-I", "train.py"), []),
+    ],
+)
+def test_ways_to_start_a_program(program: Path, words: tuple[str, ...], steps: list[int]) -> None:
+    """`python -m`, scripts of the shell, tools in front. A Python that reads no PYTHONPATH counts nothing, and that is said."""
+    if not steps:
+        program.write_text(f"import sys; sys.path.insert(0, {str(program.parent)!r})\n" + TRAIN)
+    assert counted(program, words=words) == steps
+    assert ("no optimizer steps were counted" in wrap(program, "-q", words=words).stderr) == (not steps)
+
+
+def test_forked_and_spawned_children_are_counted(program: Path) -> None:
+    """Each process for itself."""
+    program.write_text(
+        TRAIN + "import multiprocessing\nif __name__ == '__main__':\n    for kind in ('fork', 'spawn'):\n"
+        "        child = multiprocessing.get_context(kind).Process(target=train, args=(50,)); child.start(); child.join()\n"
+    )
+    assert counted(program) == [80, 50, 30]
+
+
+def test_instances_are_counted_each(program: Path) -> None:
+    """With --nproc the counts say whose they are."""
+    path = program.parent.parent / "steps.json"
+    done = wrap(program, "--nproc", "2", "--output", str(path))
+
+    assert "30 optimizer steps in each of 2 processes" in done.stderr
+    assert [process["instance"] for process in json.loads(path.read_text())["steps"]["processes"]] == [0, 1]
+
+
+def test_an_outer_count_is_left_alone(program: Path) -> None:
+    """`verify --steps` counts in the same way, and must find its numbers."""
+    folder = program.parent.parent / "outer"
+    folder.mkdir()
+    done = wrap(program, words=(*WRAP, "-q", "--probe", "--", sys.executable, "train.py"))
+    assert "30 optimizer steps" in done.stderr
+    assert "counts already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "code", "message"),
+    [
+        (("--print",), ("true",), 2, "nothing runs with --print"),
+        (("--max-steps", "-1"), ("true",), 2, "1 or more"),
+        ((), ("/nothing/of/this/name",), 127, "no such file"),
+        ((), ("sh", "-c", "kill -9 $$"), 137, "no optimizer steps"),
+        (
+            ("--output", "/nothing/of/this/folder/steps.json"),
+            (sys.executable, "train.py"),
+            0,
+            "/nothing/of/this/folder/steps.json: No such file",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_told(program: Path, options: tuple[str, ...], words: tuple[str, ...], code: int, message: str) -> None:
+    """Options that do not go together; programs that do not start, and that are killed; a file that cannot be written."""
+    done = wrap(program, *options, words=words)
+
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_of_counting_need_the_probe(program: Path) -> None:
+    """They would silently do nothing."""
+    done = subprocess.run([*WRAP, "--max-steps", "5", "--", "true"], env=BASE, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "go with --probe" in done.stderr
+
+
+def test_no_room_for_counts_keeps_no_program_from_running(program: Path) -> None:
+    """It runs, and what is missing is said."""
+    done = wrap(program, TMPDIR="/nothing/of/this/name", TEMP="/nothing", TMP="/nothing")
+    assert (done.returncode, done.stdout) == (0, "end\n")
+
+
+WAITS = """
+import signal, sys, time
+received = []
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: received.append(signal.Signals(number).name))
+print("ready", flush=True)
+while not received: time.sleep(0.01)
+time.sleep(0.3)
+print(received, flush=True)
+sys.exit(9)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_are_passed_on(program: Path, number: signal.Signals) -> None:
+    """What a launcher or a service manager sends to us alone; the exit code is the program's."""
+    program.write_text(WAITS)
+    with subprocess.Popen([*WRAP, "-q", "--probe", "--", sys.executable, "train.py"], env=BASE, cwd=program.parent, stdout=subprocess.PIPE, text=True) as started:  # fmt: skip
+        assert started.stdout
+        assert started.stdout.readline() == "ready\n"
+        started.send_signal(number)
+        assert started.stdout.readline() == f"['{number.name}']\n"
+    assert started.returncode == 9
+
+
+def test_ctrl_c_of_a_terminal_comes_once(program: Path) -> None:
+    """The terminal sends it to both, and we pass nothing on."""
+    program.write_text(WAITS)
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", *WRAP, "-q", "--probe", "--", sys.executable, "train.py"],
+        env=BASE, cwd=program.parent, stdin=slave, stdout=slave, stderr=slave,
+    ) as started:  # fmt: skip
+        os.close(slave)
+        said = b""
+        while b"ready" not in said:
+            said += os.read(master, 1_000)
+        os.write(master, b"\x03")
+        with contextlib.suppress(OSError):  # the terminal is gone with its last program
+            while part := os.read(master, 1_000):
+                said += part
+    os.close(master)
+
+    assert b"['SIGINT']" in said
+    assert started.returncode == 9
+
+
+def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
+    """As a rank does whose launcher kills it: nothing stays behind."""
+    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
+    with subprocess.Popen([*WRAP, "-q", "--probe", "--", sys.executable, "train.py"], env=BASE, cwd=program.parent, stdout=subprocess.PIPE, text=True) as started:  # fmt: skip
+        assert started.stdout
+        pid = int(started.stdout.readline())
+        started.kill()
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+def test_ranks_of_torchrun_are_counted(program: Path) -> None:
+    """A real torch, two ranks of a real torchrun, around which wrap counts."""
+    program.write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(20):\n    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
+    )
+    (program.parent / "torch").rename(program.parent / "no-torch")
+    torchrun = (TORCH_PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    assert counted(program, words=torchrun) == [20, 20]
+    assert counted(program, "--probe=forward", words=torchrun) == [20, 20]
