@@ -73,8 +73,7 @@ class State(Record, kw_only=True):
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
-        looks = (*(look for look in stats.LOOKS if look < self.plan.max_pairs), self.plan.max_pairs)
-        found = Study(math.log1p(self.plan.margin), looks)
+        found = Study(math.log1p(self.plan.margin), stats.looks(self.plan.max_pairs))
         for a, b in self.complete_pairs():
             if a.disturbed or b.disturbed:
                 found = found.with_dropped()

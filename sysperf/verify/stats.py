@@ -18,7 +18,11 @@ Verdict = Literal["faster", "slower", "same", "unclear"]
 LOOKS = (6, 9, 13, 19, 28, 40)
 """Pairs after which a study may stop."""
 LOOK_LEVEL = 0.0155
-"""Two-sided level of each look: 5 % together, by simulation (tests/verify/test_stats.py)."""
+"""Two-sided level of each look. A program is called different from itself in at most 5 % of the studies, by simulation
+(tests/verify/test_stats.py): the fresh pairs after an early stop, which must agree, make up for what six to ten looks add."""
+LOOK_GROWTH = 1.45
+MAX_LOOKS_AT_LEVEL = 10
+"""With more looks than these the level of each is lower."""
 TOTAL_LEVEL = 0.05
 E_VALUE_LIMIT = 1 / TOTAL_LEVEL
 LAMBDAS = tuple(sign * 3 * 2**power for power in range(11) for sign in (1, -1))
@@ -37,6 +41,19 @@ class Interval(NamedTuple):
     def ratios(self) -> tuple[float, float, float]:
         """Return low, mean and high as ratios of speeds: 1 is no difference."""
         return math.exp(self.low), math.exp(self.mean), math.exp(self.high)
+
+
+def looks(max_pairs: int) -> tuple[int, ...]:
+    """Return after how many pairs a study of at most so many may stop; beyond 40 each look has 1.45 times the pairs of the one before."""
+    planned = list(LOOKS)
+    while planned[-1] < max_pairs:
+        planned.append(round(LOOK_GROWTH * planned[-1]))
+    return (*(look for look in planned if look < max_pairs), max_pairs)
+
+
+def look_level(count: int) -> float:
+    """Return the level of each of so many looks."""
+    return LOOK_LEVEL * min(1.0, MAX_LOOKS_AT_LEVEL / count)
 
 
 def interval(log_ratios: Sequence[float], level: float) -> Interval:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf.verify import stats
-from sysperf.verify.stats import LOOK_LEVEL, LOOKS, TOTAL_LEVEL, Interval, Verdict
+from sysperf.verify.stats import LOOKS, TOTAL_LEVEL, Interval, Verdict
 
 MIN_FRESH_PAIRS = 5
 MAX_DROPPED_SHARE = 0.2
@@ -43,6 +43,11 @@ class Study(NamedTuple):
     """Pairs run after the verdict, to measure the gain without the bias of an early stop."""
     dropped: int = 0
 
+    @property
+    def level(self) -> float:
+        """The two-sided level of each look."""
+        return stats.look_level(len(self.looks))
+
     def with_pair(self, log_ratio: float) -> Study:
         """Return the study with another pair, in the phase in which it is."""
         if self._verdict() is None:
@@ -55,7 +60,7 @@ class Study(NamedTuple):
 
     def progress(self) -> Progress:
         """Return the verdict and the interval, or that more pairs are needed."""
-        found = stats.interval(self.pairs, LOOK_LEVEL) if len(self.pairs) > 1 else None
+        found = stats.interval(self.pairs, self.level) if len(self.pairs) > 1 else None
         if self._too_noisy():
             total = self.dropped + len(self.pairs) + len(self.fresh)
             gain = stats.anytime_interval(self.pairs) if self.pairs else None
@@ -90,7 +95,7 @@ class Study(NamedTuple):
         if len(self.fresh) >= MIN_FRESH_PAIRS:
             return stats.p_value(self.fresh)
         ended = len(self.pairs) >= max(2, self.looks[-1])
-        return min(1.0, stats.p_value(self.pairs) * TOTAL_LEVEL / LOOK_LEVEL) if ended else None
+        return min(1.0, stats.p_value(self.pairs) * TOTAL_LEVEL / self.level) if ended else None
 
     def next_look(self) -> int:
         """Return after how many pairs the study may stop."""
@@ -100,7 +105,7 @@ class Study(NamedTuple):
         """Return the verdict of the latest look; None while there is none."""
         if len(self.pairs) not in self.looks:
             return None
-        verdict = stats.verdict(stats.interval(self.pairs, LOOK_LEVEL), self.margin)
+        verdict = stats.verdict(stats.interval(self.pairs, self.level), self.margin)
         return None if verdict == "unclear" and len(self.pairs) < self.looks[-1] else verdict
 
     def _stopped_early(self, verdict: Verdict) -> bool:

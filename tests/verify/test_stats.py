@@ -118,6 +118,28 @@ def test_a_planted_gain_is_found_and_not_overstated(gain: float, power: float, c
     assert found["mean"] == pytest.approx(gain, rel=0.1)
 
 
+@pytest.mark.parametrize("max_pairs", [6, 40, 41, *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in (122, 400))])
+def test_more_pairs_call_a_program_different_no_more_often(max_pairs: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A/A with normal noise, where a t-test is exact, and so much of it that no study ends as `same`: each look may err."""
+    rng, different, studies = random.Random(max_pairs), 0, 400
+    for _ in range(studies):
+        found = Study(looks=stats.looks(max_pairs))
+        while not (found.decided() and found.progress().verdict):
+            found = found.with_pair(rng.gauss(0, 1))
+        different += found.progress().verdict in ("faster", "slower")
+    with capsys.disabled():
+        print(f"\nA/A, at most {max_pairs} pairs, {len(stats.looks(max_pairs))} looks: called different {different / studies:.3f}")
+
+    assert different / studies <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+
+
+def test_looks_beyond_40_grow_with_the_pairs() -> None:
+    """Up to 40 as ever; a study that may take hundreds of pairs may stop before its end, at a level that is lower for many looks."""
+    assert [stats.looks(pairs) for pairs in (2, 6, 20, 40)] == [(2,), (6,), (6, 9, 13, 19, 20), stats.LOOKS]
+    assert stats.looks(200) == (*stats.LOOKS, 58, 84, 122, 177, 200)
+    assert [stats.look_level(count) for count in (1, 6, 10, 20)] == [0.0155, 0.0155, 0.0155, 0.00775]
+
+
 def test_looks_at_any_time_are_right_too() -> None:
     """The e-process, looked at after each of 60 pairs of A/A: called different in at most 5 % of the studies."""
     rng = random.Random(7)
