@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf import __version__, paths
+from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import diagnosis_record, launch_record, read_machine, script_record, trace_record
+from sysperf.evaluate.rule_cache import cache_path
 from sysperf.evaluate.rule_files import site_files, toml_files
 from sysperf.evaluate.ruleset import Ruleset, load, make_schema
 from sysperf.evaluate.schema import Schema
@@ -62,12 +62,7 @@ def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequen
 def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:
     """All rules: ours, the site's and `extra`. Raises RuleError on the first mistake in a rule file."""
     files = rule_files()
-    return load(files, schema(), site=site_rule_files(extra), cache=rules_cache(files[0]))
-
-
-def rules_cache(rule_file: str) -> str:
-    """Where the decoded rules of this very installation are kept: two versions or checkouts do not evict each other's."""
-    return f"{paths.cache_folder()}/rules-{__version__}-{zlib.crc32(os.fsencode(rule_file)):08x}.json"
+    return load(files, schema(), site=site_rule_files(extra), cache=cache_path("rules", files[0]))
 
 
 def schema() -> Schema:

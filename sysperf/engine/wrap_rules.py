@@ -14,6 +14,7 @@ from sysperf.engine.wrap_facts import Known
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge
+from sysperf.evaluate.rule_cache import cache_path
 from sysperf.evaluate.rule_files import site_files
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.ruleset import load as load_rules
@@ -60,7 +61,7 @@ def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> R
     package = os.path.dirname(os.path.dirname(__file__))
     shipped = [f"{folder}/rules/{RULES}" for folder in (package, os.path.dirname(package))]
     ours = next((path for path in shipped if os.path.exists(path)), shipped[0])
-    cache = f"{folders.cache_folder()}/wrap.json"
+    cache = cache_path("wrap", ours)
     schema = Schema(_RecordTypes(launch=Launch))
     try:
         return load_rules((ours,), schema, scope="launch", site=site_files(folders.rule_folders(), extra), cache=cache)

@@ -25,7 +25,7 @@ from sysperf.evaluate.operators import as_list, check_comparable, check_size, co
 from sysperf.evaluate.pattern import check_pattern
 from sysperf.evaluate.schema import Schema, TypeForm, element, is_record, kind, suggest
 from sysperf.evaluate.scope import Node, Scope, Value
-from sysperf.evaluate.syntax import check_name, free_names, parse, unchain
+from sysperf.evaluate.syntax import check_name, parse, unchain
 from sysperf.model.errors import RuleError
 
 MAX_DEPTH = 40
@@ -54,9 +54,9 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Value] | 
 
     `params` are the values of ``p.NAME``; they are constants.
     """
-    tree = parse(text)
-    run, annotation = _Compiler(schema, params or {}).visit(tree, 0)
-    return Expression(text, run, annotation, frozenset(free_names(tree, frozenset("p"))))
+    compiler = _Compiler(schema, params or {})
+    run, annotation = compiler.visit(parse(text), 0)
+    return Expression(text, run, annotation, frozenset(compiler.names))
 
 
 class _Compiler:
@@ -66,6 +66,10 @@ class _Compiler:
         self._schema = schema
         self._params = params
         self._loops = 0
+        self._bound: tuple[str, ...] = ()
+        """What the comprehensions around the current node bind."""
+        self.names: set[str] = set()
+        """The names of facts that were met, as `names_in` finds them in the syntax."""
 
     def visit(self, node: ast.expr, depth: int) -> Typed:
         if depth > MAX_DEPTH:
@@ -96,17 +100,10 @@ class _Compiler:
         root, steps = unchain(node)
         if root == "p":
             return self._parameter(steps)
-        annotation, path = self._schema.root(root), root
-        reads = self._schema.reads.get(root, ())
-        for step in steps:
-            if isinstance(step, int):
-                annotation, path = element(annotation), f"{path}[{step}]"
-                continue
-            field = self._schema.step(annotation, step, path)
-            annotation, reads, path = field.type, field.reads or reads, f"{path}.{step}"
-        return getter(
-            root, tuple(steps), path, reads, is_text_mapping(self._schema, root, steps), bool(steps) and not is_record(annotation)
-        ), annotation
+        if root not in self._bound:
+            self.names.add(root)
+        fact = self._schema.fact(root, tuple(steps))
+        return getter(root, tuple(steps), fact.path, fact.reads, fact.absent_is_empty, bool(steps) and not is_record(fact.type)), fact.type
 
     def _parameter(self, steps: list[str | int]) -> Typed:
         name = str(steps[0]) if len(steps) == 1 else ""
@@ -223,10 +220,11 @@ class _Compiler:
         source, annotation = self.visit(loop.iter, depth)
         name, outer = loop.target.id, self._schema
         check_name(name)
-        self._schema = outer.bind(name, element(annotation))
+        self._schema, bound = outer.bind(name, element(annotation)), self._bound
+        self._bound = (*bound, name)
         keep = [self._truth(test, depth) for test in loop.ifs]
         value, value_type = self.visit(node.elt, depth)
-        self._schema, self._loops = outer, self._loops - 1
+        self._schema, self._bound, self._loops = outer, bound, self._loops - 1
 
         def run(scope: Scope) -> Value:
             items = source(scope)
@@ -256,12 +254,3 @@ class _Compiler:
             for arg, (run, _) in zip(node.args, compiled, strict=True)
         ]
         return lambda scope: function(scope, *[argument(scope) for argument in arguments]), compiled[0][1] if result is None else result
-
-
-def is_text_mapping(schema: Schema, root: str, steps: list[str | int]) -> bool:
-    """Whether the last step looks a key up in a mapping of text, where what is not set is empty."""
-    annotation, path = schema.root(root), root
-    for step in steps[:-1]:
-        annotation = element(annotation) if isinstance(step, int) else schema.step(annotation, step, path).type
-        path = f"{path}.{step}"
-    return kind(annotation) == "mapping" and element(annotation) is str

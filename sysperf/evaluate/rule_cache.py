@@ -9,21 +9,31 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sysperf import __version__
+from sysperf import __version__, paths
 from sysperf.evaluate.rule_files import read_file
 from sysperf.host.files import write_whole
 from sysperf.model.path import StrPath
 from sysperf.model.record import from_json, to_json
 from sysperf.model.rule import RuleFile
 
+MAX_PLACE = 150
+MAX_CACHES = 8
+"""Caches of one kind that stay: installations of one user beside each other. Each is 0.7 MB at most."""
 
-def read_cached(paths: Sequence[StrPath], cache: StrPath | None) -> list[RuleFile]:
+
+def cache_path(kind: str, rule_file: str) -> str:
+    """Where one installation of this version keeps its decoded rules: two checkouts or versions do not evict each other's."""
+    place = os.path.dirname(os.path.abspath(rule_file)).replace("/", "-")[-MAX_PLACE:]
+    return f"{paths.cache_folder()}/{kind}-{__version__}{place}.json"
+
+
+def read_cached(rule_files: Sequence[StrPath], cache: StrPath | None) -> list[RuleFile]:
     """The decoded rule files: from the cache when it fits them, else read and cached."""
-    files = _cached(paths, cache) if cache else None
+    files = _cached(rule_files, cache) if cache else None
     if files is None:
-        files = [_without_tests(read_file(path)) for path in paths]
+        files = [_without_tests(read_file(path)) for path in rule_files]
         if cache:
-            _store(paths, cache, files)
+            _store(rule_files, cache, files)
     return files
 
 
@@ -38,12 +48,12 @@ class _Cache(msgspec.Struct):
     files: list[RuleFile]
 
 
-def _key(paths: Sequence[StrPath]) -> list[tuple[str, int, int]]:
-    stats = [(os.fspath(path), os.stat(path)) for path in paths]
+def _key(rule_files: Sequence[StrPath]) -> list[tuple[str, int, int]]:
+    stats = [(os.fspath(path), os.stat(path)) for path in rule_files]
     return [(name, status.st_mtime_ns, status.st_size) for name, status in stats]
 
 
-def _cached(paths: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
+def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
     """The decoded rules as the last run left them; None when they changed or somebody else could have written them."""
     try:
         with open(cache, "rb") as file:
@@ -51,16 +61,27 @@ def _cached(paths: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
             stored: _Cache = from_json(file.read(), _Cache)
-        return stored.files if stored.key == _key(paths) and stored.version == __version__ else None
+        return stored.files if stored.key == _key(rule_files) and stored.version == __version__ else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def _store(paths: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
+def _store(rule_files: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
     """Keep the decoded rules for the next run. A folder that cannot be written costs only time; no home is made (HOME=/nonexistent)."""
-    content = to_json(_Cache(_key(paths), __version__, files))
+    content = to_json(_Cache(_key(rule_files), __version__, files))
     home = os.path.dirname(os.path.dirname(os.path.dirname(cache)))
     if os.path.isdir(home):
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
             write_whole(os.fspath(cache), lambda file: file.write(content), mode=0o600)
+            _prune(os.fspath(cache))
+
+
+def _prune(cache: str) -> None:
+    """Remove the oldest caches of the kind that was written: what upgrades and removed checkouts leave behind. Raises OSError."""
+    folder, name = os.path.split(cache)
+    kind = name.partition("-")[0]
+    names = (name for name in os.listdir(folder) if name == f"{kind}.json" or (name.startswith(f"{kind}-") and name.endswith(".json")))
+    caches = [f"{folder}/{name}" for name in names]
+    for path in sorted(caches, key=os.path.getmtime)[:-MAX_CACHES]:
+        os.unlink(path)

@@ -12,7 +12,7 @@ from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.rule_cache import read_cached
 from sysperf.evaluate.rule_files import read_file
-from sysperf.evaluate.schema import Schema, fields, suggest
+from sysperf.evaluate.schema import Schema, field, suggest
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
@@ -121,9 +121,8 @@ def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]
     roots: dict[str, Any] = dict(records)
     reads: dict[str, tuple[str, ...]] = {}
     for bound, area, name in ITEMS.values():
-        if area in records:
-            field = fields(records[area])[name]
-            roots[f"{bound}s"], reads[f"{bound}s"] = field.type, field.reads
+        if area in records and (items := field(records[area], name)) is not None:
+            roots[f"{bound}s"], reads[f"{bound}s"] = items.type, items.reads
     return Schema({**roots, **(later or {})}, reads)
 
 

@@ -27,12 +27,16 @@ class Field(msgspec.Struct, frozen=True):
 @cache
 def fields(record: Any) -> dict[str, Field]:
     """The fields of a record type by name."""
-    by_name: dict[str, Field] = {}
-    for base in reversed(record.__mro__):
-        for name, annotation in getattr(base, "__annotations__", {}).items():
-            if name in record.__struct_fields__:
-                by_name[name] = _field(annotation)
-    return by_name
+    names = (name for base in reversed(record.__mro__) for name in getattr(base, "__annotations__", ()))
+    return {name: known for name in names if (known := field(record, name)) is not None}
+
+
+@cache
+def field(record: Any, name: str) -> Field | None:
+    """One field of a record type: an audit asks for a quarter of all. None where it has no such field."""
+    if name not in record.__struct_fields__:
+        return None
+    return next(_field(base.__annotations__[name]) for base in record.__mro__ if name in getattr(base, "__annotations__", ()))
 
 
 def _field(annotation: Any) -> Field:
@@ -71,8 +75,13 @@ def element(annotation: Any) -> Any:
     return int if annotation is CpuSet else Any
 
 
+_KINDS: dict[type, str] = {int: "number", float: "number", str: "text", bool: "truth", CpuSet: "cpus", Version: "version"}
+
+
 def kind(annotation: Any) -> str:
     """What conditions can do with it: number, text, truth, cpus, version, list, mapping, record or any."""
+    if annotation.__class__ is type:
+        return _KINDS.get(annotation, "any")
     if is_record(annotation):
         return "record"
     origin = get_origin(annotation)
@@ -82,23 +91,55 @@ def kind(annotation: Any) -> str:
         return "mapping"
     if origin is Literal:
         return kind(type(get_args(annotation)[0]))
-    return {int: "number", float: "number", str: "text", bool: "truth", CpuSet: "cpus", Version: "version"}.get(annotation, "any")
+    return "any"
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """What a name and the steps behind it lead to."""
+
+    type: Any
+    path: str
+    reads: tuple[str, ...]
+    absent_is_empty: bool
+    """It is looked up in a mapping of text, such as variables: one that is not set is empty."""
 
 
 class Schema:
     """The names that a condition may use, with their types."""
 
-    def __init__(
-        self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None, bound: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None) -> None:
         self.roots = roots
-        self._bound = bound or {}
         self.reads = reads or {}
         """What names that stand for a list of an area (`gpus`) are read from."""
+        self._bound: Mapping[str, Any] = {}
+        self._facts: dict[tuple[str, tuple[str | int, ...]], Fact] = {}
+        """Those that rules have named, without what hangs on a bound name: most are named by several rules."""
 
     def bind(self, name: str, annotation: Any) -> Schema:
         """The same schema with one more name. The others are shared: an agent holds a schema for each rule."""
-        return Schema(self.roots, self.reads, {**self._bound, name: annotation})
+        schema = Schema(self.roots, self.reads)
+        schema._bound, schema._facts = {**self._bound, name: annotation}, self._facts
+        return schema
+
+    def fact(self, root: str, steps: tuple[str | int, ...]) -> Fact:
+        """What these steps lead to from a name. Raises RuleError with a suggestion."""
+        if root in self._bound:
+            return self._walk(root, steps)
+        if (root, steps) not in self._facts:
+            self._facts[root, steps] = self._walk(root, steps)
+        return self._facts[root, steps]
+
+    def _walk(self, root: str, steps: tuple[str | int, ...]) -> Fact:
+        annotation = holder = self.root(root)
+        reads, path = self.reads.get(root, ()), root
+        for step in steps:
+            holder = annotation
+            if isinstance(step, int):
+                annotation, path = element(annotation), f"{path}[{step}]"
+                continue
+            known = self.step(annotation, step, path)
+            annotation, reads, path = known.type, known.reads or reads, f"{path}.{step}"
+        return Fact(annotation, path, reads, kind(holder) == "mapping" and element(holder) is str)
 
     def root(self, name: str) -> Any:
         """The type of a name. Raises RuleError with a suggestion."""
@@ -114,14 +155,14 @@ class Schema:
     def step(self, annotation: Any, name: str, path: str) -> Field:
         """The field `name` of what `path` is. Raises RuleError with a suggestion."""
         if is_record(annotation):
-            by_name = fields(annotation)
-            if name not in by_name:
+            known = field(annotation, name)
+            if known is None:
                 area = path.partition(".")[0]
                 raise RuleError(
-                    f"`{path}.{name}` is no fact{suggest(name, by_name, path)}",
+                    f"`{path}.{name}` is no fact{suggest(name, fields(annotation), path)}",
                     f"`sysperf facts --describe {area}` lists the facts of this area",
                 )
-            return by_name[name]
+            return known
         if get_origin(annotation) is dict or annotation is Any:
             return Field(element(annotation) if annotation is not Any else Any)
         raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")

@@ -30,10 +30,10 @@ def names_in(text: str) -> frozenset[str]:
 
     The agent asks this of every rule, and most rules never need their condition. Raises RuleError when it is no expression.
     """
-    return frozenset(free_names(parse(text), frozenset("p")))
+    return frozenset(_free_names(parse(text), frozenset("p")))
 
 
-def free_names(node: ast.AST, bound: frozenset[str]) -> Iterator[str]:
+def _free_names(node: ast.AST, bound: frozenset[str]) -> Iterator[str]:
     """The names that stand for facts: no functions, and none that are bound, as `p` and what a comprehension binds."""
     if isinstance(node, ast.Name):
         if node.id not in bound:
@@ -41,11 +41,11 @@ def free_names(node: ast.AST, bound: frozenset[str]) -> Iterator[str]:
         return
     children: Iterable[ast.AST] = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
     if isinstance(node, ast.GeneratorExp | ast.ListComp):
-        yield from (name for loop in node.generators for name in free_names(loop.iter, bound))
+        yield from (name for loop in node.generators for name in _free_names(loop.iter, bound))
         bound |= {loop.target.id for loop in node.generators if isinstance(loop.target, ast.Name)}
         children = (node.elt, *(test for loop in node.generators for test in loop.ifs))
     for child in children:
-        yield from free_names(child, bound)
+        yield from _free_names(child, bound)
 
 
 def unchain(node: ast.expr) -> tuple[str, list[str | int]]:

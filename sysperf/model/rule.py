@@ -1,7 +1,5 @@
 """Rules as TOML writes them: what is wrong, why it matters, what to do, and tests that prove the rule."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from sysperf.model.record import Record, fact

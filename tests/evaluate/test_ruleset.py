@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.engine import judging
+from sysperf.evaluate import rule_cache
 from sysperf.evaluate.rule_files import read_file, site_files
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.model.errors import RuleError
@@ -293,10 +296,38 @@ def test_fields_that_nothing_ever_read_are_dropped_with_a_note(tmp_path: Path) -
         read_file(path)
 
 
-def test_each_installation_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["rules", "wrap"])
+def test_each_installation_has_a_cache_of_its_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two checkouts, or two versions of one, do not evict each other's rules."""
-    here, there = judging.rules_cache("/opt/a/rules/cpu.toml"), judging.rules_cache("/opt/b/rules/cpu.toml")
-    monkeypatch.setattr(judging, "__version__", "0.0.0")
+    here, there = rule_cache.cache_path(kind, "/opt/a/rules/cpu.toml"), rule_cache.cache_path(kind, "/opt/b/rules/cpu.toml")
+    deep = rule_cache.cache_path(kind, f"/opt/{'deep/' * 300}rules/cpu.toml")
+    monkeypatch.setattr(rule_cache, "__version__", "0.0.0")
 
-    assert len({here, there, judging.rules_cache("/opt/a/rules/cpu.toml")}) == 3
-    assert here.endswith(".json")
+    assert len({here, there, rule_cache.cache_path(kind, "/opt/a/rules/cpu.toml")}) == 3
+    assert os.path.basename(here).startswith(f"{kind}-")
+    assert len(os.path.basename(deep)) < 255
+
+
+def test_caches_of_removed_installations_go(tmp_path: Path) -> None:
+    """The newest of a kind stay when one is written; files of another kind, or of somebody else, are not ours to remove."""
+    caches = tmp_path / ".cache/sysperf"
+    caches.mkdir(parents=True)
+    old = [caches / "rules.json", *(caches / f"rules-0.{number}.json" for number in range(20))]
+    others = [caches / "wrap.json", caches / "rulesets.json", caches / "rules-note.txt"]
+    for age, path in enumerate(reversed([*old, *others])):
+        path.write_text("{}")
+        os.utime(path, (1e9 - age, 1e9 - age))
+    load([write(tmp_path, RULE)], SCHEMA, cache=caches / "rules-1.json")
+
+    kept = {path.name for path in caches.iterdir()}
+    assert kept == {"rules-1.json", *(f"rules-0.{number}.json" for number in range(13, 20)), *(path.name for path in others)}
+
+
+def test_wrap_s_cache_is_its_own(tmp_path: Path) -> None:
+    """`wrap` of two checkouts beside each other decodes its rules once each."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "sysperf", "wrap", "-q", "--", "true"], env=env, check=True, timeout=60)
+
+    (cache,) = (tmp_path / "sysperf").iterdir()
+    assert cache.name.startswith("wrap-")
+    assert cache.name != "wrap.json"
