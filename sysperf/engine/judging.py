@@ -50,7 +50,7 @@ def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequen
     """The rules about traces in force, as `configured_rules`: no fact about machines is imported for them. Raises RuleError."""
     files = rule_files()
     site = site_rule_files([*config.rules, *extra])
-    ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=rules_cache(files[0]), scope="trace")
+    ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=cache_path("rules", files[0]), scope="trace")
     for override in config.override:
         if ruleset.earlier_ids.today(override.rule) in ruleset.known_ids:
             ruleset.override(override)
