@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 from sysperf.report.machine_facts import MachineFacts
-from sysperf.report.words import count, some
+from sysperf.report.words import count, not_examined, some
 
 TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def described(snapshot: Snapshot) -> list[tuple[str, str]]:
     process = MachineFacts(snapshot).process
     if process is None or not process.unreadable:
         return identity(snapshot)
-    unseen = f"{count(process.unreadable, 'large one')} of other users could not be examined; root can"
+    unseen = f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"
     return [*identity(snapshot), ("programs", unseen)]
 
 

@@ -112,9 +112,18 @@ def _unseen(report: Report) -> str:
 def _unexamined(report: Report) -> str:
     """The programs that may run PyTorch and could not be examined, as a sentence behind another; empty when there are none."""
     programs = _process_fact(report, "unreadable")
-    sentence = f" {count(programs, 'program')} of other users could not be examined; root can." if programs else ""
+    sentence = f" {count(programs, 'program')} {not_examined(report.snapshot.root)}." if programs else ""
     hides = _process_fact(report, "hidden") is True
     return sentence + (" /proc hides the processes of other users (hidepid); root sees them." if hides else "")
+
+
+def not_examined(root: str) -> str:
+    """What is said of programs that could not be looked at, here or on a captured machine; a capture does not say whose they are."""
+    return (
+        "of other users could not be examined; root can"
+        if root == "/"
+        else "could not be examined when this was captured; root can capture them"
+    )
 
 
 def all_examined(report: Report) -> bool:

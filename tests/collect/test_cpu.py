@@ -280,6 +280,13 @@ def test_counter_units_name_the_kinds(machine: MakeMachine) -> None:
     assert (str(facts.performance_cpus), str(facts.efficiency_cpus)) == ("0-1", "2-3")
 
 
+def test_a_cpu_is_of_one_kind(machine: MakeMachine) -> None:
+    """Where a kernel counts low-power cores with the efficiency cores, too, they are low-power cores."""
+    pmus = {"/sys/devices/cpu_core/cpus": "0-1", "/sys/devices/cpu_atom/cpus": "2-3", "/sys/devices/cpu_lowpower/cpus": "3"}
+
+    assert collect(machine(cpus("0", "1", "2", "3", extra=pmus))).kinds == (CpuSet.parse("3"), CpuSet.parse("2"), CpuSet.parse("0-1"))
+
+
 def test_three_kinds_of_intel_cores(machine: MakeMachine) -> None:
     """Only the performance cores compute where there are two kinds of small ones."""
     pmus = {"/sys/devices/cpu_core/cpus": "0-1", "/sys/devices/cpu_atom/cpus": "2", "/sys/devices/cpu_lowpower/cpus": "3"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sysperf.report.machine import described, identity
@@ -76,6 +77,13 @@ def test_installations_say_what_they_were_built_for(torch: Any, shown: str) -> N
 def test_programs_that_nobody_could_look_at_are_told(unreadable: int, shown: str | None) -> None:
     """Without root, nothing found in others' programs is not the same as nothing there."""
     assert dict(described(reports.snapshot(process={"processes": [], "unreadable": unreadable}))).get("programs") == shown
+
+
+def test_whose_programs_a_capture_could_not_look_at_is_not_known() -> None:
+    """Root here can do nothing about it; whoever captures it again can."""
+    snapshot = msgspec.structs.replace(reports.snapshot(process={"processes": [], "unreadable": 1}), root="box.tar.zst")
+
+    assert dict(described(snapshot))["programs"] == "1 large one could not be examined when this was captured; root can capture them"
 
 
 def test_limits_smaller_than_the_machine_are_shown() -> None:

@@ -174,8 +174,12 @@ def _by_counters(host: Host, online: CpuSet) -> Groups | None:
         raise _Unreadable
     if sets[-1] is None:
         return None
-    groups = tuple(group & online for group in sets if group is not None and group & online)
-    return groups if CpuSet.union(groups) == online else None
+    groups, seen = list[CpuSet](), CpuSet()
+    for group in sets:
+        if group is not None and (mine := group & online - seen):  # a CPU that two name is of the weaker kind
+            groups.append(mine)
+            seen |= mine
+    return tuple(groups) if seen == online else None
 
 
 def _by_part(host: Host, online: CpuSet, parts: Mapping[int, str]) -> Groups | None:
