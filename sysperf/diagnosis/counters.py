@@ -1,12 +1,13 @@
 """What the kernel counts of a process and its threads, read once: two readings give what happened in between.
 
-Reads   /proc/[pid]/{stat,statm,io}  /proc/[pid]/task/[tid]/{stat,schedstat,syscall}
+Reads   /proc/[pid]/{cmdline,io,stat}  /proc/[pid]/task/[tid]/{children,comm,schedstat}  /sys/devices/system/cpu/cpu*/cpufreq/*
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sysperf.procfs import schedstat
@@ -16,6 +17,8 @@ from sysperf.procfs.stat import Stat, parse
 
 MAX_THREADS = 2_048
 MAX_CHILDREN = 4_096
+KTHREADD = 2
+"""Starts all other threads of the kernel; in a container's own numbering it may be anybody, who has no kernel's children then."""
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
@@ -25,6 +28,7 @@ class Io(NamedTuple):
     read_calls: int
     read_bytes: int
     write_calls: int
+    write_bytes: int
     disk_read_bytes: int
     disk_write_bytes: int
 
@@ -37,6 +41,25 @@ class Reading(NamedTuple):
     threads: dict[int, SchedStat]
     names: dict[int, str]
     io: Io | None
+
+
+class Spent(NamedTuple):
+    """CPU time of a process since its start, with that of children that ended."""
+
+    name: str
+    ticks: int
+    kernel: bool
+    """A thread of the kernel: it works for whoever reads, writes and allocates."""
+
+
+def everybody() -> dict[int, Spent]:
+    """The CPU time of all processes that are seen from here, by their numbers."""
+    stats = (parse(content(f"/proc/{name}/stat")) for name in os.listdir("/proc") if name.isdigit())
+    return {
+        stat.pid: Spent(stat.comm, stat.cpu_ticks + stat.ended_children_ticks, KTHREADD in (stat.pid, stat.ppid))
+        for stat in stats
+        if stat is not None
+    }
 
 
 def content(path: str, limit: int = 4_096) -> bytes:
@@ -78,20 +101,41 @@ def tids(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """The children that its threads started."""
-    found: list[int] = []
-    for tid in tids(pid)[:64]:
-        for word in content(f"/proc/{pid}/task/{tid}/children", 65_536).split():
-            number = whole(word)
-            if number is not None:
-                found.append(number)
-    return found[:MAX_CHILDREN]
+    return children_finder()(pid)
 
 
-def resident_bytes(pid: int) -> int | None:
-    """Its resident memory."""
-    words = content(f"/proc/{pid}/statm", 256).split()
-    pages = whole(words[1]) if len(words) > 1 else None
-    return None if pages is None else pages * PAGE_BYTES
+def children_finder() -> Callable[[int], list[int]]:
+    """How the children of many processes are found at one moment.
+
+    Kernels without CONFIG_PROC_CHILDREN do not list them: all processes are asked for their parents then, once.
+    """
+    me = os.getpid()
+    return _listed_children if os.access(f"/proc/{me}/task/{me}/children", os.R_OK) else _by_parent()
+
+
+def _listed_children(pid: int) -> list[int]:
+    numbers = (whole(word) for tid in tids(pid)[:64] for word in content(f"/proc/{pid}/task/{tid}/children", 65_536).split())
+    return [number for number in numbers if number is not None][:MAX_CHILDREN]
+
+
+def _by_parent() -> Callable[[int], list[int]]:
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := parse(content(f"/proc/{name}/stat"))) is not None:
+            below.setdefault(stat.ppid, []).append(stat.pid)
+    return lambda pid: below.get(pid, [])[:MAX_CHILDREN]
+
+
+def compiles(pid: int) -> bool:
+    """Whether a process is a compile worker of PyTorch's Inductor."""
+    return b"torch/_inductor/compile_worker/" in content(f"/proc/{pid}/cmdline")
+
+
+def clock_share(cpu: int) -> float | None:
+    """The clock of a CPU now, as a share of its highest; None where the kernel does not govern it, as in most virtual machines."""
+    folder = f"/sys/devices/system/cpu/cpu{cpu}/cpufreq"
+    now, highest = (whole(content(f"{folder}/{name}", 32).strip()) for name in ("scaling_cur_freq", "cpuinfo_max_freq"))
+    return now / highest if now and highest else None
 
 
 def system_ticks(text: bytes) -> int | None:
@@ -102,5 +146,5 @@ def system_ticks(text: bytes) -> int | None:
 
 def _io(pid: int) -> Io | None:
     fields = dict(line.partition(b": ")[::2] for line in content(f"/proc/{pid}/io", 1_024).splitlines())
-    values = [whole(fields.get(name)) for name in (b"syscr", b"rchar", b"syscw", b"read_bytes", b"write_bytes")]
+    values = [whole(fields.get(name)) for name in (b"syscr", b"rchar", b"syscw", b"wchar", b"read_bytes", b"write_bytes")]
     return None if None in values else Io(*(value or 0 for value in values))

@@ -41,6 +41,7 @@ class Stacks(Record, kw_only=True):
     opening: Annotated[float, fact("activity: opens and reads files, in the user's own line")] = 0.0
     readback: Annotated[float, fact("activity: a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()")] = 0.0
     collection: Annotated[float, fact("activity: a line that calls the garbage collector or empties a cache")] = 0.0
+    shipping: Annotated[float, fact("activity: pickles a data set and sends it to a process that starts")] = 0.0
     compiling: Annotated[float, fact("activity: torch.compile traces or compiles")] = 0.0
     collective: Annotated[float, fact("activity: in a call of torch.distributed that waits for other ranks")] = 0.0
     anomaly: Annotated[float, fact("activity: autograd's anomaly detection records or prints stacks")] = 0.0
@@ -93,7 +94,7 @@ class Traced(Record, kw_only=True):
 
 
 class Gpu(Record, kw_only=True):
-    """The GPUs that the program uses, over the window, with what other programs do on them."""
+    """The GPUs that the program uses, over the window. Meters count all programs on them."""
 
     utilization: float | None = None
     lowest: Annotated[float | None, fact("5th percentile of the utilisation")] = None
@@ -105,6 +106,10 @@ class Gpu(Record, kw_only=True):
     throttled: Annotated[float | None, fact("samples in which power, heat or hardware held the clocks down")] = None
     memory_share: Annotated[float | None, fact("memory in use, of what there is")] = None
     received_bytes_per_s: float | None = None
+    link_used: Annotated[float | None, fact("of what its PCI Express link can carry to it")] = None
+    others: Annotated[int | None, fact("processes outside of the job that have a context on them")] = None
+    others_used: Annotated[float | None, fact("share of the time in which kernels of processes outside of the job ran")] = None
+    own_used: Annotated[float | None, fact("the same of the job's processes")] = None
 
 
 class Workers(Record, kw_only=True):
@@ -143,9 +148,13 @@ class Program(Record, kw_only=True):
     main_locked: Annotated[
         float | None, fact("samples in which it waited for a lock with a time limit, as for the interpreter's", SYSCALL)
     ] = None
+    main_sleeping: Annotated[float | None, fact("samples in which it was in a call that sleeps for a time", SYSCALL)] = None
+    main_futex: Annotated[float | None, fact("samples in which it waited for a lock, a queue or a thread of its program", SYSCALL)] = None
     main_polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
     used_cpus: Annotated[float | None, fact("CPUs that its threads used", SCHEDSTAT)] = None
-    waited_share: Annotated[float | None, fact("of the time its threads wanted a CPU, how much they had none", SCHEDSTAT)] = None
+    waited_share: Annotated[
+        float | None, fact("of the time its threads wanted a CPU, how much they had none; null where they wanted none", SCHEDSTAT)
+    ] = None
     team: Annotated[int | None, fact("threads of the main thread's name that computed: an OpenMP team", SCHEDSTAT)] = None
     python_threads: Annotated[int | None, fact("threads that used CPU and waited for a lock with a time limit, by turns", SYSCALL)] = None
     system: Annotated[float | None, fact("share of its CPU time in the kernel", STAT)] = None
@@ -155,6 +164,7 @@ class Program(Record, kw_only=True):
     read_calls_per_s: Annotated[float | None, fact("calls of read(2)", IO)] = None
     read_bytes_per_s: Annotated[float | None, fact("bytes that they gave", IO)] = None
     write_calls_per_s: Annotated[float | None, fact("calls of write(2)", IO)] = None
+    write_bytes_per_s: Annotated[float | None, fact("bytes that they took", IO)] = None
     disk_read_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
     disk_write_bytes_per_s: Annotated[float | None, fact("bytes to storage", IO)] = None
     memory_bytes: Annotated[int | None, fact("resident memory", STATM)] = None
@@ -165,6 +175,10 @@ class Program(Record, kw_only=True):
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
     throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
     compilers: Annotated[int, fact("compilers and compile workers seen at work below it", STAT)] = 0
+    idle_compilers_bytes: Annotated[int, fact("resident memory of its compile workers, if none of them compiled", STAT)] = 0
+    clock: Annotated[
+        float | None, fact("clock of the CPU on which its main thread ran, of that CPU's highest", "/sys/devices/system/cpu/cpu*/cpufreq/*")
+    ] = None
     workers: Workers = Workers()
     env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
     debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None
@@ -173,7 +187,7 @@ class Program(Record, kw_only=True):
     binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None
     uses_gpu: bool = False
     hits: Annotated[tuple[str, ...], fact("what `sysperf lint` says of its script, as hypotheses")] = ()
-    judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it")] = ()
+    judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it, its GPUs or its machine")] = ()
     stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
     worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
     native: Annotated[Native | None, fact("samples of its main thread's machine code")] = None
@@ -194,13 +208,16 @@ class Machine(Record, kw_only=True):
 
     cpus: Annotated[int | None, fact("CPUs that the job may use")] = None
     idle_cpus: Annotated[float | None, fact("of those, how many were idle", "/proc/stat")] = None
-    others_cpus: Annotated[float | None, fact("of those, how many others used", "/proc/stat", SCHEDSTAT)] = None
+    others_cpus: Annotated[float | None, fact("of those, how many others used, the kernel and sysperf left out", "/proc/stat", STAT)] = None
+    others: Annotated[str | None, fact("who they are, with the CPUs that each used; null where they are not seen from here", STAT)] = None
     other_programs: Annotated[int, fact("other PyTorch programs that computed on these CPUs at the same time")] = 0
     shares: Annotated[tuple[Share, ...], fact("the job and those programs; none where there are fewer cores than programs")] = ()
     cpu_pressure: Annotated[float | None, fact("share in which some task waited for a CPU", "/proc/pressure/cpu")] = None
     io_pressure: Annotated[float | None, fact("share in which some task waited for I/O", "/proc/pressure/io")] = None
     memory_pressure: Annotated[float | None, fact("share in which some task waited for memory", "/proc/pressure/memory")] = None
     swapped_per_s: Annotated[float | None, fact("pages swapped in and out", "/proc/vmstat")] = None
+    available_growth_bytes_per_s: Annotated[float | None, fact("by how much the memory left to all grew", "/proc/meminfo")] = None
+    remote_pages: Annotated[float | None, fact("of the pages taken, those on another node than the CPU", "/proc/vmstat")] = None
     governor: str | None = None
 
 

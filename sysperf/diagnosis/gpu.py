@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from sysperf.diagnosis.facts import Gpu
 
 EVERY_S = 0.1
 MIN_SAMPLES = 10
 MIN_SCORE = 0.5
+_BY_PROCESS = ".gpu_utilization"
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""PCI Express by generation, one way, without what its encoding takes: https://en.wikipedia.org/wiki/PCI_Express"""
 _NAMES = ("utilization", "sm_active", "tensor_active", "dram_active", "pcie_received_bytes_per_s")
 
 
@@ -37,17 +42,52 @@ class Sampler:
                 return
             self._taken.append(meters)
 
-    def facts(self, numbers: Sequence[int]) -> Gpu | None:
-        """The means of these GPUs, and the utilisation's extremes and period; None of too few samples."""
-        return describe(list(self._taken), numbers)
+    def facts(self, devices: Sequence[Any], own: Container[int]) -> Gpu | None:
+        """What these GPUs did for the processes of a job and for others; None of too few samples."""
+        return of_job(list(self._taken), devices, own)
 
 
-def numbers(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[int, ...]:
-    """NVML's numbers of the GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
-    found = {gpu.bus_id.lower(): gpu.index for gpu in devices if gpu.bus_id}
+def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[Any, ...]:
+    """The GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
+    found = {gpu.bus_id.lower(): gpu for gpu in devices if gpu.bus_id}
     if bus_ids is None:
         return tuple(found.values()) if len(found) == 1 else ()
     return tuple(found[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in found)
+
+
+def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Any], own: Container[int]) -> Gpu | None:
+    """The meters of GPUs, and how much of their time was the job's: utilisation counts the kernels of all programs."""
+    found = describe(taken, [device.index for device in devices])
+    if found is None:
+        return None
+    listed = [device.processes for device in devices]
+    others = None if None in listed else {one.pid for several in listed for one in several if one.kind == "compute" and one.pid not in own}
+    link = _link_bytes_per_s(devices)
+    return msgspec.structs.replace(
+        found,
+        others=None if others is None else len(others),
+        others_used=_used(taken, lambda pid: pid not in own),
+        own_used=_used(taken, lambda pid: pid in own),
+        link_used=None if link is None or found.received_bytes_per_s is None else found.received_bytes_per_s / link,
+    )
+
+
+def _used(taken: Sequence[dict[str, float]], counts: Callable[[int], bool]) -> float | None:
+    """The mean share of time in which kernels of these processes ran, over the samples that tell it of any process."""
+    sums = []
+    for meters in taken:
+        shares = {name.split(".")[1]: value for name, value in meters.items() if name.startswith("process.") and name.endswith(_BY_PROCESS)}
+        if shares:
+            sums.append(min(1.0, sum(value for pid, value in shares.items() if counts(int(pid)))))
+    return sum(sums) / len(sums) if sums else None
+
+
+def _link_bytes_per_s(devices: Sequence[Any]) -> float | None:
+    """What the slowest PCI Express link of these can carry one way, in its fastest generation: idle ones lower it."""
+    links = [device.pcie for device in devices]
+    speeds = [(_LANE_BYTES_PER_S.get(link.max_generation or link.generation or 0), link.width_lanes) for link in links]
+    known = [lane * lanes for lane, lanes in speeds if lane and lanes]
+    return min(known) if known and len(known) == len(links) else None
 
 
 def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu | None:

@@ -8,6 +8,8 @@ from sysperf.diagnosis.facts import Native
 from sysperf.model.profile import Frame, Samples
 from sysperf.startup import lazy
 
+MIN_SAMPLES = 20
+"""Of fewer samples no shares are made: the thread hardly ran."""
 MIN_TYPED = 8
 """Samples in kernels that name their type: of fewer, nothing is said."""
 _PYTHON = lazy(r"/(?:python[0-9.]*|libpython[0-9.]*\.so[0-9.]*)$")
@@ -32,10 +34,10 @@ _MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ect
 
 
 def describe(samples: Samples, tid: int) -> Native | None:
-    """The shares of one thread's CPU time; None without a sample."""
+    """The shares of one thread's CPU time; None of too few samples."""
     mine = [sample for sample in samples.samples if sample.tid == tid and sample.frames]
     total = sum(sample.count for sample in mine)
-    if not total:
+    if total < MIN_SAMPLES:
         return None
     counts: Counter[str] = Counter()
     for sample in mine:

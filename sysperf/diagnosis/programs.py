@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sysperf.diagnosis import window as looking
-from sysperf.diagnosis.counters import Io
+from sysperf.diagnosis.counters import PAGE_BYTES, Io
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.model.cpuset import CpuSet
@@ -17,11 +17,14 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
+MAX_NAMED = 3
 MEMBER = 0.3
 """A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
 MIN_GROWTH = 3 << 20
 """Bytes a second below which memory counts as steady."""
 MIN_LOOKS = 30
+MIN_TICKS, MIN_WANTED = 6, 0.01
+"""CPU time below which its shares are unknown: clock ticks, and CPUs that were wanted over the window."""
 IDLE_CPUS = 0.02
 CLEAR_GAP = 0.15
 """Ranks that differ by less in how long they wait are equal."""
@@ -78,7 +81,9 @@ def _program(window: Window, known: Known) -> Program:
         pid=process.pid, name=process.name, command=process.command or "", rank=process.rank, world_size=process.world_size,
         age_s=process.age_s, window_s=round(window.seconds, 2), **_scheduling(watched), **_moved(watched),
         **_memory(watched, process), limit_bytes=known.limit_bytes, allowed=process.allowed_at_start or process.allowed,
-        quota=None if group is None else group.cpu_quota, compilers=window.compilers[process.pid], workers=_workers(window, process.pid),
+        quota=None if group is None else group.cpu_quota, compilers=window.compilers[process.pid],
+        idle_compilers_bytes=_idle_compilers_bytes(window, process.pid),
+        clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=_workers(window, process.pid),
         env=process.env, debug=None if process.env is None else debug(process.env, process.command or ""),
         openmp=tuple(sorted({library.name for library in process.openmp})), allocator=process.allocator,
         binds_threads=process.openmp_bound, uses_gpu=process.cuda_used, judged=known.judged,
@@ -126,16 +131,12 @@ def _scheduling(watched: Watched) -> dict[str, Any]:
     most = max(thread.ran + thread.waited for thread in threads)
     team = [thread for thread in threads if thread.name == main.name and thread.ran + thread.waited >= max(0.02, BUSY_THREAD * most)]
     turns = [thread for thread in threads if watched.lock_waits[thread.tid] >= 0.1 * max(1, seen.looks) and thread.ran >= 0.03]
-    share = {
-        name: getattr(seen, kind) / seen.looks if seen.looks else None
-        for name, kind in (
-            ("main_blocked", "blocked"), ("main_syncing", "syncing"), ("main_locked", "locked"), ("main_polling", "polling"),
-        )
-    }  # fmt: skip
     return {
         "main_ran": min(1.0, main.ran), "main_waited": min(1.0, main.waited), "main_slept": max(0.0, 1 - main.ran - main.waited),
-        "used_cpus": ran, "waited_share": waited / (ran + waited) if ran + waited > 0.01 else 0.0, "team": max(1, len(team)),
-        "python_threads": len(turns), "system": _system_share(watched), **share,
+        "used_cpus": ran, "waited_share": waited / (ran + waited) if ran + waited >= MIN_WANTED else None, "team": max(1, len(team)),
+        "python_threads": len(turns) if seen.asked else None, "system": _system_share(watched),
+        "main_blocked": seen.blocked / seen.looks if seen.looks else None,
+        **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in looking.CALLS},
     }  # fmt: skip
 
 
@@ -143,7 +144,7 @@ def _system_share(watched: Watched) -> float | None:
     if watched.system_first is None or watched.system_last is None:
         return None
     ticks = watched.last.stat.cpu_ticks - watched.first.stat.cpu_ticks
-    return (watched.system_last - watched.system_first) / ticks if ticks > 5 else 0.0
+    return (watched.system_last - watched.system_first) / ticks if ticks >= MIN_TICKS else None
 
 
 # ---------------------------------------------------------------------- what was moved and touched
@@ -157,11 +158,11 @@ def _moved(watched: Watched) -> dict[str, Any]:
     faults = last.stat.minor_faults - first.stat.minor_faults
     found: dict[str, Any] = {
         "faults_per_s": faults / seconds,
-        "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s > 0.05 else 0.0,
+        "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
         "major_faults_per_s": (last.stat.major_faults - first.stat.major_faults) / seconds,
     }
     if (rates := _io_rates([watched])) is not None:
-        names = ("read_calls_per_s", "read_bytes_per_s", "write_calls_per_s", "disk_read_bytes_per_s", "disk_write_bytes_per_s")
+        names = (f"{name}_per_s" for name in Io._fields)
         found |= dict(zip(names, rates, strict=True))
     return found
 
@@ -223,7 +224,7 @@ def _workers(window: Window, pid: int) -> Workers:
         system=sum(systems) / len(systems) if systems else None,
         threads=max((_computing(each) for each in threads.values()), default=None),
         cpus=_cpus(one.pid for one in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
-        disk_bytes_per_s=io[3] if io else None,
+        disk_bytes_per_s=io[4] if io else None,
     )  # fmt: skip
 
 
@@ -231,6 +232,19 @@ def _computing(threads: Sequence[_Thread]) -> int:
     """The threads of a worker that compute. The one that sends its batches runs less than those, and waits as long where CPUs are few."""
     most = max((thread.ran for thread in threads), default=0.0)
     return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= MEMBER * most for thread in threads)
+
+
+def _idle_compilers_bytes(window: Window, pid: int) -> int:
+    """Resident memory of the compile workers of a program, if none of them compiled within the window."""
+    below = [one for one in window.processes.values() if one.compiles and _is_below(window, one.pid, pid)]
+    ticks = sum(one.last.stat.cpu_ticks - one.first.stat.cpu_ticks for one in below)
+    return 0 if ticks >= MIN_TICKS else sum(one.last.stat.rss_pages for one in below) * PAGE_BYTES
+
+
+def _is_below(window: Window, pid: int, program: int) -> bool:
+    """Whether a process is below a program; a pool's parent may stand between."""
+    parent = window.parents.get(pid)
+    return program in (parent, window.parents.get(parent or 0))
 
 
 def _program_of(window: Window, pid: int) -> int | None:
@@ -257,12 +271,15 @@ def _cpus(pids: Iterable[int]) -> CpuSet | None:
 def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()) -> Machine:
     """What was left of the machine, and what others took."""
     busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
-    own = looking.used(window.processes.values()) / window.seconds
+    outside = looking.outside(window)
+    own = looking.used(window.processes.values()) / window.seconds + looking.own_cpus(window) + outside.kernel_cpus
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
+        others=", ".join(f"{name} (pid {pid}) {cpus:.1f}" for name, pid, cpus in outside.programs[:MAX_NAMED] if cpus >= 0.1) or None,
         other_programs=other_programs, shares=shares,
         cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
         memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
+        available_growth_bytes_per_s=looking.available_growth_per_s(window), remote_pages=looking.remote_share(window),
     )  # fmt: skip
 
 

@@ -95,6 +95,9 @@ _CALLS = (
     _Call("worker_start", "/torch/utils/data/dataloader.py", _names("_shutdown_workers __del__")),
     _Call("loader_start", "/torch/utils/data/dataloader.py", _names("__init__ _shutdown_workers __del__ _reset")),
     _Call("collate", "/torch/utils/data/_utils/collate.py"),
+    _Call("shipping", "/multiprocessing/reduction.py", _names("dump")),
+    _Call("shipping", "/multiprocessing/popen_spawn_posix.py", _names("_launch")),
+    _Call("shipping", "/multiprocessing/popen_forkserver.py", _names("_launch")),
 )
 
 _LINES = {

@@ -12,4 +12,6 @@ def share(before: Any, after: Any) -> float | None:
     if None in (before.nr_periods, after.nr_periods, before.nr_throttled, after.nr_throttled):
         return None
     periods = after.nr_periods - before.nr_periods
-    return (after.nr_throttled - before.nr_throttled) / periods if periods > 0 else 0.0
+    if periods > 0:
+        return (after.nr_throttled - before.nr_throttled) / periods
+    return 0.0 if after.cpu_quota == 0 else None  # of no period, only a group without a quota is known not to be stopped

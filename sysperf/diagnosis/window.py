@@ -3,7 +3,8 @@
 Nothing is attached and nothing is stopped: every figure is a difference of counters, or counts how often a thread was seen
 in a state. Main threads, and up to eleven more of each process, are looked at 20 times a second, on the CPU time of this process.
 
-Reads   what sysperf/diagnosis/counters.py reads  /proc/{stat,vmstat}  /proc/pressure/{cpu,io,memory}
+Reads   what sysperf/diagnosis/counters.py reads  /proc/[pid]/task/[tid]/syscall
+        /proc/{meminfo,stat,vmstat}  /proc/pressure/{cpu,io,memory}
 Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/accounting/psi.html
 """
 
@@ -16,9 +17,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sysperf.diagnosis import counters
-from sysperf.diagnosis.counters import Reading
+from sysperf.diagnosis.counters import Reading, Spent
 from sysperf.model.cpuset import CpuSet
-from sysperf.procfs import psi
+from sysperf.procfs import meminfo, psi
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.stat import TICKS_PER_S, parse
 
@@ -28,12 +29,17 @@ MAX_WATCHED = 64
 TREE_EVERY = 10
 """Looks between two searches for new processes."""
 MAX_PROCESSES = 4_096
+MIN_PAGES = 1_000
+"""Pages taken within the window: of fewer, nothing is said."""
 _COMPILERS = ("cc1plus", "g++", "clang", "ptxas", "nvcc", "ld", "collect2", "as")
 
 # Numbers of system calls: x86-64, and the table that newer architectures share.
 FUTEX = frozenset((202, 98))
 _X86 = os.uname().machine == "x86_64"
 SYNCING = frozenset((74, 75, 26, 162, 277, 306) if _X86 else (81, 82, 83, 84, 227, 267))
+SLEEPING = frozenset((35, 230) if _X86 else (101, 115))
+SELECT = frozenset((23, 270) if _X86 else (72,))
+"""Of no file: how Python up to 3.10 sleeps."""
 POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22, 63, 72, 73, 207, 212, 441))
 
 
@@ -41,10 +47,14 @@ class Seen(NamedTuple):
     """In which state a thread was seen, and in which calls it waited."""
 
     looks: int
+    asked: int
+    """Looks at which the kernel told its call: it does so for those who may trace it only."""
     blocked: int
     syncing: int
     locked: int
     polling: int
+    sleeping: int
+    futex: int
 
 
 class Watched:
@@ -57,6 +67,9 @@ class Watched:
         self.lock_waits: Counter[int] = Counter()
         """Looks at which a thread waited for a lock with a time limit."""
         self.memory: list[tuple[float, int]] = []
+        self.clocks: list[float] = []
+        """Clocks of the CPU on which its main thread ran, as shares of the highest."""
+        self.compiles = counters.compiles(first.stat.pid)
         self.system_first = counters.system_ticks(counters.content(f"/proc/{first.stat.pid}/stat"))
         self.system_last = self.system_first
 
@@ -64,9 +77,17 @@ class Watched:
     def pid(self) -> int:
         return self.first.stat.pid
 
+    @property
+    def lasted(self) -> bool:
+        """Whether it was there at the end of the window."""
+        return self.last is not self.first
+
     def seen(self) -> Seen:
         """The counts of its main thread."""
-        return Seen(*(self.looks[name] for name in ("looks", "D", "syncing", "locked", "polling")))
+        return Seen(*(self.looks[name] for name in ("looks", "asked", "D", *CALLS)))
+
+
+CALLS = ("syncing", "locked", "polling", "sleeping", "futex")
 
 
 class MachineReading(NamedTuple):
@@ -74,8 +95,15 @@ class MachineReading(NamedTuple):
 
     idle_ticks: dict[int, int]
     all_ticks: dict[int, int]
+    """Without what the hypervisor took."""
     pressure_us: dict[str, int | None]
     swapped: int | None
+    available_bytes: int | None = None
+    remote_pages: tuple[int, int] | None = None
+    """Pages that were taken from the node of the CPU that asked, and from another one."""
+    spent: dict[int, Spent] = {}
+    own_s: float = 0.0
+    """CPU time of this process."""
 
 
 class Window:
@@ -115,6 +143,7 @@ class Window:
                 break
             if looks % TREE_EVERY == 0:
                 self._search(from_start=False)
+                self._look_at_clocks()
                 progress(passed / seconds)
         self._finish()
 
@@ -130,7 +159,7 @@ class Window:
     def _search(self, *, from_start: bool) -> None:
         """Find the tree, and take first readings of what is new in it."""
         now = self._clock()
-        pending, found = [self.root], 0
+        pending, found, children = [self.root], 0, counters.children_finder()
         while pending and found < MAX_PROCESSES:
             pid = pending.pop()
             found += 1
@@ -138,7 +167,7 @@ class Window:
                 self.processes[pid] = Watched(reading, from_start)
                 if reading.stat.comm in _COMPILERS:
                     self.compilers[self.parents.get(pid, self.root)] += 1
-            below = counters.children(pid)
+            below = children(pid)
             self.parents.update((child, pid) for child in below if child != self.root)
             pending += below
 
@@ -161,19 +190,31 @@ class Window:
             for tid in _busy_tids(watched):
                 self._call(watched, tid)
 
+    def _look_at_clocks(self) -> None:
+        for watched in list(self.processes.values())[:MAX_WATCHED]:
+            stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
+            if stat is not None and stat.state == "R" and (clock := counters.clock_share(stat.last_cpu)) is not None:
+                watched.clocks.append(clock)
+
     @staticmethod
     def _call(watched: Watched, tid: int) -> None:
         """In which call a thread waits now. It says nothing for who may not look."""
         words = counters.content(f"/proc/{watched.pid}/task/{tid}/syscall", 256).split()
-        number = whole(words[0]) if words else None
+        if not words:
+            return
+        looks = watched.looks
+        looks["asked"] += tid == watched.pid
+        number = whole(words[0])
         if number is None or len(words) < 5:
             return
-        if number in FUTEX and words[4] != b"0x0":
-            watched.lock_waits[tid] += 1
+        with_limit = number in FUTEX and words[4] != b"0x0"
+        watched.lock_waits[tid] += with_limit
         if tid == watched.pid:
-            watched.looks["syncing"] += number in SYNCING
-            watched.looks["locked"] += number in FUTEX and words[4] != b"0x0"
-            watched.looks["polling"] += number in POLLING
+            looks["syncing"] += number in SYNCING
+            looks["locked"] += with_limit
+            looks["polling"] += number in POLLING
+            looks["sleeping"] += number in SLEEPING or (number in SELECT and words[1] == b"0x0")
+            looks["futex"] += number in FUTEX
 
 
 MAX_CALLS = 12
@@ -194,11 +235,17 @@ def machine_reading() -> MachineReading:
         name, *words = line.split()
         if name.startswith(b"cpu") and name != b"cpu" and (cpu := whole(name[3:])) is not None:
             ticks = [whole(word) or 0 for word in words[:8]]
-            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks)
+            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks[:7])
     pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
     fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
     swaps = [whole(fields.get(name)) for name in (b"pswpin", b"pswpout")]
-    return MachineReading(idle, every, pressure, None if None in swaps else sum(swap or 0 for swap in swaps))
+    local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
+    return MachineReading(
+        idle, every, pressure, None if None in swaps else sum(swap or 0 for swap in swaps),
+        available_bytes=meminfo.sizes(counters.content("/proc/meminfo", 16_384).decode("utf-8", "replace")).get("MemAvailable"),
+        remote_pages=None if local is None or remote is None else (local, remote),
+        spent=counters.everybody(), own_s=time.process_time(),
+    )  # fmt: skip
 
 
 def _total(name: str) -> int | None:
@@ -241,9 +288,55 @@ def swapped_per_s(window: Window) -> float | None:
     return None if before is None or after is None else (after - before) / window.seconds
 
 
+def available_growth_per_s(window: Window) -> float | None:
+    """Bytes a second by which the machine's free memory grew; below 0: something takes it."""
+    before, after = window.machine_first.available_bytes, window.machine_last.available_bytes
+    return None if before is None or after is None else (after - before) / window.seconds
+
+
+def remote_share(window: Window) -> float | None:
+    """Of the pages that were taken within the window, how many were on another node than the CPU; None of too few."""
+    before, after = window.machine_first.remote_pages, window.machine_last.remote_pages
+    if before is None or after is None:
+        return None
+    local, remote = after[0] - before[0], after[1] - before[1]
+    return remote / (local + remote) if local + remote >= MIN_PAGES else None
+
+
+class Outside(NamedTuple):
+    """What processes outside of the job spent within the window."""
+
+    kernel_cpus: float
+    programs: tuple[tuple[str, int, float], ...]
+    """(name, number, CPUs) of those that are seen from here, most first."""
+
+
+def outside(window: Window) -> Outside:
+    """The CPU time of processes outside of the job and of this one."""
+    first, last, ours = window.machine_first.spent, window.machine_last.spent, {*window.processes, os.getpid()}
+    spent = {pid: (one.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, one in last.items()}
+    programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
+    return Outside(sum(cpus for pid, cpus in spent.items() if last[pid].kernel), tuple(programs))
+
+
+def _cpus(program: tuple[str, int, float]) -> float:
+    return -program[2]
+
+
+def own_cpus(window: Window) -> float:
+    """The CPUs that this process itself used."""
+    return (window.machine_last.own_s - window.machine_first.own_s) / window.seconds
+
+
 def used(watched: Iterable[Watched]) -> float:
-    """CPU seconds of these processes within the window, with those of children that they started and that have ended."""
-    return sum((_ticks_of(one.last) - _ticks_of(one.first)) / TICKS_PER_S for one in watched)
+    """CPU seconds of these processes within the window, with those of children that they started and that have ended.
+
+    One that began within the window is counted from its beginning; one that also ended in it is among its parent's ended children.
+    """
+    return (
+        sum(_ticks_of(one.last) - (_ticks_of(one.first) if one.from_start else 0) for one in watched if one.from_start or one.lasted)
+        / TICKS_PER_S
+    )
 
 
 def _ticks_of(reading: Reading) -> int:

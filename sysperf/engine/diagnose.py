@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,27 +17,29 @@ import msgspec
 from sysperf import __version__
 from sysperf.collect import AREAS
 from sysperf.diagnosis import gpu, programs, throttling
-from sysperf.diagnosis.facts import Diagnosis, Gpu, Program, Share
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stacks
 from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.engine import diagnose_causes, diagnose_inside, diagnose_shares
 from sysperf.engine.audit import judge_snapshot
 from sysperf.engine.judging import Terms
+from sysperf.engine.parallel_looks import ParallelLooks
 from sysperf.engine.reading import snapshot
-from sysperf.host import Host, commands
+from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
 
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
 LIMIT_S = 28.0
-"""After this time no further look is begun."""
-TRACE_S = 13.0
-"""What a trace may take, the wait until the program asks for work included."""
-MIN_TRACE_S = 7.0
-"""A program asks every 5 s: in less time there is no trace."""
+"""All looks end within this time; a longer window from outside comes on top."""
+MIN_TRACE_S = 9.0
+"""A program asks every 5 s: in less time there is no trace that could be read, too."""
+LINT_S = 3.0
+"""For the sources of all programs: their author is the program's, who may have made one that takes a minute."""
 MAX_SAMPLED = 3
 MIN_OPEN_GAIN = 10.0
 OTHERS_DOING = frozenset(("diagnosis.neighbour", "diagnosis.programs-compete"))
@@ -93,7 +95,7 @@ class _Diagnoser:
         return verdict
 
     def _left_s(self) -> float:
-        return LIMIT_S - (time.monotonic() - self._start) - self._options.seconds + WINDOW_S
+        return LIMIT_S + self._options.seconds - WINDOW_S - (time.monotonic() - self._start)
 
     # ------------------------------------------------------------------ from outside
 
@@ -141,18 +143,21 @@ class _Diagnoser:
     def _gpu(self, pid: int, after: Snapshot) -> Gpu:
         """The meters of the GPUs on which a program has a context."""
         bus_ids = next((one.gpu_bus_ids for one in _processes(after) if one.pid == pid), None)
-        numbers = gpu.numbers(bus_ids, getattr(getattr(after.areas.get("gpu"), "facts", None), "devices", None) or ())
-        if self._gpus is not None and not numbers:
+        devices = gpu.used_by(bus_ids, _devices(after))
+        if self._gpus is not None and not devices:
             self._notes.append(f"GPU of process {pid}: NVML does not tell on which one it computes")
-        return (self._gpus.facts(numbers) if self._gpus is not None else None) or Gpu()
+        found = self._gpus.facts(devices, self._window.processes) if self._gpus is not None else None
+        if found is not None and found.others and found.others_used is None:
+            self._notes.append(f"GPU of process {pid}: NVML does not tell which of {found.others + 1} programs keeps it busy")
+        return found or Gpu()
 
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
         job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
         others = diagnose_shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
-        governor = getattr(getattr(after.areas.get("power"), "facts", None), "governor", None)
+        governors = getattr(getattr(after.areas.get("power"), "facts", None), "governors", None)
         around = programs.machine(
-            self._window, cpus, other_programs=len(others), governor=governor if isinstance(governor, str) else None,
+            self._window, cpus, other_programs=len(others), governor=governors[0] if governors else None,
             shares=diagnose_shares.shares(self._host, after, job, others) if cpus else (),
         )  # fmt: skip
         return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
@@ -163,27 +168,22 @@ class _Diagnoser:
         self._tell("samples", None)
         chosen = sampled(facts.programs)
         inside = diagnose_inside.Inside(self._host, self._options.stacks_with, self._notes)
-        with ThreadPoolExecutor(max(1, 3 * len(chosen))) as pool:
-            futures = {
-                program.pid: (
-                    pool.submit(inside.stacks, program.pid, STACKS_S),
-                    pool.submit(inside.stacks, worker, STACKS_S) if (worker := self._busiest_worker(program.pid)) else None,
-                    pool.submit(inside.native, program.pid, NATIVE_S) if program is chosen[0] else None,
-                )
-                for program in chosen
-            }
-            try:
-                found = {pid: tuple(future.result() if future is not None else None for future in each) for pid, each in futures.items()}
-            except (KeyboardInterrupt, SystemExit):
-                commands.stop()
-                raise
-        seen = [self._with_samples(program, found[program.pid], inside) if program.pid in found else program for program in facts.programs]
+        looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
+        for program in chosen:
+            looks.start((program.pid, "stacks"), partial(inside.stacks, program.pid, STACKS_S))
+            if worker := self._busiest_worker(program.pid):
+                looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S))
+        if chosen:
+            looks.start((chosen[0].pid, "native"), partial(inside.native, chosen[0].pid, NATIVE_S))
+        found = looks.results(max(1.0, self._left_s() - LINT_S))
+        self._notes += [f"{what} of process {pid}: they took too long" for pid, what in looks.pending]
+        lint_s = min(LINT_S, self._left_s()) / max(1, len(chosen))
+        seen = []
+        for program in facts.programs:
+            looked = {what: result for (pid, what), result in found.items() if pid == program.pid}
+            hits = inside.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
+            seen.append(msgspec.structs.replace(program, hits=hits, **looked))
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
-
-    def _with_samples(self, program: Program, found: Sequence[Any], inside: diagnose_inside.Inside) -> Program:
-        stacks, worker_stacks, native = found
-        hits = inside.hits(program.pid, self._terms.ruleset)
-        return msgspec.structs.replace(program, stacks=stacks, worker_stacks=worker_stacks, native=native, hits=hits)
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""
@@ -196,10 +196,9 @@ class _Diagnoser:
         if not chosen:
             return facts
         self._tell("a trace of a second", None)
-        traced = diagnose_inside.trace(
-            chosen[0].pid, self._terms.ruleset, min(TRACE_S, self._left_s()), self._options.traces_with, self._notes
-        )
-        seen = [msgspec.structs.replace(one, traced=traced) if one.pid == chosen[0].pid else one for one in facts.programs]
+        pid = chosen[0].pid
+        traced = diagnose_inside.trace(pid, self._terms.ruleset, self._left_s(), self._options.traces_with, self._notes)
+        seen = [msgspec.structs.replace(program, traced=traced) if program.pid == pid else program for program in facts.programs]
         return msgspec.structs.replace(facts, programs=tuple(seen))
 
     def _judge(self, facts: Diagnosis) -> Verdict:
@@ -255,15 +254,32 @@ def _limit(process: Any, total: int) -> int:
     return min(limit, total) if limit else total
 
 
+def _devices(taken: Snapshot) -> Sequence[Any]:
+    return getattr(getattr(taken.areas.get("gpu"), "facts", None), "devices", None) or ()
+
+
 def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
-    """The rules of the audit that found something, by process."""
-    found: dict[int, list[str]] = {}
+    """The rules of the audit that found something in a process, in its GPUs, or in the machine, by process."""
+    found: dict[str, list[str]] = {}
     for outcome in judge_snapshot(taken, terms).outcomes:
-        if outcome.state == "finding" and outcome.scope == "process":
-            pid = outcome.key.partition("@process:")[2].partition(":")[0]
-            if pid.isdigit():
-                found.setdefault(int(pid), []).append(outcome.rule)
-    return {pid: tuple(rules) for pid, rules in found.items()}
+        if outcome.state == "finding":
+            found.setdefault(_subject_of(outcome), []).append(outcome.rule)
+    return {
+        process.pid: tuple(
+            rule
+            for subject in (f"process:{process.pid}", *(f"gpu:{bus_id.lower()}" for bus_id in process.gpu_bus_ids or ()), "host")
+            for rule in found.get(subject, ())
+        )
+        for process in _processes(taken)
+    }
+
+
+def _subject_of(outcome: Outcome) -> str:
+    """``process:PID``, ``gpu:BUS ID``, or ``host`` for a rule about the whole machine."""
+    kind, _, name = outcome.key.partition("@")[2].partition(":")
+    if outcome.scope == "process":
+        return f"{kind}:{name.partition(':')[0]}"
+    return f"gpu:{name.lower()}" if outcome.scope == "gpu" else outcome.scope
 
 
 def _used_ticks(watched: Watched) -> int:

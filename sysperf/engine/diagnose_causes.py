@@ -237,8 +237,8 @@ def _slowed(causes: Sequence[Cause]) -> str:
 def _computes(program: Program) -> str:
     """Why it is bound by computation; empty where that is not shown."""
     traced, native, stacks, gpu = program.traced, program.native, program.stacks, program.gpu
-    if gpu is not None and (gpu.utilization or 0.0) >= 0.9:
-        return f"its GPU is busy {gpu.utilization:.0%} of the time"
+    if gpu is not None and (used := (gpu.own_used if gpu.others else gpu.utilization) or 0.0) >= 0.9:
+        return f"its GPU is busy {used:.0%} of the time"
     if traced is not None and (traced.operators or 0.0) >= HEALTHY_SHARE:
         return f"operators run {traced.operators:.0%} of the time"
     if program.uses_gpu:

@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from functools import partial
 
 from sysperf import plugin
@@ -17,6 +18,7 @@ from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks, Traced
 from sysperf.diagnosis.stacks import Rules
 from sysperf.engine import analyze, lint
+from sysperf.engine.parallel_looks import ParallelLooks
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.host.commands import sysperf_command
@@ -28,9 +30,11 @@ MAX_SOURCE_BYTES = 4 << 20
 MAX_SOURCES = 64
 """Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
-LINT_S = 3.0
-"""Of a file: its author is the program's, who may have made one that takes a minute."""
 TRACE_S = 1.0
+MAX_WRITING_S = 13.0
+"""Until the program has written a trace, the wait until it asks for work included."""
+ANALYSIS_S = 2.0
+"""What is left for reading a trace."""
 RULES = Rules(phases.phase, phases.user_frame)
 
 
@@ -72,17 +76,20 @@ class Inside:
         source = self._sources.get(key, [])
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
 
-    def hits(self, pid: int, ruleset: Ruleset) -> tuple[str, ...]:
-        """What `sysperf lint` says of the program's files that its stacks named, as ids of rules: hypotheses."""
+    def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[str, ...]:
+        """What `sysperf lint` says within so many seconds of the program's files that its stacks named, as ids of rules: hypotheses."""
         files = {
-            file: "\n".join(lines) for (owner, file), lines in self._sources.items() if owner == pid and lines and file.endswith(".py")
+            file: "\n".join(lines)
+            for (owner, file), lines in tuple(self._sources.items())
+            if owner == pid and lines and file.endswith(".py")
         }
         with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
-            for number, text in enumerate(list(files.values())[:MAX_LINTED]):
+            texts = list(files.values())[:MAX_LINTED]
+            for number, text in enumerate(texts):
                 with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
                     copy.write(text)
             try:
-                found = lint.lint([folder], ruleset, file_s=LINT_S)
+                found = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(texts))))
             except SysperfError as error:
                 self._note("the script", error)
                 return ()
@@ -95,8 +102,9 @@ def _source(host: Host, pid: int, file: str) -> str:
     return host.text(place, MAX_SOURCE_BYTES) or ""
 
 
-def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str]) -> Traced | None:
-    """Have the program write a trace of a second, and read it; None, with a note, where it does not."""
+def trace(pid: int, ruleset: Ruleset, seconds: float, name: str, notes: list[str]) -> Traced | None:
+    """Have the program write a trace of a second, and read it, within so many seconds; None, with a note, where it does not."""
+    end = time.monotonic() + seconds
     try:
         plugin.tracer(name).owner(Host(), pid)
     except SysperfError as error:
@@ -108,17 +116,26 @@ def trace(pid: int, ruleset: Ruleset, limit_s: float, name: str, notes: list[str
         os.mkdir(folder, 0o700)
         os.chmod(ours, 0o711)  # noqa: S103 - to go through
         path = f"{folder}/trace.json"
-        problem = _write(pid, folder, path, limit_s, name)
-        if problem:
+        if problem := _write(pid, folder, path, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
             notes.append(f"trace of process {pid}: {problem}")
             return None
         _take_back(folder, path)
-        return _facts(path, ruleset)
+        return _read_in_time(path, ruleset, end - time.monotonic())
     except (SysperfError, OSError) as error:
         notes.append(f"trace of process {pid}: {error}")
         return None
     finally:
         shutil.rmtree(ours, ignore_errors=True)
+
+
+def _read_in_time(path: str, ruleset: Ruleset, seconds: float) -> Traced:
+    """What a trace tells. Raises SysperfError where reading it takes longer than so many seconds."""
+    looks: ParallelLooks[str, Traced] = ParallelLooks()
+    looks.start(path, lambda: _facts(path, ruleset))
+    found = looks.results(max(0.0, seconds))
+    if path not in found:
+        raise SysperfError(f"it is too large to be read within {seconds:.0f} s")
+    return found[path]
 
 
 def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
@@ -130,10 +147,10 @@ def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
     except OSError:
         return "the program has ended"
     chosen = ("--with", name) if name else ()
-    what = ("--seconds", f"{TRACE_S:g}", "--shapes", "--limit", f"{max(5.0, limit_s):g}", "--output", path, *chosen)
+    what = ("--seconds", f"{TRACE_S:g}", "--shapes", "--limit", f"{limit_s:g}", "--output", path, *chosen)
     command = (*sysperf_command(), "trace", str(pid), *what)
     try:
-        done = subprocess.run(command, capture_output=True, timeout=limit_s + 15, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, timeout=limit_s + 1, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return "it took too long"
     said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]

@@ -8,10 +8,12 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysperf.collect.gpu.records import Device, Pcie, Process
 from sysperf.diagnosis import gpu, native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks
 from sysperf.engine.diagnose_inside import RULES
@@ -111,8 +113,10 @@ def test_machine_code_is_told_by_its_library_and_symbol() -> None:
 
 
 def test_few_kernels_say_nothing_of_the_type() -> None:
-    """Seven samples are no evidence."""
-    assert machine_code(("mkl_blas_dgemm", f"{TORCH}/lib/libtorch_cpu.so", 7)).double is None
+    """Seven samples are no evidence; nor are nineteen of a thread that hardly ran."""
+    interpreter = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 13)
+    assert machine_code(("mkl_blas_dgemm", f"{TORCH}/lib/libtorch_cpu.so", 7), interpreter).double is None
+    assert native.describe(Samples(7, 1, 99, (Sample(7, "python", (Frame("f", "/usr/bin/python3.11"),), 19),)), 7) is None
 
 
 def test_a_saw_tooth_has_its_period() -> None:
@@ -174,7 +178,43 @@ def test_the_gpus_of_a_program_are_told_by_their_addresses() -> None:
     """A machine's only GPU is the program's where NVML does not tell; of several, none is."""
     several = [SimpleNamespace(index=number, bus_id=f"0000:0{number}:00.0") for number in range(3)]
 
-    assert gpu.numbers(("0000:02:00.0",), several) == (2,)
-    assert gpu.numbers(None, several) == ()
-    assert gpu.numbers(None, several[:1]) == (0,)
-    assert gpu.numbers((), several[:1]) == ()  # it has loaded CUDA, and computes elsewhere
+    assert gpu.used_by(("0000:02:00.0",), several) == (several[2],)
+    assert gpu.used_by(None, several) == ()
+    assert gpu.used_by(None, several[:1]) == (several[0],)
+    assert gpu.used_by((), several[:1]) == ()  # it has loaded CUDA, and computes elsewhere
+
+
+def card(*processes: Process, pcie: Pcie | None = None) -> Device:
+    return Device(index=0, bus_id="0000:01:00.0", processes=processes, pcie=pcie or Pcie())
+
+
+def test_a_gpu_that_several_programs_share_is_told_apart() -> None:
+    """Its meters count all of them; a desktop's processes do not compute."""
+    meters = {
+        "gpu.0.utilization": 0.95,
+        "process.7.gpu_utilization": 0.2,
+        "process.8.gpu_utilization": 0.3,
+        "process.99.gpu_utilization": 0.45,
+    }
+    shared = card(Process(7), Process(8), Process(99), Process(900, kind="graphics"))
+    found = gpu.of_job([meters] * 20, [shared], {7, 8})
+
+    assert found is not None
+    assert (found.others, round(found.others_used or 0, 2), round(found.own_used or 0, 2)) == (1, 0.45, 0.5)
+
+
+def test_who_uses_a_gpu_is_unknown_where_nvml_does_not_tell() -> None:
+    """Neither 'nobody' nor 'nothing'."""
+    found = gpu.of_job([{"gpu.0.utilization": 0.95}] * 20, [msgspec.structs.replace(card(), processes=None)], {7})
+
+    assert found is not None
+    assert (found.others, found.others_used, found.own_used, found.link_used) == (None, None, None, None)
+
+
+def test_a_link_is_as_fast_as_its_lanes_in_its_fastest_generation() -> None:
+    """An idle GPU lowers the generation, so the one in use now says nothing."""
+    meters = {"gpu.0.utilization": 0.5, "gpu.0.pcie_received_bytes_per_s": 4e9}
+    found = gpu.of_job([meters] * 20, [card(pcie=Pcie(width_lanes=4, generation=1, max_generation=4))], {7})
+
+    assert found is not None
+    assert found.link_used == pytest.approx(4e9 / (4 * 1.969e9))

@@ -52,8 +52,34 @@ def test_two_sources_confirm_and_one_makes_likely() -> None:
     """Two signals of one source are one witness."""
     waits = Stacks(samples=300, locking=0.3, forward=0.3, backward=0.2)
 
-    assert states(judged(program(stacks=waits, main_slept=0.3))) == {"diagnosis.waits-for-threads": "confirmed"}
+    assert states(judged(program(stacks=waits, main_slept=0.3, main_futex=0.3))) == {"diagnosis.waits-for-threads": "confirmed"}
     assert states(judged(program(debug=("CUDA_LAUNCH_BLOCKING=1", "PYTHONDEVMODE=1")))) == {"diagnosis.debugging-on": "likely"}
+
+
+def test_what_only_stacks_show_is_likely() -> None:
+    """That a program has no workers, or that its thread sleeps at all, is no second witness."""
+    fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
+    sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
+    waits = Stacks(samples=300, locking=0.5, forward=0.3)
+    grows = {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+
+    assert states(judged(program(stacks=fetches))) == {"diagnosis.loader-inline": "likely"}
+    assert states(judged(program(stacks=sleeps, main_slept=0.5))) == {"diagnosis.sleeps": "likely"}
+    assert states(judged(program(stacks=waits, main_slept=0.5))) == {"diagnosis.waits-for-threads": "likely"}
+    assert states(judged(program(**grows))) == {"diagnosis.memory-grows": "likely"}
+
+
+def test_what_the_kernel_saw_too_is_confirmed() -> None:
+    """A sleep in a call that sleeps, fetching outside of PyTorch's libraries, memory that all of the machine loses."""
+    fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
+    sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
+    grows = {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    shrinks = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, other_programs=0, available_growth_bytes_per_s=-6e7)
+
+    elsewhere = Native(samples=300, python=0.5, torch=0.3, math=0.3)
+    assert states(judged(program(stacks=fetches, native=elsewhere))) == {"diagnosis.loader-inline": "confirmed"}
+    assert states(judged(program(stacks=sleeps, main_slept=0.5, main_sleeping=0.48))) == {"diagnosis.sleeps": "confirmed"}
+    assert states(judged(program(**grows), machine=shrinks)) == {"diagnosis.memory-grows": "confirmed"}
 
 
 def test_a_consequence_is_not_said_twice() -> None:
@@ -194,9 +220,8 @@ def test_workers_on_one_cpu_are_not_too_few() -> None:
 
 def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
     """A confirmed cause of a tenth of the step closes it."""
-    closed = Verdict(
-        sysperf="1", pid=7, verdict="slowed", sentence="", causes=judged(program(stacks=Stacks(samples=300, inline_fetch=0.6))).causes
-    )
+    fetches = program(stacks=Stacks(samples=300, inline_fetch=0.6), native=Native(samples=300, python=0.6))
+    closed = Verdict(sysperf="1", pid=7, verdict="slowed", sentence="", causes=judged(fetches).causes)
 
     assert not diagnose.is_open(closed)
     assert diagnose.is_open(msgspec.structs.replace(closed, causes=(), verdict="cannot-tell"))

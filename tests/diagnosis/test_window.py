@@ -63,6 +63,51 @@ def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-de
 
     assert facts["main_slept"] > 0.9
     assert facts["main_locked"] == 0.0
+    assert facts["main_sleeping"] > 0.9, "the kernel sees it in a call that sleeps"
+
+
+def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-untyped-def]
+    """Not 'none of it waited', nor 'none of it was in the kernel'."""
+    pid = start("import time; time.sleep(60)")
+    seen = Window(pid)
+    seen.run(0.6)
+    facts = {**programs._scheduling(seen.processes[pid]), **programs._moved(seen.processes[pid])}
+
+    assert facts["used_cpus"] < 0.01
+    assert (facts["waited_share"], facts["system"], facts["fault_share"]) == (None, None, None)
+
+
+def test_a_thread_that_waits_for_another_is_seen_in_a_futex(start) -> None:  # type: ignore[no-untyped-def]
+    """A lock without a time limit is none of the interpreter's."""
+    pid = start("import threading; threading.Lock().acquire() and threading.Event().wait()")
+    seen = Window(pid)
+    seen.run(0.6)
+    facts = programs._scheduling(seen.processes[pid])
+
+    assert facts["main_futex"] > 0.9
+    assert facts["main_locked"] == facts["main_sleeping"] == 0.0
+
+
+def test_calls_that_the_kernel_does_not_tell_are_unknown(start) -> None:  # type: ignore[no-untyped-def]
+    """Who may not trace a process reads an empty file: that is not 'never in fsync'."""
+    pid = start("import time; time.sleep(60)")
+    seen = Window(pid)
+    seen.run(0.3)
+    seen.processes[pid].looks["asked"] = 0
+    facts = programs._scheduling(seen.processes[pid])
+
+    assert (facts["main_syncing"], facts["main_locked"], facts["python_threads"]) == (None, None, None)
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(start, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    """CONFIG_PROC_CHILDREN is off on some machines: the tree is the same without it."""
+    pid = start(PARENT)
+    time.sleep(0.3)
+    listed = counters.children(pid)
+    monkeypatch.setattr(counters.os, "access", lambda *_: False)
+
+    assert len(listed) == 1
+    assert counters.children(pid) == listed
 
 
 def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: ignore[no-untyped-def]
@@ -139,6 +184,14 @@ def test_a_group_that_does_not_tell_its_throttling_is_unknown() -> None:
     assert throttling.share(msgspec.structs.replace(first, nr_throttled=12), last) == 0.1
 
 
+def test_a_group_with_a_quota_in_no_period_is_unknown() -> None:
+    """It did not run; one without a quota is never stopped."""
+    still = Cgroup(version=2, path="/job", nr_periods=10, nr_throttled=2, cpu_quota=2.0)
+
+    assert throttling.share(still, still) is None
+    assert throttling.share(still, msgspec.structs.replace(still, cpu_quota=0.0)) == 0.0
+
+
 def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:
     """Its counters are of all the time since the machine started."""
     looked = Window(os.getpid())
@@ -146,6 +199,30 @@ def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:
     looked.machine_last = window.MachineReading({0: 150, 1: 9_000}, {0: 300, 1: 10_000}, {}, None)
 
     assert window.busy_cpus(looked, None) == 0.5
+
+
+def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-untyped-def]
+    """Neither the job nor this process is its own neighbour, and who is gets named."""
+    job, other = start(BUSY), start(BUSY)
+    seen = Window(job)
+    seen.run(1.0)
+    around = programs.machine(seen, None, other_programs=0, governor=None)
+    named = {pid for _, pid, _ in window.outside(seen).programs}
+
+    assert other in named
+    assert not named & {job, os.getpid()}
+    assert f"(pid {other})" in (around.others or "")
+
+
+def test_what_begins_within_the_window_is_counted_from_its_beginning(start) -> None:  # type: ignore[no-untyped-def]
+    """Workers that are made again and again would count as a neighbour else."""
+    pid = start(
+        "import os, time\nwhile True:\n if not os.fork():\n  end = time.process_time() + 0.3\n  while time.process_time() < end: pass\n  os._exit(0)\n os.wait()"
+    )
+    seen = Window(pid)
+    seen.run(1.5)
+
+    assert window.used(seen.processes.values()) > 0.5
 
 
 def test_a_number_that_another_process_has_now_is_not_the_program() -> None:

@@ -282,7 +282,7 @@ KEPT: list[torch.Tensor] = []
 
 
 def leak() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(CPUS)
     trainer = Trainer(Net(1024, 2))
     for x, y in batches(512):
         loss = trainer.step(x, y)

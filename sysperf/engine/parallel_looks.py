@@ -1,0 +1,63 @@
+"""Looks into several programs at the same time, each by a thread of its own, all of them with one end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sysperf.host import commands
+
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+UNWIND_S = 1.0
+"""Until a look whose sampler was killed has taken its files away."""
+
+
+class ParallelLooks(Generic[Key, Found]):
+    """What looks found, by the key that they were started with.
+
+    A look may wait for what the program's user keeps from answering, such as a file system of his own: it is given up then, and
+    its thread ends with this process.
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[Key, threading.Thread] = {}
+        self._found: dict[Key, Found] = {}
+        self._failed: list[BaseException] = []
+
+    def start(self, key: Key, look: Callable[[], Found]) -> None:
+        """Begin a look."""
+        self._threads[key] = threading.Thread(target=self._run, args=(key, look), daemon=True)
+        self._threads[key].start()
+
+    def _run(self, key: Key, look: Callable[[], Found]) -> None:
+        try:
+            self._found[key] = look()
+        except BaseException as error:  # noqa: BLE001 - it belongs to who waits
+            self._failed.append(error)
+
+    def results(self, seconds: float) -> dict[Key, Found]:
+        """What was found within so many seconds; samplers that still run are killed then. Raises what a look raised."""
+        try:
+            self._join(seconds)
+        except BaseException:
+            commands.stop()
+            raise
+        if self.pending:
+            commands.stop()
+            self._join(UNWIND_S)
+        if self._failed:
+            raise self._failed[0]
+        return dict(self._found)
+
+    @property
+    def pending(self) -> list[Key]:
+        """The looks that have not ended."""
+        return [key for key, thread in self._threads.items() if thread.is_alive()]
+
+    def _join(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for thread in self._threads.values():
+            thread.join(max(0.0, end - time.monotonic()))

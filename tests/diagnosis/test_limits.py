@@ -1,0 +1,95 @@
+"""A diagnosis ends in time, whatever keeps one of its looks waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from sysperf import plugin
+from sysperf.diagnosis.facts import Diagnosis, Program
+from sysperf.engine import diagnose, diagnose_inside, judging
+from sysperf.engine.diagnose import Options
+from sysperf.engine.parallel_looks import ParallelLooks
+from sysperf.host import commands
+from sysperf.host.commands import output
+from sysperf.model.errors import SysperfError
+
+
+def test_a_look_that_never_ends_is_given_up() -> None:
+    """As one at a file system that does not answer; the others' findings are kept."""
+    never = threading.Event()
+    looks: ParallelLooks[str, int] = ParallelLooks()
+    looks.start("stuck", lambda: never.wait() and 1)
+    looks.start("quick", lambda: 2)
+
+    assert looks.results(0.2) == {"quick": 2}
+    assert looks.pending == ["stuck"]
+    never.set()
+
+
+def test_a_sampler_that_takes_too_long_is_killed() -> None:
+    """Nothing of it runs on."""
+    looks: ParallelLooks[str, bytes] = ParallelLooks()
+    looks.start("sleeps", lambda: _answer_of(("/bin/sleep", "60")))
+    while not commands._running:
+        time.sleep(0.01)
+
+    assert looks.results(0.1) == {"sleeps": b"killed"}
+    assert not commands._running
+
+
+def _answer_of(argv: tuple[str, ...]) -> bytes:
+    try:
+        return output(argv, "sleep", 60)
+    except OSError:
+        return b"killed"
+
+
+def test_a_defect_in_a_look_is_not_swallowed() -> None:
+    """It is raised where the result is asked for."""
+    looks: ParallelLooks[str, int] = ParallelLooks()
+    looks.start("broken", lambda: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        looks.results(5)
+
+
+def diagnoser(options: Options) -> diagnose._Diagnoser:
+    return diagnose._Diagnoser(os.getpid(), SimpleNamespace(ruleset=judging.load_rules()), options, lambda *_: None, None)  # type: ignore[arg-type]
+
+
+def test_a_longer_window_leaves_as_much_time_for_the_rest() -> None:
+    """`--seconds 60` is asked for: stacks are sampled all the same."""
+    short, long = diagnoser(Options()), diagnoser(Options(seconds=60.0))
+    short._start = time.monotonic() - 5.0
+    long._start = time.monotonic() - 60.0
+
+    assert short._left_s() == pytest.approx(long._left_s(), abs=0.5)
+    assert long._left_s() > 20
+
+
+def test_samples_that_do_not_come_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict is made from what there is."""
+    never = threading.Event()
+    monkeypatch.setattr(plugin, "stack_taker", lambda _: SimpleNamespace(sample=lambda *_: never.wait()))
+    monkeypatch.setattr(diagnose, "LIMIT_S", 4.5)
+    asked = diagnoser(Options())
+    found = asked._sample(Diagnosis(programs=(Program(pid=os.getpid()),)))
+
+    assert found.programs[0].stacks is None
+    assert [note for note in asked._notes if "took too long" in note]
+    never.set()
+
+
+def test_a_trace_that_is_too_large_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, and the diagnosis goes on without it."""
+    never = threading.Event()
+    monkeypatch.setattr(diagnose_inside, "_facts", lambda *_: never.wait())
+
+    with pytest.raises(SysperfError, match="too large"):
+        diagnose_inside._read_in_time("trace.json", judging.load_rules(), 0.2)
+    never.set()
