@@ -1,0 +1,142 @@
+"""The five trips of docs/architecture.md: the files that a datum enters are those that the page names."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import sysperf
+from sysperf import cli
+from sysperf.agent.client import Client
+from sysperf.cli import apply, top
+from sysperf.engine.change import Changer
+from sysperf.model.errors import SysperfError
+from sysperf.tui.sources.agent import Agent
+from sysperf.tui.widgets import system
+from tests.agent.machines import until
+from tests.fix.kernel import Machine
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/architecture.md").read_text().partition("## Five trips")[2]
+TRIPS = re.findall(r"\*\*(.+?)\*\* \((.+?)\)\n(.+?)(?=\n\n|\Z)", PAGE, re.DOTALL)
+COMMAND = """
+import os, sys, threading
+import sysperf.cli
+from tests.test_architecture import Entered
+entered = Entered()
+tell = lambda: open(sys.argv[1], "w").write(" ".join(entered.files))
+sys.addaudithook(lambda event, _: tell() if event == "os.exec" else None)
+with entered:
+    code = sysperf.cli.main(sys.argv[2:])
+tell()
+os._exit(code)
+"""
+
+
+class Entered:
+    """The files of sysperf whose functions are called, in all threads."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+
+    def __enter__(self) -> None:
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(_FOLDER):
+            self.files.add(code.co_filename[len(_FOLDER) : -len(".py")].removesuffix("/__init__"))
+
+
+_FOLDER = f"{os.path.dirname(sysperf.__file__)}/"
+
+
+def named(title: str) -> list[str]:
+    """The files that the page names for a trip."""
+    (text,) = (text for name, _, text in TRIPS if name == title)
+    return list(dict.fromkeys(re.findall(r"`(\w+(?:/\w+)+)`", text)))
+
+
+def command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """A command of sysperf that writes down which files it entered."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", COMMAND, str(folder / "entered"), *words], env=env, stdout=subprocess.DEVNULL)
+
+
+def entered_by(folder: Path, *words: str) -> set[str]:
+    process = command(folder, *words)
+    assert process.wait(60) == 0
+    return set((folder / "entered").read_text().split())
+
+
+def test_there_are_five_trips_and_each_has_as_many_files_as_it_says() -> None:
+    """Also, each file exists."""
+    assert len(TRIPS) == 5
+    for title, about, _ in TRIPS:
+        files = named(title)
+        assert about.endswith(f"{len(files)} files"), (title, len(files))
+        assert all((ROOT / f"sysperf/{file}.py").exists() or (ROOT / f"sysperf/{file}/__init__.py").exists() for file in files), title
+
+
+@pytest.mark.parametrize("title", ["A file of /proc to a line on the screen", "A rule to the judge"])
+def test_the_trips_of_an_audit(title: str, tmp_path: Path) -> None:
+    """With a cache that is empty, so that rules are read."""
+    assert set(named(title)) <= entered_by(tmp_path, "audit", "--fail-on", "never")
+
+
+def test_a_launch_to_exec(tmp_path: Path) -> None:
+    """Up to the call that replaces the process."""
+    assert set(named("A launch to exec")) <= entered_by(tmp_path, "wrap", "-q", "--", "true")
+
+
+def test_a_fix_to_the_journal_and_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine made of files."""
+    machine = Machine.make(tmp_path / "machine")
+    monkeypatch.setattr(apply, "Changer", lambda: Changer(machine.host, str(tmp_path / "state")))
+    entered = Entered()
+    with entered:
+        assert cli.main(["apply", "--set", "vm.swappiness=10", "--yes"]) == 0
+
+    assert set(named("A fix to the journal and the kernel")) <= entered.files
+
+
+def has_snapshot(socket: str) -> bool:
+    """Whether the agent's first audit pass is over."""
+    try:
+        Client(socket).get("/v1/snapshot")
+    except SysperfError:
+        return False
+    return True
+
+
+def test_a_sample_to_a_meter(tmp_path: Path) -> None:
+    """In the agent up to its socket, and from there in the dashboard."""
+    socket = tmp_path / "agent.sock"
+    agent = command(tmp_path, "agent", "--socket", str(socket), "--history", "none", "--mode", "observe")
+    try:
+        until(socket.exists)
+        until(lambda: has_snapshot(str(socket)))
+        source, entered = Agent(str(socket)), Entered()
+        with entered:
+            now = top.gathered(source)
+            assert any("cpu" in "".join(span.text for span in line.spans) for line in system.draw(now, 100))
+        source.close()
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(30) == 0
+
+    files = entered.files | set((tmp_path / "entered").read_text().split())
+    assert set(named("A sample to a meter")) <= files
