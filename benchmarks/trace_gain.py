@@ -3,7 +3,8 @@
 Needs a Python with torch: SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/trace_gain.py [--blocks 15]
 
 Sick and cured steps take turns in blocks of one process, so that the machine's load hits both; gains are medians over pairs of blocks,
-without the profiler. What others do on the machine meanwhile is printed: a worker without a CPU of its own hides little.
+without the profiler, with the quartiles of these pairs. A prediction is an interval between two cures: the error is that of the end
+which the cured program is. What others do on the machine meanwhile is printed: a worker without a CPU of its own hides little.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Data(Dataset):
         return 100_000
 
     def __getitem__(self, index):
-        if cause == "loader-storage":
+        if cause.startswith("loader-storage"):
             time.sleep(0.0008)
-        if cause == "loader-decode":
+        if cause.startswith("loader-decode"):
             torch.randn(60, 60) @ torch.randn(60, 60)
             sum(range(4000))
         return torch.randn(256), index % 10
@@ -46,14 +47,14 @@ class Data(Dataset):
 layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)]
 model = torch.nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loads = cause.startswith("loader")
-batches = {cured: iter(DataLoader(Data(), batch_size=16, num_workers=1 if cured and loads else 0)) for cured in (False, True)}
+workers = int(cause.rpartition("-")[2]) if cause.startswith("loader") else 0
+batches = {cured: iter(DataLoader(Data(), batch_size=16, num_workers=workers if cured else 0)) for cured in (False, True)}
 fixed = next(batches[False])
 written = open(os.devnull, "wb")
 
 
 def step(cured):
-    x, y = next(batches[cured]) if loads else fixed
+    x, y = next(batches[cured]) if workers else fixed
     if cause == "copies" and not cured:
         for parameter in model.parameters():
             parameter.detach().clone()
@@ -90,8 +91,15 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=la
 print(json.dumps(pairs), flush=True)
 os._exit(0)  # without waiting for the worker
 """
-CAUSES = {"loader-storage": "loader", "loader-decode": "loader", "pause": "hole", "checkpoint": "hole", "copies": "cast"}
-"""What is wrong with the program, and the fix whose prediction is compared."""
+CAUSES = {
+    "loader-storage-1": ("loader", "low"),
+    "loader-storage-4": ("loader", "high"),
+    "loader-decode-1": ("loader", "low"),
+    "pause": ("hole", "high"),
+    "checkpoint": ("hole", "high"),
+    "copies": ("cast", "low"),
+}
+"""What is wrong with the program (and how many workers cure it), the fix whose prediction is compared, and the end that is this cure."""
 
 
 def main() -> None:
@@ -103,10 +111,10 @@ def main() -> None:
         sys.exit("SYSPERF_TORCH_PYTHON must name a Python with torch")
     results = []
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before")
-    print(f"{'cause':<16} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'predicted':>14} {'inside':>7} {'error of the gain':>18}")
+    print(f"{'cause':<17} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        for cause, fix in CAUSES.items():
-            results.append(compare(python, folder, cause, fix, args.blocks))
+        for cause in CAUSES:
+            results.append(compare(python, folder, cause, args.blocks))
     known = [result for result in results if result is not None]
     middle = statistics.median(result.error for result in known)
     inside = sum(result.inside for result in known)
@@ -115,27 +123,28 @@ def main() -> None:
 
 
 class Comparison(NamedTuple):
-    """How a prediction did: the error of the interval's middle as a share of the gain, and whether the interval holds it."""
+    """How a prediction did: the error of the cure's end as a share of the gain, and whether the interval and the quartiles overlap."""
 
     error: float
     inside: bool
 
 
-def compare(python: str, folder: str, cause: str, fix: str, blocks: int) -> Comparison | None:
+def compare(python: str, folder: str, cause: str, blocks: int) -> Comparison | None:
     """Run both forms by turns, and print a line; None where nothing was predicted."""
+    fix, end = CAUSES[cause]
     trace = f"{folder}/{cause}.json"
     pairs = run(python, cause, trace, blocks)
     before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
-    measured = statistics.median(100 * (1 - cured / sick) for sick, cured in pairs)
+    least, measured, most = statistics.quantiles((100 * (1 - cured / sick) for sick, cured in pairs), n=4)
     rank = account(read(trace))
     prediction = next((one for one in rank.replay.predictions if one.fix == fix), None)
-    line = f"{cause:<16} {before:>8.2f} {after:>9.2f} {measured:>8.1f}%"
+    line = f"{cause:<17} {before:>8.2f} {after:>9.2f} {measured:>8.1f}% {least:>6.1f}-{most:>5.1f}% "
     if prediction is None:
         print(f"{line} {'none':>14}", flush=True)
         return None
-    error = abs((prediction.low + prediction.high) / 2 - measured) / abs(measured)
-    inside = prediction.low <= measured <= prediction.high
-    print(f"{line} {prediction.low:>6.1f}-{prediction.high:>5.1f}% {'yes' if inside else 'no':>7} {error:>17.0%}", flush=True)
+    error = abs(getattr(prediction, end) - measured) / abs(measured)
+    inside = prediction.low <= most and least <= prediction.high
+    print(f"{line} {prediction.low:>6.1f}-{prediction.high:>5.1f}% {'yes' if inside else 'no':>7} {error:>6.0%}", flush=True)
     return Comparison(error, inside)
 
 

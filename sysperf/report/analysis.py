@@ -74,6 +74,8 @@ def _about(rank: Rank) -> str:
         parts.append(f"window {rank.window_ms:.1f} ms ({rank.window_rule.replace('_', ' ')})")
     if rank.kept_until_us is not None:
         parts.append("the first part of a large file")
+    if rank.other_programs:
+        parts.append(f"one of {rank.other_programs + 1} programs in the file")
     if rank.replay.error_pct is not None and rank.has_device:
         parts.append(f"replay {rank.replay.error_pct:.1f} % off")
     return " · ".join(parts)

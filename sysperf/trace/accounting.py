@@ -7,7 +7,7 @@ import msgspec
 from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
-from sysperf.trace.fixes import Costs, Replayer, predict, predict_cpu
+from sysperf.trace.fixes import Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import clip, length, median, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
@@ -58,6 +58,7 @@ class Accounting:
             tensor_active_pct=_metric(timeline, "Tensor Active"),
             page_faults=timeline.page_faults,
             kept_until_us=timeline.cut / 1e3 if timeline.cut is not None else None,
+            other_programs=timeline.other_programs,
             with_stacks=timeline.with_stacks,
             with_shapes=timeline.with_shapes,
         )
@@ -95,10 +96,15 @@ class Accounting:
             cpu=on_cpu,
             memory=self._memory(),
             collectives=work.collectives(times[0]) if times else rank.collectives,
-            replay=predict_cpu(on_cpu, did, hole, _WORKERS.get(self.loader.worker_class))
+            replay=predict_cpu(on_cpu, hole, self._batches(window))
             if on_cpu
             else predict(self.replayer(), Costs(figured, did, worked, hole)),
         )
+
+    def _batches(self, window: Window) -> Batches:
+        """How the program gets its data on the CPU."""
+        calls = sum(window.start <= start < window.end for start, _ in self.loader.spans)
+        return Batches(_WORKERS.get(self.loader.worker_class), window.duration / 1e6 / calls if calls else 0.0)
 
     def replayer(self) -> Replayer:
         """Replays of the window; the graph is built once."""

@@ -10,7 +10,7 @@ from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import launching_thread, sites
 from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
-from sysperf.trace.iterations import find
+from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
 from sysperf.trace.window import Window, loader_calls
@@ -28,13 +28,12 @@ _OPTIMIZER = lazy(r"Optimizer\.step#")
 def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
     """Where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
     rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
-    low, high = window.span
     loader = union(clip(loader_calls(timeline).spans, window.span))
-    operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < high and rows.end[i] > low]
+    operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
     running = union(clip(rows.spans_of(operators), window.span))
     computing = subtract(running, loader)
     talking = subtract(subtract(union(clip(_named(timeline, _COMMUNICATION), window.span)), loader), computing)
-    own, counts, tiny = _own_times(timeline, window, threads)
+    own, counts, tiny = _own_times(timeline, window, threads, loader)
 
     def share(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
@@ -45,14 +44,17 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     where = sites({main: long}, threads, whole) if main is not None and operators else ()
     spans = find(timeline, window)[1]
 
-    def recurring(parts: Intervals) -> float:
-        """What a program does comes back in its iterations; what other programs do to it does not."""
-        if len(spans) < MIN_ITERATIONS:
-            return 100 * length(parts) / whole
-        return 100 * median(overlap(parts, span) / (span[1] - span[0]) for span in spans if span[1] > span[0])
+    def recurring(parts: Intervals) -> tuple[float, float]:
+        """The first quartile and the median by iteration: what a program does comes back, what others do to it does not."""
+        shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in spans if span[1] > span[0])
+        if len(shares) < MIN_ITERATIONS:
+            return (100 * length(parts) / whole,) * 2
+        return shares[len(shares) // 4], median(shares)
 
+    least, middle = recurring(long) if operators else (0.0, 0.0)
     hole = Hole(
-        recurring_pct=recurring(long) if operators else 0.0,
+        recurring_pct=middle,
+        recurring_least_pct=least,
         pct=100 * length(long) / whole if operators else 0.0,
         longest_ms=max((end - start for start, end in long), default=0) / 1e6 if operators else 0.0,
         cause=where[0].what if where else "",
@@ -64,10 +66,11 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
-        python_recurring_pct=recurring(between),
+        python_recurring_pct=recurring(between)[1],
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),
+        own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *_named(timeline, _OPTIMIZER)])) / whole,
         optimizer_pct=100 * length(union(clip(_named(timeline, _OPTIMIZER), window.span))) / whole,
         tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
         operators_per_step=sum(counts.values()) / window.iterations if window.iterations else None,
@@ -85,8 +88,17 @@ def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[tuple[int, int]
     return [rows.span(i) for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON] if names else []
 
 
-def _own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
-    """(exclusive time by name, calls by name, calls that are tiny) of the operators that start in the window."""
+def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:
+    """The copies and conversions that the main thread makes outside other operators and outside of these times."""
+    rows = timeline.ranges
+    copying = {number for number, text in enumerate(timeline.names.texts) if _COPY.match(text)}
+    outermost = outermost_operators(timeline, main) if copying else []
+    asked = union(clip(rows.spans_of(i for i in outermost if rows.name[i] in copying), window.span))
+    return subtract(asked, union(elsewhere))
+
+
+def _own_times(timeline: Timeline, window: Window, threads: Threads, loader: Intervals) -> tuple[Counter[int], Counter[int], int]:
+    """(exclusive time by name, calls by name, calls that are tiny) of the operators that start in the window, outside the loader."""
     rows = timeline.ranges
     own: Counter[int] = Counter()
     counts: Counter[int] = Counter()
@@ -94,6 +106,8 @@ def _own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Co
     low, high = window.span
     for thread in list(threads.threads()):
         mine = [i for i in threads.ranges(thread) if rows.kind[i] == OPERATOR and low <= rows.start[i] < high]
+        if loader:
+            mine = [i for i in mine if not overlap(loader, (rows.start[i], rows.start[i] + 1))]
         for index, time in exclusive(timeline, mine):
             own[rows.name[index]] += time
             counts[rows.name[index]] += 1

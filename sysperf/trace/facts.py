@@ -80,6 +80,7 @@ class Hole(Record, kw_only=True):
     recurring_pct: Annotated[
         float | None, fact("on a CPU, the share that the median iteration has; of the whole window where there are too few iterations")
     ] = None
+    recurring_least_pct: Annotated[float | None, fact("on a CPU, the share that three quarters of the iterations have at least")] = None
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False
@@ -158,7 +159,8 @@ class Cpu(Record, kw_only=True):
     ] = 0.0
     matmul_pct: float = 0.0
     fallback_pct: Annotated[float, fact("matmuls and convolutions outside oneDNN and BLAS")] = 0.0
-    copy_pct: Annotated[float, fact("copies and conversions of tensors")] = 0.0
+    copy_pct: Annotated[float, fact("copies and conversions of tensors, outside the loader")] = 0.0
+    own_copy_pct: Annotated[float, fact("those that the program asks for itself, not other operators, the loader or the optimizer")] = 0.0
     optimizer_pct: float = 0.0
     tiny_operator_share: Annotated[float, fact("operators that take less than 20 µs each")] = 0.0
     operators_per_step: float | None = None
@@ -236,6 +238,7 @@ class Rank(Record, kw_only=True):
     window_ms: float | None = None
     window_start_us: float | None = None
     kept_until_us: Annotated[float | None, fact("of a large file, only events that start until then were examined; null: all were")] = None
+    other_programs: Annotated[int, fact("other processes with steps of their own in the same file; they were left out")] = 0
     step_count: Annotated[int | None, fact("steps that the profiler marked")] = None
     step_ms: tuple[float, ...] | None = None
     step_ms_median: float | None = None

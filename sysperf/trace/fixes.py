@@ -65,8 +65,8 @@ FIXES = (
     ),
     Fix(
         "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
-        "high: copies run on a stream of their own, and no kernel waits for them; low: half of that",
-        lambda at: at.figures.h2d_exposed_pct or 0.0, 0.5,
+        "copies run on a stream of their own, one step ahead, and no kernel waits for them",
+        lambda at: at.figures.h2d_exposed_pct or 0.0,
     ),
     Fix(
         "launch", Edit(short_host=0.5), Edit(short_host=0.1),
@@ -84,8 +84,8 @@ FIXES = (
         lambda at: min(at.figures.host_starved_pct or 0.0, at.host.zero_grad_pct or 0.0),
     ),
     Fix(
-        "hole", Edit(long_host=0.5), Edit(long_host=0.0),
-        "low: half of the long times without a launch are hidden; high: all, by another thread or process",
+        "hole", Edit(long_host=0.0), Edit(long_host=0.0),
+        "what the host does in the long times without a launch is done beside the step, by threads or processes with CPUs of their own",
         lambda at: at.hole.pct,
     ),
     Fix(
@@ -197,40 +197,54 @@ def predict(replayer: Replayer, costs: Costs) -> Replay:
     return Replay(error_pct=error, usable=True, predictions=tuple(predictions))
 
 
+HAND_OVER_MS = 0.3, 2.5
+"""What it costs the main thread to take a batch over from a worker: sockets and shared memory, while the worker computes in Python."""
 CPU_WORDS = {
-    "loader": "low: one worker prepares batches beside the step, and no CPU is free for its operators; "
-    "high: enough workers, with CPUs of their own, that no step waits",
-    "hole": "low: half of the long times between operators are hidden; high: all",
+    "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
+    "hole": "all that is done in the long times between operators is done elsewhere, or not at all; low and high: as the iterations differ",
     "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
-    "cast": "low: half of the copies and conversions go; high: all",
+    "cast": "low: the copies and conversions go that the program itself asks for; high: those within other operators, too",
     "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
     "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
 }
 MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
 
 
-def predict_cpu(cpu: Cpu, host: HostWork, hole: Hole, workers: str | None = None) -> Replay:
+class Batches(NamedTuple):
+    """How a program on the CPU gets its data."""
+
+    workers: str | None = None
+    """`0` or `>0`; None: no loader was seen."""
+    step_ms: float = 0.0
+    """The window's time for each batch; 0: unknown."""
+
+
+def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
     """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
 
-    The profiler stretches operators and not the waits between them, so a wait is a larger share of a step without it: the
-    upper bounds are for such a step. A file does not say how many CPUs are free: operators of the loader may win nothing in a worker.
+    A file does not say how many CPUs are free: what a loader computes needs one wherever it runs.
     """
-    load, waits = cpu.loader_pct, cpu.loader_pct - cpu.loader_operator_pct
     pause = hole.recurring_pct or 0.0
     dispatch = max(0.0, cpu.python_recurring_pct - pause)
     parts = {
-        "loader": (0.0 if workers == ">0" else min(waits, 100 - load), load),
-        "hole": (pause / 2, pause),
+        "loader": _of_loader(cpu, batches),
+        "hole": (pause if hole.recurring_least_pct is None else hole.recurring_least_pct, pause),
         "launch": (dispatch / 4, dispatch),
-        "cast": (cpu.copy_pct / 2, cpu.copy_pct),
+        "cast": (min(cpu.own_copy_pct, cpu.copy_pct), cpu.copy_pct),
         "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
         "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
     }
-    words = CPU_WORDS if workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
-    stretched = host.inflation or 1.0
+    words = CPU_WORDS if batches.workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
     predictions = [
-        Prediction(fix=name, low=low, high=min(100.0, high * stretched), assumes=words[name])
-        for name, (low, high) in parts.items()
-        if high >= MIN_COST_PCT
+        Prediction(fix=name, low=low, high=high, assumes=words[name]) for name, (low, high) in parts.items() if high >= MIN_COST_PCT
     ]
     return Replay(usable=True, predictions=tuple(predictions))
+
+
+def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:
+    """What workers gain: a step takes at least what is not the loader's, and with one worker what that one needs for a batch."""
+    load = cpu.loader_pct
+    if batches.workers == ">0":
+        return 0.0, load
+    least, most = (100 * cost / batches.step_ms if batches.step_ms else 0.0 for cost in HAND_OVER_MS)
+    return max(0.0, min(load, 100 - load) - most), max(0.0, load - least)

@@ -120,14 +120,18 @@ def _kernels(timeline: Timeline) -> list[Interval]:
 
 def _operators(timeline: Timeline, window: Window) -> list[Interval]:
     """The period of the outermost operators of the main thread, where no device did anything."""
-    rows, outermost, end = timeline.ranges, list[int](), 0
     main = None if timeline.operations else launching_thread(timeline, window)
-    mine = [index for index, thread in enumerate(rows.thread) if thread == main and rows.kind[index] == OPERATOR]
-    for index in sorted(mine, key=rows.start.__getitem__):
-        if rows.start[index] >= end:
+    return _period(timeline.ranges, outermost_operators(timeline, main))
+
+
+def outermost_operators(timeline: Timeline, thread: int | None) -> list[int]:
+    """The operators of a thread that lie in no other one, in order."""
+    rows, outermost = timeline.ranges, list[int]()
+    mine = [index for index, where in enumerate(rows.thread) if where == thread and rows.kind[index] == OPERATOR]
+    for index in sorted(mine, key=lambda index: (rows.start[index], -rows.end[index])):
+        if not outermost or rows.start[index] >= rows.end[outermost[-1]]:
             outermost.append(index)
-            end = rows.end[index]
-    return _period(rows, outermost)
+    return outermost
 
 
 def _period(rows: Spans, order: list[int]) -> list[Interval]:

@@ -24,6 +24,7 @@ from sysperf.trace.events import Event
 from sysperf.trace.metadata import describe
 from sysperf.trace.part import better_cut, sampled_cut
 from sysperf.trace.pieces import Progress, Text
+from sysperf.trace.programs import keep_one
 from sysperf.trace.scan import last_cut, not_later_than, parts
 from sysperf.trace.timeline import Timeline
 
@@ -61,10 +62,11 @@ def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     text = Text(file, progress)
     cut = None if text.is_packed else sampled_cut(file.fileno(), text.size)
     timeline, has_steps = _read(text, path, cut)
-    if cut is None or has_steps:
-        return timeline
-    file.seek(0)
-    return _read(text, path, better_cut(timeline))[0]
+    if cut is not None and not has_steps:
+        file.seek(0)
+        timeline, _ = _read(text, path, better_cut(timeline))
+    keep_one(timeline)
+    return timeline
 
 
 def _read(text: Text, path: str, cut: int | None) -> tuple[Timeline, bool]:

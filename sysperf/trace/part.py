@@ -13,6 +13,7 @@ from array import array
 
 from sysperf.startup import lazy
 from sysperf.trace.timeline import PYTHON, Spans, Timeline
+from sysperf.trace.window import STEP_MARKS
 
 MAX_ROWS = 100_000
 WHOLE_BYTES, WHOLE_ROWS = 100_000_000, 400_000
@@ -25,8 +26,6 @@ SAMPLES, SAMPLE_BYTES = 64, 1 << 15
 MIN_STEPS = 5
 """The first is warm-up, and the last may have operations that were not kept."""
 STEP = "ProfilerStep"
-_MARKS = STEP, "Optimizer.step#", "enumerate(DataLoader)#"
-"""Ranges of which a program has one in each step."""
 _NO_LIMIT = float("inf")
 _TIMES = lazy(rb'"ts"\s*:\s*(\d{1,18})\b')
 _EVENTS = lazy(rb'"ph"\s*:\s*"X"')
@@ -44,9 +43,14 @@ def sampled_cut(file: int, size: int) -> int | None:
     return times[len(times) * SAMPLED_ROWS // rows] * 1_000
 
 
+def named(timeline: Timeline, start: str) -> set[int]:
+    """The numbers of the names that start so."""
+    return {number for number, text in enumerate(timeline.names.texts) if text.startswith(start)}
+
+
 def better_cut(timeline: Timeline) -> int | None:
     """Where to cut when there were too few steps before the cut: behind enough of those that the profiler marked; None: nobody knows."""
-    names = FirstPart(timeline).named(STEP)
+    names = named(timeline, STEP)
     rows = timeline.ranges
     ends = sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
     return ends[MIN_STEPS + 1] if len(ends) > MIN_STEPS + 1 else None
@@ -86,7 +90,7 @@ class FirstPart:
             self._rows = min(2 * self._rows, MAX_UNMARKED_ROWS)
             return
         timeline.cut = cut
-        steps = self.named(STEP)
+        steps = named(timeline, STEP)
         for rows in self._all_rows():
             rows.keep([i for i, start in enumerate(rows.start) if start <= cut or (rows is timeline.ranges and rows.name[i] in steps)])
         timeline.memory = [change for change in timeline.memory if change.at <= cut]
@@ -96,16 +100,12 @@ class FirstPart:
         timeline = self._timeline
         return timeline.operations, timeline.calls, timeline.ranges, timeline.accelerator
 
-    def named(self, start: str) -> set[int]:
-        """The numbers of the names that start so."""
-        return {number for number, text in enumerate(self._timeline.names.texts) if text.startswith(start)}
-
     def _steps_until(self, cut: int) -> int:
         """How many steps end before the cut, by whatever marks most of them."""
         rows = self._timeline.ranges
         most = 0
-        for mark in _MARKS:
-            names = self.named(mark)
+        for mark in STEP_MARKS:
+            names = named(self._timeline, mark)
             if names:
                 most = max(most, sum(name in names and rows.end[i] <= cut and rows.kind[i] != PYTHON for i, name in enumerate(rows.name)))
         return most

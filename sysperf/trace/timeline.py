@@ -177,6 +177,7 @@ class Timeline:
         self.waits: list[Interval] = []  # the host's threads in the operating system's own waits
         self.damage = Damage()
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
+        self.other_programs = 0  # processes with steps of their own that were in the file, and left out
         self._thread_numbers: dict[tuple[int, int], int] = {}
 
     def thread(self, process: int, thread: int) -> int:

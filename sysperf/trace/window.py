@@ -11,6 +11,8 @@ from sysperf.trace.timeline import PYTHON, Timeline
 
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
+STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
+"""How the names of ranges start of which a program has one in each step."""
 _LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
 

@@ -9,8 +9,8 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
-from sysperf.trace.facts import Cpu, Hole, HostWork
-from sysperf.trace.fixes import BY_NAME, Replayer, predict_cpu
+from sysperf.trace.facts import Cpu, Hole
+from sysperf.trace.fixes import BY_NAME, Batches, Replayer, predict_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, steps, written
@@ -288,13 +288,13 @@ def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) ->
     assert max(gain(result, "loader")[1], gain(result, "launch")[1]) - 0.5 <= together.high <= 100
 
 
-@pytest.mark.parametrize(("load", "operators", "low"), [(40, 0, 40), (40, 25, 15), (80, 0, 20), (80, 75, 5)])
-def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, operators: float, low: float) -> None:
-    """By the step that it runs beside, and by its operators, for which there may be no CPU; all of it is the most."""
-    cpu = Cpu(loader_pct=load, loader_operator_pct=operators, operator_pct=100 - load)
-    (predicted,) = [prediction for prediction in predict_cpu(cpu, HostWork(), Hole()).predictions if prediction.fix == "loader"]
+@pytest.mark.parametrize(("load", "step_ms", "low", "high"), [(40, 1e9, 40, 40), (80, 1e9, 20, 80), (40, 10, 15, 37), (40, 1, 0, 10)])
+def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, step_ms: float, low: float, high: float) -> None:
+    """By the step that one worker runs beside, and by what it costs to take batches over, which is much of a short step."""
+    cpu = Cpu(loader_pct=load, operator_pct=100 - load)
+    (predicted,) = [prediction for prediction in predict_cpu(cpu, Hole(), Batches("0", step_ms)).predictions if prediction.fix == "loader"]
 
-    assert (predicted.low, predicted.high) == (low, load)
+    assert (predicted.low, predicted.high) == pytest.approx((low, high), abs=1e-5)
 
 
 def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:

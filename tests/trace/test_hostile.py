@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -141,6 +142,19 @@ def test_no_trace_is_one_clear_error(tmp_path: Path, content: bytes, capsys: pyt
 def test_what_is_no_file_is_one_clear_error(wish: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", *wish]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("wish", ["{pipe}", "{pipe} --against {trace}", "{trace} --against {pipe}", "{trace} {pipe}"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, wish: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody writes into it, and what is read of one cannot be read again."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+
+    assert main(["analyze", *wish.format(pipe=pipe, trace=written(tmp_path, good())).split()]) == 2
+    told = capsys.readouterr().err
+    assert f"{pipe} is no file" in told
+    assert "hint: save the trace as a file" in told
 
 
 def test_one_event_is_enough_for_an_answer(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.report import analysis as text
 from sysperf.trace.facts import Rank
 
 from .labelled import rules
@@ -229,6 +230,30 @@ def test_repeating_operators_without_marks_are_iterations(tmp_path: Path) -> Non
     result = analyzed(tmp_path, trace)
 
     assert (rank(result).steps.by, rank(result).steps.count, rank(result).verdict) == ("operators", 11, "compute-bound")
+
+
+def test_of_two_programs_in_one_file_one_is_analyzed(tmp_path: Path) -> None:
+    """Their steps are no sequence, and their operators no sum; the page says that there is another."""
+
+    def step(machine: Machine) -> None:
+        machine.load(2 * MS)
+        for _ in range(10):
+            machine.kernel(200)
+        machine.synchronize()
+
+    first, other = steps(Machine(device=0), 6, step).trace(), steps(Machine(device=1, start=1e9 + 300), 5, step).trace()
+    for event in other["traceEvents"]:
+        event["pid"] = 2 if event["cat"] not in ("kernel", "gpu_memcpy") else event["pid"]
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += 1_000_000
+    alone = rank(analyzed(tmp_path, first))
+    result = analyzed(tmp_path, {**first, "traceEvents": [*other["traceEvents"], *first["traceEvents"]]})
+
+    assert rank(result).step_count == alone.step_count == 6
+    assert rank(result).figures == alone.figures
+    assert (rank(result).dataloader_calls, len(rank(result).devices)) == (6, 1)
+    assert (rank(result).other_programs, alone.other_programs) == (1, 0)
+    assert "one of 2 programs in the file" in " ".join(text.render(result.analysis).split())
 
 
 def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
