@@ -109,12 +109,10 @@ def main() -> None:
     python = os.environ.get("SYSPERF_TORCH_PYTHON", "")
     if not python:
         sys.exit("SYSPERF_TORCH_PYTHON must name a Python with torch")
-    results = []
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before")
     print(f"{'cause':<17} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        for cause in CAUSES:
-            results.append(compare(python, folder, cause, args.blocks))
+        results = [compare(python, folder, cause, args.blocks) for cause in CAUSES]
     known = [result for result in results if result is not None]
     middle = statistics.median(result.error for result in known)
     inside = sum(result.inside for result in known)
