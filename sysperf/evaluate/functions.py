@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -267,6 +267,10 @@ def _unique(values: Value) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(_items(values)))
 
 
+def _assigned(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:
+    return tuple(f"{name}={variables[name]}" for name in names if variables.get(name))
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
     # name: (function of scope and arguments, fewest arguments, most arguments, result type; None: that of the first)
     "known": (_known, 1, 1, bool),
@@ -294,5 +298,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
     "cpus": (_strict(CpuSet.parse), 1, 1, CpuSet),
     "overlaps": (_strict(lambda first, second: not first.isdisjoint(second)), 2, 2, bool),
     "within": (_strict(lambda first, second: first.issubset(second)), 2, 2, bool),
+    "assigned": (_strict(_assigned), 2, 16, tuple[str, ...]),
     "table": (_table, 2, 3, Any),
 }

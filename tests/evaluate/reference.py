@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "major": lambda text: Version(text).major, "minor": lambda text: Version(text).minor, "cpus": CpuSet.parse,
     "matches": lambda text, pattern: re.search(pattern, text) is not None, "lower": str.lower, "startswith": str.startswith,
     "overlaps": lambda left, right: not left.isdisjoint(right), "within": lambda left, right: left.issubset(right),
+    "assigned": lambda variables, *names: tuple(f"{name}={variables[name]}" for name in names if variables.get(name)),
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ UNKNOWN_BOX = Box()
         ("ver('580.65.06') > ver('575.9') and major('13.0') == '13' and minor('2.13.0+cpu') == '2.13'", True),
         ("round(box.share, 1)", 0.3),
         ("unique([1, 1, 2])", (1, 2)),
+        ("assigned(box.env, 'NOT_SET', 'OMP_NUM_THREADS')", ("OMP_NUM_THREADS=4",)),
         ("known(box.mode) and not known(other.mode)", True),
         ("default(other.mode, 'x')", "x"),
     ],

@@ -23,6 +23,7 @@ CONDITIONS = [
     "it.busy or it.swappiness > box.swappiness",
     "not it.busy",
     "it.env.OMP == '4'",
+    "assigned(it.env, 'OMP', 'MKL') == ['OMP=4']",
     "it.env.OMP != '' and int(it.env.OMP) > 2",
     "it.mode in ['never', 'always']",
     "matches(it.mode, '^nev')",
