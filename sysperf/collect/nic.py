@@ -1,6 +1,6 @@
 """nic: the health of network cards: ports of RDMA adapters, their error counters, and links that go down and up.
 
-Reads   /sys/class/infiniband/*/{fw_ver,ports/*/{state,phys_state,rate,link_layer,counters/*,hw_counters/*}}
+Reads   /sys/class/infiniband/*/{fw_ver,hca_type,ports/*/{state,phys_state,rate,link_layer,counters/*,hw_counters/*}}
         /sys/class/infiniband_verbs/uverbs*/ibdev  /dev/infiniband  /sys/class/net/*/{carrier_changes,operstate,device}
         /proc/uptime; --deep counts the errors of one second and asks the kernel's log (dmesg) for links that went down
 Kernel  https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
@@ -69,8 +69,10 @@ class Port(Record, kw_only=True):
     rate_gbps: Annotated[float | None, fact("link rate, Gbit/s", f"{EACH}/rate")] = None
     lanes: Annotated[int | None, fact("lanes of the cable in use: 4 is usual", f"{EACH}/rate")] = None
     firmware: Annotated[str | None, fact("firmware of the adapter", f"{RDMA}/*/fw_ver")] = None
+    model: Annotated[str | None, fact("model of the adapter, such as MT4129; not all drivers say it", f"{RDMA}/*/hca_type")] = None
     verbs_node: Annotated[bool | None, fact("programs can open it: its uverbs device node is there", VERBS, NODES)] = None
     pci_address: Annotated[str | None, fact("its card on PCI; empty when on none", RDMA)] = None
+    card: Annotated[str | None, fact("its card: the PCI address without the function, which all ports of a card share", RDMA)] = None
     numa_node: Annotated[int | None, fact("memory node beside its card", f"{PCI}/*/numa_node")] = None
     link_downed: Annotated[int | None, fact("times that the link went down", f"{EACH}/counters/link_downed")] = None
     link_recoveries: Annotated[
@@ -171,8 +173,10 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
     shared: dict[str, Any] = {
         "name": neutral(name, 64),
         "firmware": _text(host.word(f"{folder}/fw_ver"), 40),
+        "model": _text(host.word(f"{folder}/hca_type"), 40),
         "verbs_node": None if nodes is None else nodes.get(name, False),
         "pci_address": None if target is None else address,
+        "card": address.partition(".")[0] if address else None,
         "numa_node": locality(host, address)[0] if address else None,
     }
     return [

@@ -21,7 +21,13 @@ def port(name: str = "mlx5_0", number: int = 1, **changed: str) -> Files:
     }
     counters |= {f"counters/{name}": "0" for name in ("local_link_integrity_errors", "excessive_buffer_overrun_errors")}
     files = {f"{IB}/{name}/ports/{number}/{file}": f"{text}\n" for file, text in {**counters, **said}.items()}
-    return {**files, f"{IB}/{name}/fw_ver": "28.39.1002\n", "/proc/uptime": "36000.00 1.00\n", "/sys/class/x": ""}
+    return {
+        **files,
+        f"{IB}/{name}/fw_ver": "28.39.1002\n",
+        f"{IB}/{name}/hca_type": "MT4129\n",
+        "/proc/uptime": "36000.00 1.00\n",
+        "/sys/class/x": "",
+    }
 
 
 def only(facts: Nic) -> Port:
@@ -46,7 +52,7 @@ def test_a_healthy_port_is_described(machine: MakeMachine) -> None:
         "InfiniBand",
     )
     assert (nic_port.rate_gbps, nic_port.lanes, nic_port.firmware, nic_port.verbs_node) == (400.0, 4, "28.39.1002", True)
-    assert (nic_port.pci_address, nic_port.numa_node) == (CARD, 1)
+    assert (nic_port.pci_address, nic_port.card, nic_port.numa_node, nic_port.model) == (CARD, "0000:3b:00", 1, "MT4129")
     assert (nic_port.link_downed, nic_port.symbol_errors, nic_port.integrity_errors, facts.counted_hours) == (0, 0, 0, 10.0)
     assert (nic_port.slow_restarts, nic_port.receive_errors_per_s) == (None, None)
 
