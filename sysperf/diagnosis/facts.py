@@ -23,6 +23,15 @@ class Line(Record):
     text: Annotated[str, fact("the line itself; empty where its file cannot be read")] = ""
 
 
+class Hit(Record, kw_only=True):
+    """A rule of `sysperf lint` that fired in a function which the program runs."""
+
+    rule: str
+    file: str
+    line: int
+    function: str = ""
+
+
 class Stacks(Record, kw_only=True):
     """Where the main thread was, by samples of its Python stack. Phases add up to 1; activities may lie within any of them."""
 
@@ -186,7 +195,8 @@ class Program(Record, kw_only=True):
     allocator: str = ""
     binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None
     uses_gpu: bool = False
-    hits: Annotated[tuple[str, ...], fact("what `sysperf lint` says of its script, as hypotheses")] = ()
+    hits: Annotated[tuple[str, ...], fact("rules of `sysperf lint` that fired in the functions that it runs, as hypotheses")] = ()
+    places: Annotated[tuple[Hit, ...], fact("where they did")] = ()
     judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it, its GPUs or its machine")] = ()
     stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
     worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
@@ -210,6 +220,9 @@ class Machine(Record, kw_only=True):
     idle_cpus: Annotated[float | None, fact("of those, how many were idle", "/proc/stat")] = None
     others_cpus: Annotated[float | None, fact("of those, how many others used, the kernel and sysperf left out", "/proc/stat", STAT)] = None
     others: Annotated[str | None, fact("who they are, with the CPUs that each used; null where they are not seen from here", STAT)] = None
+    others_steady: Annotated[
+        float | None, fact("share of the window's half seconds in which others used a quarter of a CPU", "/proc/stat")
+    ] = None
     other_programs: Annotated[int, fact("other PyTorch programs that computed on these CPUs at the same time")] = 0
     shares: Annotated[tuple[Share, ...], fact("the job and those programs; none where there are fewer cores than programs")] = ()
     cpu_pressure: Annotated[float | None, fact("share in which some task waited for a CPU", "/proc/pressure/cpu")] = None

@@ -17,7 +17,8 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
-MAX_NAMED = 3
+MAX_NAMED, MIN_OTHERS = 3, 0.25
+"""CPUs that others use: of less, a neighbour is not steady."""
 MEMBER = 0.3
 """A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
 MIN_GROWTH = 3 << 20
@@ -276,7 +277,7 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
         others=", ".join(f"{name} (pid {pid}) {cpus:.1f}" for name, pid, cpus in outside.programs[:MAX_NAMED] if cpus >= 0.1) or None,
-        other_programs=other_programs, shares=shares,
+        others_steady=looking.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
         cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
         memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
         available_growth_bytes_per_s=looking.available_growth_per_s(window), remote_pages=looking.remote_share(window),

@@ -22,6 +22,16 @@ class Signal(Record, kw_only=True):
     text: str = ""
 
 
+class Hypothesis(Record, kw_only=True):
+    """A place in the source that may be slow, and what was seen of it."""
+
+    rule: Annotated[str, fact("of `sysperf lint`")]
+    title: str
+    file: str
+    line: int
+    raised_by: Annotated[tuple[str, ...], fact("causes, and rules of `sysperf analyze`, that confirm it; none: a hypothesis")] = ()
+
+
 class Cause(Record, kw_only=True):
     """Something that slows the job down, or was thought to."""
 
@@ -31,8 +41,9 @@ class Cause(Record, kw_only=True):
     message: str
     subjects: Annotated[tuple[str, ...], fact("the programs or ranks that it is about")] = ()
     pids: tuple[int, ...] = ()
-    gain_low: Annotated[float | None, fact("percent of the step that acting is predicted to save, at least; null: no prediction")] = None
-    gain_high: Annotated[float | None, fact("the same, at most")] = None
+    gain: Annotated[float | None, fact("percent of the step that acting is predicted to save; null: no prediction")] = None
+    gain_low: Annotated[float | None, fact("the same, where the prediction is too high")] = None
+    gain_high: Annotated[float | None, fact("the same, where it is too low")] = None
     signals: tuple[Signal, ...] = ()
     where: Annotated[tuple[Line, ...], fact("the user's own lines")] = ()
     why: str = ""
@@ -53,6 +64,7 @@ class Verdict(Record, kw_only=True):
     sentence: str
     causes: Annotated[tuple[Cause, ...], fact("confirmed and likely ones, by predicted gain")] = ()
     dropped: Annotated[tuple[Cause, ...], fact("causes that a signal contradicted, or that another cause explains")] = ()
+    hypotheses: Annotated[tuple[Hypothesis, ...], fact("what `sysperf lint` says of the functions that it runs, raised ones first")] = ()
     notes: Annotated[tuple[str, ...], fact("what could not be looked at, and why")] = ()
     next: Annotated[str, fact("the command to run next, where nothing can be told")] = ""
     took_s: float = 0.0

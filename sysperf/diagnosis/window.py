@@ -10,6 +10,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/a
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
@@ -69,6 +70,7 @@ class Watched:
         self.memory: list[tuple[float, int]] = []
         self.clocks: list[float] = []
         """Clocks of the CPU on which its main thread ran, as shares of the highest."""
+        self.ticks = first.stat.cpu_ticks + first.stat.ended_children_ticks
         self.compiles = counters.compiles(first.stat.pid)
         self.system_first = counters.system_ticks(counters.content(f"/proc/{first.stat.pid}/stat"))
         self.system_last = self.system_first
@@ -106,6 +108,14 @@ class MachineReading(NamedTuple):
     """CPU time of this process."""
 
 
+class Part(NamedTuple):
+    """CPU time until a moment within the window: of each CPU, and of the job."""
+
+    idle_ticks: dict[int, int]
+    all_ticks: dict[int, int]
+    job_ticks: int
+
+
 class Window:
     """What was seen from outside. `run` takes the time; everything else reads what is there."""
 
@@ -116,6 +126,8 @@ class Window:
         self.parents: dict[int, int] = {}
         self.compilers: Counter[int] = Counter()
         """Children that compile, by the process below which they were seen."""
+        self.parts: list[Part] = []
+        """Taken every half second; none of a job with very many processes."""
         self.began = self.ended = clock()
         self.machine_first = self.machine_last = machine_reading()
 
@@ -144,6 +156,7 @@ class Window:
             if looks % TREE_EVERY == 0:
                 self._search(from_start=False)
                 self._look_at_clocks()
+                self._take_part()
                 progress(passed / seconds)
         self._finish()
 
@@ -190,6 +203,15 @@ class Window:
             for tid in _busy_tids(watched):
                 self._call(watched, tid)
 
+    def _take_part(self) -> None:
+        if len(self.processes) > MAX_IN_PARTS:
+            return
+        for watched in self.processes.values():
+            stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
+            if stat is not None and stat.start_ticks == watched.first.stat.start_ticks:
+                watched.ticks = stat.cpu_ticks + stat.ended_children_ticks
+        self.parts.append(Part(*cpu_ticks(), sum(watched.ticks for watched in self.processes.values())))
+
     def _look_at_clocks(self) -> None:
         for watched in list(self.processes.values())[:MAX_WATCHED]:
             stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
@@ -218,6 +240,7 @@ class Window:
 
 
 MAX_CALLS = 12
+MAX_IN_PARTS, MIN_PARTS = 512, 4
 
 
 def _busy_tids(watched: Watched) -> list[int]:
@@ -228,14 +251,20 @@ def _busy_tids(watched: Watched) -> list[int]:
     return [main, *others[: MAX_CALLS - 1]]
 
 
-def machine_reading() -> MachineReading:
-    """The machine's counters."""
+def cpu_ticks() -> tuple[dict[int, int], dict[int, int]]:
+    """(idle, all) clock ticks of each CPU, without those that the hypervisor took."""
     idle, every = {}, {}
     for line in counters.content("/proc/stat", 1 << 20).splitlines():
         name, *words = line.split()
         if name.startswith(b"cpu") and name != b"cpu" and (cpu := whole(name[3:])) is not None:
-            ticks = [whole(word) or 0 for word in words[:8]]
-            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks[:7])
+            ticks = [whole(word) or 0 for word in words[:7]]
+            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks)
+    return idle, every
+
+
+def machine_reading() -> MachineReading:
+    """The machine's counters."""
+    idle, every = cpu_ticks()
     pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
     fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
     swaps = [whole(fields.get(name)) for name in (b"pswpin", b"pswpout")]
@@ -301,6 +330,20 @@ def remote_share(window: Window) -> float | None:
         return None
     local, remote = after[0] - before[0], after[1] - before[1]
     return remote / (local + remote) if local + remote >= MIN_PAGES else None
+
+
+def others_steady(window: Window, cpus: CpuSet | None, at_least: float) -> float | None:
+    """In which share of the window's parts others used so many of these CPUs; None of too few parts."""
+    found = [_others(first, last, cpus) >= at_least for first, last in itertools.pairwise(window.parts)]
+    return sum(found) / len(found) if len(found) >= MIN_PARTS else None
+
+
+def _others(first: Part, last: Part, cpus: CpuSet | None) -> float:
+    """How many of these CPUs were used by others between two parts."""
+    listed = [cpu for cpu in last.all_ticks if cpu in first.all_ticks and (cpus is None or cpu in cpus)]
+    every = sum(last.all_ticks[cpu] - first.all_ticks[cpu] for cpu in listed)
+    busy = every - sum(last.idle_ticks[cpu] - first.idle_ticks[cpu] for cpu in listed)
+    return (busy - (last.job_ticks - first.job_ticks)) / every * len(listed) if every > 0 else 0.0
 
 
 class Outside(NamedTuple):

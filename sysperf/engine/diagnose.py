@@ -172,7 +172,7 @@ class _Diagnoser:
         for program in chosen:
             looks.start((program.pid, "stacks"), partial(inside.stacks, program.pid, STACKS_S))
             if worker := self._busiest_worker(program.pid):
-                looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S))
+                looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S, program.pid))
         if chosen:
             looks.start((chosen[0].pid, "native"), partial(inside.native, chosen[0].pid, NATIVE_S))
         found = looks.results(max(1.0, self._left_s() - LINT_S))
@@ -181,8 +181,9 @@ class _Diagnoser:
         seen = []
         for program in facts.programs:
             looked = {what: result for (pid, what), result in found.items() if pid == program.pid}
-            hits = inside.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
-            seen.append(msgspec.structs.replace(program, hits=hits, **looked))
+            places = inside.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
+            hits = tuple(sorted({hit.rule for hit in places}))
+            seen.append(msgspec.structs.replace(program, hits=hits, places=places, **looked))
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
 
     def _busiest_worker(self, pid: int) -> int | None:
@@ -211,6 +212,7 @@ class _Diagnoser:
             sentence=found.sentence,
             causes=found.causes,
             dropped=found.dropped,
+            hypotheses=found.hypotheses,
             notes=tuple(dict.fromkeys(self._notes)),
             next=found.next,
             took_s=round(time.monotonic() - self._start, 1),
@@ -223,7 +225,7 @@ def is_open(verdict: Verdict) -> bool:
     confirmed = [
         cause
         for cause in verdict.causes
-        if cause.state == "confirmed" and (cause.gain_high or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
+        if cause.state == "confirmed" and (cause.gain or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
     ]
     return not confirmed and verdict.verdict != "idle"
 

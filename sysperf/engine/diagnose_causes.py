@@ -13,7 +13,7 @@ import msgspec
 
 from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, Line, Program, Share
-from sysperf.diagnosis.verdict import Cause, Signal, State, Word
+from sysperf.diagnosis.verdict import Cause, Hypothesis, Signal, State, Word
 from sysperf.engine.reading import now
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
@@ -26,8 +26,9 @@ from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import for_shell
 
-LEAST_PART = 0.6
-"""What replaces a cause costs something too: at least this part of its cost is predicted to be saved."""
+TOO_HIGH, TOO_LOW = 0.6, 1.5
+"""Of the prediction, what was measured in four of five sick programs of tests/clinic: what replaces a cause costs something, too, and
+samples see only a part of some."""
 MAX_LINES = 3
 HEALTHY_SHARE = 0.6
 STEPS = 200
@@ -41,6 +42,7 @@ class Judged(NamedTuple):
     causes: tuple[Cause, ...]
     dropped: tuple[Cause, ...]
     next: str
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
 def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
@@ -50,7 +52,21 @@ def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
     kept, explained = _without_consequences([cause for cause in found if cause.state != "contradicted"], ruleset)
     kept.sort(key=_order)
     word, sentence, then = _verdict(facts, kept)
-    return Judged(word, sentence, tuple(kept), (*dropped, *explained), then)
+    return Judged(word, sentence, tuple(kept), (*dropped, *explained), then, _joined(facts, kept, ruleset))
+
+
+def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
+    """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
+    found = []
+    for program in facts.programs:
+        seen = [cause.id for cause in causes if program.pid in cause.pids]
+        seen += program.traced.findings if program.traced is not None else ()
+        detected = {rule: set(ruleset.compiled(rule).rule.detects) for rule in seen}
+        for hit in program.places:
+            rule = ruleset.compiled(hit.rule).rule
+            by = tuple(name for name, detections in detected.items() if detections & set(rule.confirmed_by))
+            found.append(Hypothesis(rule=hit.rule, title=rule.title, file=hit.file, line=hit.line, raised_by=by))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: (not one.raised_by, one.file, one.line, one.rule)))
 
 
 def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) -> bool:
@@ -97,7 +113,7 @@ def _cause(
     state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
     return Cause(
         id=outcome.rule, title=outcome.title, state=state, message=outcome.message, subjects=(name_of(program),), pids=(program.pid,),
-        gain_low=_percent(cost, LEAST_PART), gain_high=_percent(cost),
+        gain=_percent(cost), gain_low=_percent(cost, TOO_HIGH), gain_high=_percent(cost, TOO_LOW),
         signals=signals, where=_lines(compiled.rule.lines, program), why=outcome.why, because=against[0].text if against else "",
         fixes=fixes, verify=proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
     )  # fmt: skip
@@ -192,7 +208,7 @@ _STATES = ("confirmed", "likely", "explained", "contradicted")
 
 
 def _order(cause: Cause) -> tuple[object, ...]:
-    return (_STATES.index(cause.state), -(cause.gain_high or 0.0), -len(cause.signals), cause.id)
+    return (_STATES.index(cause.state), -(cause.gain or 0.0), -len(cause.signals), cause.id)
 
 
 def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[Cause], list[Cause]]:
@@ -230,7 +246,7 @@ def _slowed(causes: Sequence[Cause]) -> str:
     first = causes[0]
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = f", at {first.where[0].file}:{first.where[0].line}" if first.where else ""
-    gain = f"; acting saves up to {first.gain_high:.0f} % of the step" if first.gain_high is not None and first.gain_high >= 1 else ""
+    gain = f"; acting saves about {first.gain:.0f} % of the step" if first.gain is not None and first.gain >= 1 else ""
     return f"{sure}: {first.title[:1].lower()}{first.title[1:]}{where}{gain}."
 
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from sysperf import plugin
 from sysperf.diagnosis import native, stacks, traced
-from sysperf.diagnosis.facts import Native, Stacks, Traced
+from sysperf.diagnosis.facts import Hit, Native, Stacks, Traced
 from sysperf.diagnosis.stacks import Rules
 from sysperf.engine import analyze, lint
 from sysperf.engine.parallel_looks import ParallelLooks
@@ -23,7 +23,8 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import SysperfError
-from sysperf.model.profile import Frame
+from sysperf.model.profile import Frame, Samples
+from sysperf.script.reached import MODULE, SeenFile, reached
 from sysperf.trace import phases
 
 MAX_SOURCE_BYTES = 4 << 20
@@ -44,15 +45,26 @@ class Inside:
     def __init__(self, host: Host, stacks_with: str, notes: list[str]) -> None:
         self._host, self._stacks_with, self._notes = host, stacks_with, notes
         self._sources: dict[tuple[int, str], list[str]] = {}
+        self._seen: dict[tuple[int, str], set[str]] = {}
 
-    def stacks(self, pid: int, seconds: int) -> Stacks | None:
-        """What the main thread of a process does; None, with a note, where it cannot be seen."""
+    def stacks(self, pid: int, seconds: int, program: int = 0) -> Stacks | None:
+        """What the main thread of a program, or of its worker, does; None, with a note, where it cannot be seen."""
         try:
             samples = plugin.stack_taker(self._stacks_with).sample(self._host, pid, seconds)
         except SysperfError as error:
             self._note(f"stacks of process {pid}", error)
             return None
-        return stacks.describe(samples, RULES, partial(self.line, pid))
+        self._remember(samples, program or pid)
+        return stacks.describe(samples, RULES, partial(self.line, program or pid))
+
+    def _remember(self, samples: Samples, pid: int) -> None:
+        """Which functions of which files ran: `reached` asks for them."""
+        for sample in samples.samples:
+            innermost = RULES.user_frame(sample.frames)
+            for frame in sample.frames:
+                name = frame.function.rpartition(".")[2]
+                if name != MODULE or frame is innermost:
+                    self._seen.setdefault((pid, frame.file), set()).add(name)
 
     def native(self, pid: int, seconds: int) -> Native | None:
         """What the CPU time of its main thread goes to; None where perf is absent or may not look."""
@@ -76,24 +88,37 @@ class Inside:
         source = self._sources.get(key, [])
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
 
-    def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[str, ...]:
-        """What `sysperf lint` says within so many seconds of the program's files that its stacks named, as ids of rules: hypotheses."""
-        files = {
-            file: "\n".join(lines)
-            for (owner, file), lines in tuple(self._sources.items())
-            if owner == pid and lines and file.endswith(".py")
-        }
-        with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
-            texts = list(files.values())[:MAX_LINTED]
-            for number, text in enumerate(texts):
-                with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
-                    copy.write(text)
-            try:
-                found = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(texts))))
-            except SysperfError as error:
-                self._note("the script", error)
-                return ()
-        return tuple(sorted({hypothesis.rule for hypothesis in found.hypotheses}))
+    def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
+        """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""
+        files = {file: "\n".join(lines) for (owner, file), lines in tuple(self._sources.items()) if owner == pid and lines}
+        files = dict([(file, text) for file, text in files.items() if file.endswith(".py")][:MAX_LINTED])
+        try:
+            found = _linted(files, ruleset, seconds)
+        except SysperfError as error:
+            self._note("the script", error)
+            return ()
+        running = dict(zip(files, reached([self._as_seen(pid, file, text) for file, text in files.items()]), strict=True))
+        return tuple(
+            hit for hit in found if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
+        )
+
+    def _as_seen(self, pid: int, file: str, text: str) -> SeenFile:
+        functions = self._seen.get((pid, file), set())
+        return SeenFile(text, frozenset(functions - {MODULE}), MODULE in functions)
+
+
+def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit]:
+    """The hits in these texts, by the names that the program gives its files. Raises SysperfError."""
+    with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
+        for number, text in enumerate(files.values()):
+            with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
+                copy.write(text)
+        found = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(files)))) if files else None
+    names = list(files)
+    return [
+        Hit(rule=one.rule, file=names[int(os.path.basename(one.file).partition(".")[0])], line=one.line, function=one.function)
+        for one in (found.hypotheses if found is not None else ())
+    ]
 
 
 def _source(host: Host, pid: int, file: str) -> str:

@@ -38,6 +38,9 @@ def text(found: Verdict, *, color: bool = False, width: int = 100, verbose: bool
     if len(found.causes) > MAX_CAUSES and not verbose:
         sheet.paragraph(f"{len(found.causes) - MAX_CAUSES} more with --verbose.", "dim")
     _dropped(sheet, found, verbose)
+    for one in found.hypotheses if verbose else ():
+        raised = ", ".join(one.raised_by) or "a hypothesis: nothing that was measured confirms it"
+        sheet.labelled("source", neutral(f"{one.file}:{one.line}: {one.title} ({one.rule}; {raised})", MAX_TEXT), "dim")
     for note in found.notes:
         sheet.labelled("not seen", neutral(note, MAX_TEXT), "dim")
     if found.verdict == "cannot-tell" and found.next:
@@ -84,10 +87,10 @@ def _dropped(sheet: Page, found: Verdict, verbose: bool) -> None:
 
 
 def gain(cause: Cause) -> str:
-    """``  saves 12 to 20 % of the step``; empty where nothing is predicted."""
-    if cause.gain_high is None or cause.gain_high < 1:
+    """``  saves about 20 % of the step (12 to 30)``; empty where nothing is predicted."""
+    if cause.gain is None or cause.gain < 1:
         return ""
-    return f"  saves {cause.gain_low:.0f} to {cause.gain_high:.0f} % of the step"
+    return f"  saves about {cause.gain:.0f} % of the step ({cause.gain_low:.0f} to {cause.gain_high:.0f})"
 
 
 def place(line: Line) -> str:

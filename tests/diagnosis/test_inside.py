@@ -13,7 +13,7 @@ from sysperf import plugin
 from sysperf.engine import diagnose_inside, judging
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
-from sysperf.model.profile import Frame
+from sysperf.model.profile import Frame, Sample, Samples
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
@@ -77,3 +77,35 @@ def test_a_program_of_a_thousand_files_is_read_in_part(tmp_path: Path) -> None:
 
     assert lines[:2] == ["x = 1", "x = 1"]
     assert 0 < sum(map(bool, lines)) <= 100
+
+
+FILE = """
+import torch
+
+def sick(model, loader):
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+        print(loss.item())
+
+def cured(model, loader):
+    for batch in loader:
+        model(batch).backward()
+
+RUNS = {"sick": sick, "cured": cured}
+"""
+
+
+@pytest.mark.parametrize(("function", "lines"), [("sick", [8]), ("cured", [])])
+def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, function: str, lines: list[int]) -> None:
+    """A file may hold several programs, of which this one runs a part."""
+    path = tmp_path / "train.py"
+    path.write_text(FILE)
+    inside = diagnose_inside.Inside(Host(), "", [])
+    seen = Frame(function, str(path), 6)
+    inside._remember(Samples(os.getpid(), 1, 50, (Sample(1, "MainThread", (seen, Frame("<module>", str(path), 15)), 9),)), os.getpid())
+    assert inside.line(os.getpid(), seen)
+    found = inside.hits(os.getpid(), judging.load_rules(), 5.0)
+
+    assert [hit.line for hit in found if hit.rule == "script.sync-per-step"] == lines
+    assert {hit.file for hit in found} <= {str(path)}

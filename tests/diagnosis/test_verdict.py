@@ -15,7 +15,7 @@ import pytest
 
 from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
-from sysperf.diagnosis.facts import Diagnosis, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
+from sysperf.diagnosis.facts import Diagnosis, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, diagnose_causes, judging
 from sysperf.evaluate.ruleset import Ruleset
@@ -100,7 +100,7 @@ def test_the_users_line_and_the_proof_are_named() -> None:
 
     assert "/home/me/data.py:31" in found.sentence
     assert found.causes[0].where == (line,)
-    assert (found.causes[0].gain_low, found.causes[0].gain_high) == (36.0, 60.0)
+    assert (found.causes[0].gain_low, found.causes[0].gain, found.causes[0].gain_high) == (36.0, 60.0, 90.0)
     assert found.causes[0].verify.startswith("sysperf verify ")
 
 
@@ -151,6 +151,22 @@ def test_a_hypothesis_of_lint_and_a_live_signal_confirm_each_other() -> None:
     assert states(judged(program(**facts))) == {"diagnosis.garbage-collection": "likely"}
     assert states(judged(program(**facts, hits=("script.explicit-sync-per-step",)))) == {"diagnosis.garbage-collection": "confirmed"}
     assert states(judged(program(hits=("script.explicit-sync-per-step",)))) == {}
+
+
+def test_each_place_of_lint_says_what_raised_it() -> None:
+    """One that nothing measured confirms stays a hypothesis."""
+    places = (Hit(rule="script.not-compiled", file="/t.py", line=3), Hit(rule="script.loader-without-workers", file="/t.py", line=9))
+    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6), hits=tuple(hit.rule for hit in places), places=places))
+
+    assert states(found) == {"diagnosis.loader-inline": "confirmed"}
+    assert [(one.line, one.raised_by) for one in found.hypotheses] == [(9, ("diagnosis.loader-inline",)), (3, ())]
+
+
+def test_what_is_predicted_lies_within_its_bounds() -> None:
+    """A sleep of half of the step."""
+    (cause,) = judged(program(stacks=Stacks(samples=300, sleeping=0.5, forward=0.3))).causes
+
+    assert (cause.gain_low, cause.gain, cause.gain_high) == (30.0, 50.0, 75.0)
 
 
 def test_what_computes_is_healthy() -> None:

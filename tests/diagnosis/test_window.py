@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sysperf.collect.cgroup import Cgroup
 from sysperf.diagnosis import counters, programs, throttling, window
 from sysperf.diagnosis.window import Window
+from sysperf.model.cpuset import CpuSet
 
 BUSY = "while True: pass"
 SYNCING = """
@@ -212,6 +213,17 @@ def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-
     assert other in named
     assert not named & {job, os.getpid()}
     assert f"(pid {other})" in (around.others or "")
+
+
+def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
+    """Of ten half seconds a command of others fills two."""
+    looked = Window(os.getpid())
+    looked.parts = [window.Part({0: idle}, {0: 50 * number}, 20 * number) for number, idle in enumerate((0, 30, 60, 60, 60, 90, 120))]
+
+    assert window.others_steady(looked, None, 0.25) == pytest.approx(2 / 6)
+    assert window.others_steady(looked, CpuSet([0]), 0.25) == pytest.approx(2 / 6)
+    looked.parts = looked.parts[:3]
+    assert window.others_steady(looked, None, 0.25) is None
 
 
 def test_what_begins_within_the_window_is_counted_from_its_beginning(start) -> None:  # type: ignore[no-untyped-def]

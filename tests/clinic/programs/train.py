@@ -137,8 +137,7 @@ def no_workers() -> None:
 
 
 def too_many_workers() -> None:
-    torch.set_num_threads(1)
-    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else 1, prefetch_factor=4), Trainer(Net(768, 3)))
+    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else CPUS, prefetch_factor=4), Trainer(Net(768, 3)))
 
 
 def bound_to_one_cpu() -> None:
@@ -238,8 +237,13 @@ def one_thread() -> None:
 
 
 def too_many_threads() -> None:
+    """Each operator is short, so its end is a wait for the thread that got its CPU last."""
     torch.set_num_threads(16 if SICK else CPUS)
-    train_on(batches(1024), Trainer(Net(512, 3)))
+    values, trainer = torch.randn(1 << 19), Trainer(Net(64, 1))
+    for x, y in batches(32):
+        for _ in range(20):
+            values.mul_(0.999).clamp_(-1, 1)
+        trainer.step(x, y)
 
 
 def interpreter_lock() -> None:
@@ -363,9 +367,10 @@ def collections() -> None:
 def many_objects() -> None:
     """Automatic collections over many objects, against frozen ones."""
     torch.set_num_threads(1)
-    gc.set_threshold(300, 2, 1)
     kept = [Node(None) for _ in range(150_000)]
-    if not SICK:
+    if SICK:
+        gc.set_threshold(300, 2, 1)
+    else:
         gc.freeze()
     trainer = Trainer()
     for x, y in batches(256):
@@ -403,23 +408,25 @@ def float64() -> None:
 
 def gradients_in_evaluation() -> None:
     torch.set_num_threads(1)
-    model = Net(64, 24).eval()
+    model = Net(512, 16).eval()
     with torch.set_grad_enabled(SICK):
-        for x, _ in batches(16):
+        for x, _ in batches(256):
             model(x)
             SPEED.step()
 
 
 def recompiles() -> None:
     torch.set_num_threads(1)
-    model = Net(64, 2)
-    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, backend="eager", dynamic=False)
+    trainer = Trainer(Net(64, 2))
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(trainer.model, backend="eager", dynamic=False)
     number = 0
     while True:
         number += 1
         if SICK and number % 4 == 0:
             torch._dynamo.reset()
-        compiled(torch.randn(64 + (number % 8 if SICK else 0), 64))
+        compiled(torch.randn(64 + (number % 8 if SICK else 0), 64)).square().mean().backward()
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
         SPEED.step()
 
 
@@ -429,10 +436,10 @@ def plain_training() -> None:
 
 def elementwise() -> None:
     torch.set_num_threads(1)
-    values, trainer = torch.randn(1 << 20), Trainer(Net(64, 1))
+    values, trainer = torch.randn(1 << 16), Trainer(Net(64, 1))
     for x, y in batches(32):
-        for _ in range(5):
-            values = torch.tanh(torch.exp(values * 0.5))
+        for _ in range(40):
+            values.mul_(0.5).exp_().tanh_()
         trainer.step(x, y)
 
 
