@@ -53,6 +53,11 @@ def metric(args: argparse.Namespace) -> Metric:
     return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
 
 
+def percent(text: str) -> float:
+    """Return the number of ``2`` or ``2%``. Raises ValueError, which argparse tells."""
+    return float(text.strip().removesuffix("%"))
+
+
 def command(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the command behind `--`; empty where there is none."""
     return tuple(args.argv[1:] if args.argv[:1] == ["--"] else args.argv)

@@ -199,8 +199,8 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
 
     if not origin.local:
         return Actions(origin, lambda name: _rule(args, name))
+    from sysperf.engine import gains  # noqa: PLC0415
     from sysperf.engine.change import Changer  # noqa: PLC0415
-    from sysperf.verify import trials  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
     return Actions(
@@ -210,7 +210,7 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
         (paths.SYSTEM_STATE,),
         waive.write,
         _rewrap,
-        lambda: trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder()))),
+        gains.kept,
         refusal,
         profilers.here(args.stacks_plugin, args.traces_plugin),
         profilers.diagnosis(args.stacks_plugin, args.traces_plugin),

@@ -30,7 +30,7 @@ import msgspec
 
 from sysperf import paths
 from sysperf.cli import _measuring, _options
-from sysperf.cli.verify import progress_line
+from sysperf.cli._verify_study import progress_line
 from sysperf.engine import tune, tune_plan, tune_space, verify
 from sysperf.engine.tune import Progress
 from sysperf.engine.tune_plan import Plan
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--loader", action="store_true", help="also try other numbers of workers and batches ahead in its DataLoaders")
     measure = _measuring.add_metric(parser)
     measure.add_argument(
-        "--margin", type=float, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
+        "--margin", type=_measuring.percent, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
     )
     when = parser.add_argument_group("when it stops")
     when.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, metavar="N", help="the budget, confirmation included (default: 30)")

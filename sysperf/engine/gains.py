@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from sysperf import paths
+from sysperf.engine import reading
 from sysperf.evaluate.earlier_ids import EarlierIds
+from sysperf.host import Host
 from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.record import to_json
 from sysperf.model.snapshot import Snapshot
@@ -30,6 +32,12 @@ def fingerprint(facts: Snapshot) -> str:
     import hashlib  # noqa: PLC0415 - 3.6 MB of OpenSSL, which only a machine with results of trials pays
 
     return hashlib.sha256(to_json(known)).hexdigest()[:16]
+
+
+def kept() -> trials.Trials:
+    """Return what was measured on this machine, and how the machine is now."""
+    found = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
+    return found._replace(fingerprint=fingerprint(reading.snapshot(Host(), tuple(FINGERPRINTED)))) if found.found else found
 
 
 def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:

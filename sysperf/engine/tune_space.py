@@ -51,7 +51,7 @@ def space(known: Known, asked: Asked) -> Space:
     factors: list[Factor] = []
     left_out: list[LeftOut] = []
     for name in _FACTORS:
-        found, reason = _levels(name, known, asked)
+        found, reason = levels(name, known, asked)
         if found and len(factors) == MAX_FACTORS:
             reason, found = f"{MAX_FACTORS} others come first: --without leaves one out", ()
         if found:
@@ -61,7 +61,7 @@ def space(known: Known, asked: Asked) -> Space:
     return Space(tuple(factors), tuple(left_out))
 
 
-def _levels(name: str, known: Known, asked: Asked) -> tuple[tuple[Level, ...], str]:
+def levels(name: str, known: Known, asked: Asked) -> tuple[tuple[Level, ...], str]:
     """Return the levels of a factor beside `as it is`, or why there are none."""
     if name in asked.without:
         return (), "--without"

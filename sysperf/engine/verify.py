@@ -28,6 +28,7 @@ LEASE_S, RENEW_S = 60.0, 20.0
 """A setting of the machine outlives sysperf by so long at most; its lease is renewed so often while the run lasts."""
 MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
 """Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
+INTERRUPTED, OUT_OF_TIME = "interrupted", "the time that was allowed is over"
 LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 
 
@@ -98,36 +99,44 @@ Observe = Callable[[State], None]
 
 def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = None, changer: change.Changer | None = None) -> Comparison:
     """Run the study; Ctrl-C, or the end of the budget, ends it with what is there. Raises SysperfError when a run fails."""
+    return conclude(*_run_until_clear(plan, observe, state, changer))
+
+
+def _run_until_clear(plan: Plan, observe: Observe, state: State | None = None, changer: change.Changer | None = None) -> tuple[State, str]:
+    """Return the state in the end, and why it ended before it was clear; "" where it is clear."""
     state = state or State(plan=plan)
     changer = changer or (change.Changer() if plan.settings else None)
     end = math.inf if plan.budget_s is None else time.monotonic() + plan.budget_s
-    interrupted = ""
     try:
-        while state.study().progress().verdict is None and not interrupted:
+        while state.study().progress().verdict is None:
             state = _next_run(state, changer)
             observe(state)
-            interrupted = "the time that was allowed is over" if time.monotonic() >= end else ""
+            if time.monotonic() >= end:
+                return state, OUT_OF_TIME
     except KeyboardInterrupt:
-        interrupted = "interrupted"
-    return conclude(state, interrupted)
+        return state, INTERRUPTED
+    return state, ""
 
 
-def verify_each(plans: Sequence[TriedPlan], observe: Observe = lambda _: None) -> list[TriedFix]:
-    """Compare plain with each of several fixes, one study after the other; all verdicts together hold at 5 %, by Holm's procedure."""
+def verify_each(
+    plans: Sequence[TriedPlan], observe: Observe = lambda _: None, saved: Callable[[Plan], State | None] = lambda _: None
+) -> list[TriedFix]:
+    """Compare plain with each of several fixes, one study after the other; all verdicts together hold at 5 %, by Holm's procedure.
+
+    Ctrl-C ends all of them. `saved` returns a study as it was left.
+    """
     found: list[TriedFix] = []
+    ended = ""
     for tried in plans:
-        last: list[State] = []
-
-        def keep(state: State, last: list[State] = last) -> None:
-            last[:] = [state]
-            observe(state)
-
+        if ended == INTERRUPTED:
+            found.append(TriedFix(rules=tried.rules, promised=tried.promised, problem="interrupted before"))
+            continue
         try:
-            comparison = verify(tried.plan, keep)
+            state, ended = _run_until_clear(tried.plan, observe, saved(tried.plan))
         except SysperfError as error:
             found.append(TriedFix(rules=tried.rules, promised=tried.promised, problem=neutral(str(error), 300)))
             continue
-        p_value = last[0].study().p_value() if last else None
+        comparison, p_value = conclude(state, ended), state.study().p_value()
         found.append(TriedFix(rules=tried.rules, promised=tried.promised, comparison=comparison, p_value=p_value))
     certain = stats.holm([1.0 if fix.p_value is None else fix.p_value for fix in found])
     return [msgspec.structs.replace(fix, certain=sure and _has_verdict(fix)) for fix, sure in zip(found, certain, strict=True)]
@@ -201,7 +210,9 @@ def _at_any_time(study: Study, why: str) -> Progress:
         return Progress("unclear", None, None, f"{why} before a pair was complete")
     found = stats.anytime_interval(study.pairs)
     verdict = stats.verdict(found, study.margin)
-    return Progress(verdict, found, found, f"{why} after {len(study.pairs)} pairs; {LONGER_RUNS}" if verdict == "unclear" else why)
+    needed = study.pairs_needed()
+    advice = f"about {needed} pairs, or longer runs, would decide" if needed else LONGER_RUNS
+    return Progress(verdict, found, found, f"{why} after {len(study.pairs)} pairs; {advice}" if verdict == "unclear" else why)
 
 
 def _next_run(state: State, changer: change.Changer | None) -> State:

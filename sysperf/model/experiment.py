@@ -13,11 +13,18 @@ EXPERIMENTS = {
     "ab-readahead": "file_reading",
     "thread-sweep": "convolution_training",
     "loader-sweep": "loader_bound",
-    "pinned-copies": "host_to_device",
+    "pinned-copies": "pinned_copies",
     "h2d-bandwidth": "host_to_device",
+    "numa-bandwidth": "memory_bandwidth",
     OWN_PROGRAM: "",
 }
 """By name; a program of sysperf/verify/workloads/programs.py, or "" where only the user's own program can tell."""
+SWEEPS = {"thread-sweep": "threads", "loader-sweep": "loader workers"}
+"""Experiments that try one factor of `tune` at several levels."""
+BANDWIDTHS = ("numa-bandwidth", "h2d-bandwidth")
+COPIES = "pinned-copies"
+STANDALONE = (*SWEEPS, *BANDWIDTHS, COPIES)
+"""Experiments that need no fix to try: `verify --experiment NAME`."""
 _EARLIER = {
     "ab-wrap": "ab-launch",
     "ab-env": "ab-environment",

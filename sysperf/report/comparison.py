@@ -1,12 +1,11 @@
-"""The result of `verify`: as text with a small plot of the runs, as Markdown for a pull request, as a page."""
+"""The result of `verify`: as text with a small plot of the runs, and as Markdown for a pull request."""
 
 from __future__ import annotations
 
-import html
 import shlex
 from collections.abc import Sequence
 
-from sysperf.model.comparison import Arm, Comparison, Run, TriedFix, Variant
+from sysperf.model.comparison import Arm, Comparison, TriedFix, Variant
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 
@@ -71,7 +70,7 @@ def text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
     values = counting(found)
     both = [*values["a"], *values["b"]]
     columns = max(10, min(MAX_PLOT_COLUMNS, width - 44))
-    for arm, variant, middle in _arms(found):
+    for arm, variant, middle in arms(found):
         shown = f"{middle:.4g} {found.metric.unit}" if middle is not None else "no run"
         page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {histogram(values[arm], both, columns)}  median {shown}")
     if len(both) > 1:
@@ -99,7 +98,7 @@ def tried(found: Sequence[TriedFix], *, color: bool = False, width: int = 100) -
 
 def tried_markdown(found: Sequence[TriedFix]) -> str:
     """Return the same for a pull request."""
-    rows = "".join(f"| {_cell(', '.join(fix.rules))} | {_cell(gave(fix))} | {_cell(fix.promised)} |\n" for fix in found)
+    rows = "".join(f"| {cell(', '.join(fix.rules))} | {cell(gave(fix))} | {cell(fix.promised)} |\n" for fix in found)
     return f"| fix | gave here | promised |\n|---|---|---|\n{rows}"
 
 
@@ -142,73 +141,20 @@ def markdown(found: Comparison) -> str:
     """Return the result for a pull request."""
     values = counting(found)
     rows = "".join(
-        f"| {_cell(variant.name)} | {_number(middle)} {found.metric.unit} | {len(values[arm])} | `{_cell(shlex.join(variant.argv))}` |\n"
-        for arm, variant, middle in _arms(found)
+        f"| {cell(variant.name)} | {number(middle)} {found.metric.unit} | {len(values[arm])} | `{cell(shlex.join(variant.argv))}` |\n"
+        for arm, variant, middle in arms(found)
     )
-    reason = "".join(f"\n{_cell(line)}\n" for line in (found.reason, *remarks(found)) if line)
-    return (
-        f"**{_cell(verdict(found))}** ({_cell(basis(found))})\n{reason}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
-    )
+    reason = "".join(f"\n{cell(line)}\n" for line in (found.reason, *remarks(found)) if line)
+    return f"**{cell(verdict(found))}** ({cell(basis(found))})\n{reason}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
 
 
-def page(found: Comparison) -> str:
-    """Return the result as one self-contained page: every run as a dot."""
-    head = html.escape(verdict(found))
-    rows = "".join(
-        f"<tr><td>{html.escape(neutral(variant.name))}<td>{_number(middle)} {html.escape(found.metric.unit)}"
-        f"<td><code>{html.escape(neutral(shlex.join(variant.argv), 2_000))}</code>"
-        for _, variant, middle in _arms(found)
-    )
-    notes = "".join(f"<p>{html.escape(line)}" for line in (found.reason, *remarks(found)) if line)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-        f"<h1>{head}</h1><p>{html.escape(basis(found))}{notes}{_dots(found)}"
-        f"<table><tr><th>variant<th>median<th>command{rows}</table></html>\n"
-    )
-
-
-_CSS = (
-    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "svg{width:100%;height:auto}circle{fill:#2a78d6;fill-opacity:.6}.b{fill:#d67f2a}.no{fill:#999}text{font-size:12px;fill:currentColor}"
-    "td,th{text-align:left;padding:.2rem 1rem .2rem 0}code{overflow-wrap:anywhere}"
-)
-_WIDTH, _HEIGHT, _MARGIN = 800, 120, 110
-
-
-def _dots(found: Comparison) -> str:
-    """Every run but those of the first pair, on one axis; disturbed ones in grey."""
-    runs = [run for run in found.runs if run.pair]
-    if not runs:
-        return ""
-    low, high = min(run.value for run in runs), max(run.value for run in runs)
-    labels = "".join(
-        f'<text x="0" y="{_y(arm, 0) + 4}">{html.escape(clip(neutral(variant.name), 16))}</text>' for arm, variant, _ in _arms(found)
-    )
-    axis = (
-        f'<text x="{_MARGIN}" y="{_HEIGHT - 4}">{low:.4g}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(found.metric.unit)}</text>'
-    )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{"".join(_dot(run, low, high) for run in runs)}</svg>'
-
-
-def _dot(run: Run, low: float, high: float) -> str:
-    x = _MARGIN + 6 + (run.value - low) / ((high - low) or 1) * (_WIDTH - _MARGIN - 12)
-    kind = "no" if run.disturbed else run.arm
-    title = f"pair {run.pair}: {run.value:.6g}{'; ' + run.disturbed if run.disturbed else ''}"
-    return f'<circle class="{kind}" cx="{x:.1f}" cy="{_y(run.arm, run.pair)}" r="4"><title>{html.escape(title)}</title></circle>'
-
-
-def _y(arm: Arm, pair: int) -> int:
-    return (30 if arm == "a" else 75) + pair * 7 % 21 - 10 * bool(pair)
-
-
-def _arms(found: Comparison) -> list[tuple[Arm, Variant, float | None]]:
+def arms(found: Comparison) -> list[tuple[Arm, Variant, float | None]]:
     return [("a", found.a, found.median_a), ("b", found.b, found.median_b)]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def _cell(value: str) -> str:
+def cell(value: str) -> str:
     return neutral(value, 2_000).replace("|", "\\|").replace("`", "'")

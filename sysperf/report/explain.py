@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sysperf.model.experiment import EXPERIMENTS
+from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import neutral
@@ -70,8 +70,8 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def _is_tried(rule: Rule) -> bool:
-    """Whether `verify --fix` can do by itself what the rule advises: anything but advice."""
-    return any(not isinstance(fix, Advice) for fix in rule.fix)
+    """Whether `verify --fix` can do by itself what the rule advises, or has an experiment that tells whether it is worth it."""
+    return any(not isinstance(fix, Advice) for fix in rule.fix) or bool(rule.measure and rule.measure.experiment in STANDALONE)
 
 
 def _fix(page: Page, fix: AnyFix) -> None:

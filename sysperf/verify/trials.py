@@ -32,6 +32,12 @@ class Trials(NamedTuple):
     """Lines that are no result that this version can show."""
     problem: str = ""
     """Why a file that is there could not be read."""
+    fingerprint: str = ""
+    """Of the machine as it is now; empty where that is not known."""
+
+    def is_stale(self, trial: Trial) -> bool:
+        """Whether the machine has changed since, so that the result may not hold any more."""
+        return bool(trial.fingerprint and self.fingerprint) and trial.fingerprint != self.fingerprint
 
 
 def read(paths: Iterable[str]) -> Trials:

@@ -50,7 +50,7 @@ def environment(home: Path) -> dict[str, str]:
         (10.0, 9.0, (), "B is 10.0 % slower than A", 1),
         (10.0, 10.05, (), "B and A are equally fast, within 1 %", 0),
         (10.0, 9.9, ("--fail-if-slower", "2"), "A are equally fast", 0),
-        (10.0, 9.5, ("--fail-if-slower", "2"), "slower", 1),
+        (10.0, 9.5, ("--fail-if-slower", "2%"), "slower", 1),
     ],
 )
 def test_the_verdict_is_a_sentence_and_an_exit_code(
@@ -119,6 +119,10 @@ def test_two_interpreters(tmp_path: Path) -> None:
         ((), "no command to run"),
         (("--a", "true"), "--a and --b go together"),
         (("--metric", "(", "--", "true"), "--metric"),
+        (("--fail-if-slower", "nan", "--", "true"), "not between 0 and 100"),
+        (("--limit", "0", "--", "true"), "no time that a run could take"),
+        (("--minutes", "-1", "--", "true"), "no time that a study could take"),
+        (("--all", "--fail-if-slower", "2", "--", "true"), "--all tries what an audit finds"),
         (("--max-pairs", "1", "--", "true"), "two pairs"),
         (("--steps", "optimizer", "--", sys.executable, "-c", "pass"), "made no optimizer steps"),
         (("--metric", "x([0-9])", "--", "echo", "y"), "matches"),
@@ -276,7 +280,7 @@ def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_ranks_are_written_into_the_command(argv: tuple[str, ...], expected: tuple[str, ...]) -> None:
     """A launcher's own number is replaced, the script's arguments stay."""
-    from sysperf.cli.verify import with_ranks
+    from sysperf.cli._verify_plan import with_ranks
 
     assert with_ranks(argv, 2) == expected
 

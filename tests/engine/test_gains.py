@@ -80,6 +80,16 @@ def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> Non
     assert mine.text.startswith("unmeasured since kernel, CPUs or driver changed; before: 5.0 % faster")
 
 
+def test_the_bench_knows_which_results_are_stale(kept: Any) -> None:
+    """One of this machine as it is now, one of before, and one of an earlier version that kept no fingerprint."""
+    now = gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED)))
+    for fingerprint in (now, "another kernel", ""):
+        kept(fingerprint)
+    found = gains.kept()
+
+    assert {trial.fingerprint: found.is_stale(trial) for trial in found.found} == {now: False, "another kernel": True, "": False}
+
+
 def test_the_fingerprint_is_stable_and_tells_machines_apart() -> None:
     """This machine, read twice; and a captured one."""
     areas = tuple(gains.FINGERPRINTED)

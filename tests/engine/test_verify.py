@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sysperf.cli.verify import exit_code
+from sysperf.cli._verify_output import exit_code
 from sysperf.engine import measuring, verify
 from sysperf.engine.measuring import Measured
 from sysperf.engine.verify import Plan, State, TriedPlan, conclude
@@ -119,3 +119,40 @@ def test_a_pair_in_which_a_gpu_was_slowed_is_dropped_whole(monkeypatch: pytest.M
     )
     assert found.verdict == ("unclear" if keep else "same")
     assert (found.page_faults_a, found.unwatched) == (7, ("GPU 1 (GPU is lost)",))
+
+
+def test_ctrl_c_ends_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is pressed once, in the second of three: what is there stays, and the third is not begun."""
+    seen: list[str] = []
+
+    def measured(variant: Variant, *_: object, **__: object) -> Measured:
+        seen.append(variant.name)
+        if len(seen) == 50:
+            raise KeyboardInterrupt
+        return Measured(100.0 * (1 + 0.5 * (variant.name == "B")) * (1 + 0.001 * (len(seen) % 3)), 1.0, 1.0)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    found = verify.verify_each([TriedPlan((name,), "", Plan(a=A, b=B, metric=SPEED)) for name in ("x", "y", "z")])
+
+    assert [fix.problem for fix in found] == ["", "", "interrupted before"]
+    assert found[0].comparison
+    assert found[0].comparison.verdict == "faster"
+    assert len(seen) == 50
+
+
+def test_a_study_that_was_interrupted_says_how_many_pairs_would_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate from the spread so far."""
+    values = iter([100.0, 100.0, 103.0, 100.0, 97.0, 100.0, 103.0, 97.0, 100.0, 103.0])
+
+    def measured(*_: object, **__: object) -> Measured:
+        value = next(values, None)
+        if value is None:
+            raise KeyboardInterrupt
+        return Measured(value, 1.0, 1.0)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    found = verify.verify(Plan(a=A, b=B, metric=SPEED))
+
+    assert found.verdict == "unclear"
+    assert "interrupted after 4 pairs; about " in found.reason
+    assert "pairs, or longer runs, would decide" in found.reason

@@ -38,7 +38,8 @@ class Bench(Listing):
         return trials.draw(self._trials, width, here=self.actions.trials is not None)
 
     def detail(self, width: int, _: int) -> Lines:
-        return trials.detail(self._chosen(), width)
+        chosen = self._chosen()
+        return trials.detail(chosen, width, stale=bool(chosen and self._trials and self._trials.is_stale(chosen)))
 
     def _chosen(self) -> Trial | None:
         key = self.query_one("#list", Pane).key

@@ -15,6 +15,7 @@ NOTHING = (
     "clear which is faster, and its result stands here. "
     "Until then, gains stand as unmeasured beside their findings, and no figure of others is shown as one of this machine."
 )
+STALE = "kernel, CPUs or driver changed since: measure it again"
 ELSEWHERE = "Measurements of that machine are kept there, and cannot be shown here."
 NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"}
 STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
@@ -44,7 +45,7 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
         group = [*some]
         reach = max([LEAST, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
         out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
-        out += [_row(trial, reach, name, room, width) for trial in group]
+        out += [_row(trial, reach, name, room, width, stale=trials.is_stale(trial)) for trial in group]
     return [*out, *_skipped(trials, width)]
 
 
@@ -53,11 +54,12 @@ def _head(kind: str, reach: float, name: int, room: int, width: int) -> Line:
     return fitted(line(Span(padded(NAMES[kind], name), "title"), Span(" "), span(scale, "dim")), width)
 
 
-def _row(trial: Trial, reach: float, name: int, room: int, width: int) -> Line:
+def _row(trial: Trial, reach: float, name: int, room: int, width: int, *, stale: bool) -> Line:
     figures = f"{(trial.ratio - 1) * 100:+.1f} % ({(trial.low - 1) * 100:+.1f} … {(trial.high - 1) * 100:+.1f})"
     parts = (
         Span(padded(trial.what, name), "strong"), Span(" "), *_bar(trial, reach, room), Span(" "), Span(padded(figures, FIGURES)),
-        span(padded(trial.verdict, 8), STYLES[trial.verdict]), span(f"{trial.pairs} pairs" if width >= PAIRS_FROM else "", "dim"),
+        span(padded("stale" if stale else trial.verdict, 8), "unknown" if stale else STYLES[trial.verdict]),
+        span(f"{trial.pairs} pairs" if width >= PAIRS_FROM else "", "dim"),
     )  # fmt: skip
     return fitted(Line(parts, (trial.experiment, trial.rung, trial.at, trial.what)), width)
 
@@ -89,8 +91,8 @@ def _skipped(trials: Trials, width: int) -> Lines:
     return [*out, *(paragraph(f"! {trials.problem}", width, "warning") if trials.problem else [])]
 
 
-def detail(trial: Trial | None, width: int) -> Lines:
-    """Everything that is known of one."""
+def detail(trial: Trial | None, width: int, *, stale: bool = False) -> Lines:
+    """Everything that is known of one; a stale one is from before a change of the machine."""
     if trial is None:
         return []
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(trial.at))
@@ -101,6 +103,7 @@ def detail(trial: Trial | None, width: int) -> Lines:
         ("measured", f"{when}, by {f'rung {trial.rung} of the ladder' if trial.rung else trial.experiment}"),
         ("rule", trial.rule),
         ("machine", trial.fingerprint),
+        ("stale", STALE if stale else ""),
     )
     out: Lines = []
     for label, text in rows:
@@ -110,5 +113,7 @@ def detail(trial: Trial | None, width: int) -> Lines:
 
 
 def of_rule(trials: Trials | None, rule: str) -> Trial | None:
-    """The latest result of trying what a rule advises."""
-    return next((trial for trial in reversed(trials.found) if trial.rule == rule), None) if trials is not None else None
+    """The latest result of trying what a rule advises, on the machine as it is now."""
+    if trials is None:
+        return None
+    return next((trial for trial in reversed(trials.found) if trial.rule == rule and not trials.is_stale(trial)), None)

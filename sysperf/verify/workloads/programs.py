@@ -1,4 +1,4 @@
-"""Small PyTorch programs, each printing the seconds that one step takes: ``python programs.py NAME [SECONDS]``.
+"""Small PyTorch programs, each printing the seconds that one step takes: ``python programs.py NAME [SECONDS] [--cpus LIST …]``.
 
 The user's interpreter runs this file, where `sysperf verify` is given no command. Each program runs for about the given time after
 a warm-up and prints the median of its steps, so that a disturbance is not the result.
@@ -6,6 +6,7 @@ a warm-up and prints the median of its steps, so that a disturbance is not the r
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -98,9 +99,14 @@ def allocation_heavy() -> Step:
     return step
 
 
+BUFFERS: list[torch.Tensor] = []
+"""What a program copies, so that it can be checked on which memory node it lies."""
+
+
 def memory_bandwidth() -> Step:
     """Copying 256 MiB, which no cache holds."""
-    source, target = torch.randn(64 << 20), torch.empty(64 << 20)
+    source, target = torch.empty(64 << 20).fill_(1.0), torch.empty(64 << 20).fill_(0.0)  # touched, so that their pages are there
+    BUFFERS.extend((source, target))
     return lambda: target.copy_(source)
 
 
@@ -132,24 +138,107 @@ def host_to_device() -> Step:
     return step
 
 
+COPIES = 16
+"""Batches of a step that copies and computes."""
+
+
+def pageable_copies() -> Step:
+    """Batches of 16 MiB copied from ordinary memory, and a matrix product with each."""
+    batches, weights = [torch.randn(2_048, 2_048) for _ in range(2)], torch.randn(2_048, 2_048, device="cuda")
+
+    def step() -> None:
+        for number in range(COPIES):
+            batches[number % 2].to("cuda") @ weights
+        torch.cuda.synchronize()
+
+    return step
+
+
+def pinned_copies() -> Step:
+    """The same from pinned memory, on a stream of their own: the next batch is copied while this one is computed with.
+
+    A product waits for its copy by an event, and a buffer on the GPU is filled anew only after the product that reads it.
+    """
+    batches = [torch.randn(2_048, 2_048).pin_memory() for _ in range(2)]
+    buffers = [torch.empty(2_048, 2_048, device="cuda") for _ in range(2)]
+    weights, copying = torch.randn(2_048, 2_048, device="cuda"), torch.cuda.Stream()
+    copied, used = ([torch.cuda.Event() for _ in range(2)] for _ in range(2))
+
+    def step() -> None:
+        for number in range(COPIES):
+            slot = number % 2
+            with torch.cuda.stream(copying):
+                copying.wait_event(used[slot])
+                buffers[slot].copy_(batches[slot], non_blocking=True)
+                copied[slot].record(copying)
+            torch.cuda.current_stream().wait_event(copied[slot])
+            buffers[slot] @ weights
+            used[slot].record()
+        torch.cuda.synchronize()
+
+    return step
+
+
 WORKLOADS: dict[str, Callable[[], Step]] = {
-    made.__name__: made
-    for made in (
+    program.__name__: program
+    for program in (
         small_mlp, transformer_inference, convolution_training, loader_bound, allocation_heavy,
-        memory_bandwidth, file_reading, host_to_device,
+        memory_bandwidth, file_reading, host_to_device, pageable_copies, pinned_copies,
     )
 }  # fmt: skip
 
 
+def cpus_of(text: str) -> set[int]:
+    """``0-3,8`` as numbers."""
+    bounds = (part.partition("-") for part in text.split(","))
+    return {cpu for first, _, last in bounds for cpu in range(int(first), int(last or first) + 1)}
+
+
+def bind(cpus: set[int]) -> None:
+    """Bind every thread of this process, those that torch has started already too."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cpus)
+
+
+def share_on_node(tensor: torch.Tensor, node: int) -> float:
+    """Return the share of a tensor's pages that lie on a memory node: numa_maps(5) of the mapping that holds it."""
+    with open("/proc/self/numa_maps") as file:
+        mappings = [(int(line.split(" ", 1)[0], 16), line.split()) for line in file]
+    _, words = max(mapping for mapping in mappings if mapping[0] <= tensor.data_ptr())
+    pages = {word.partition("=")[0]: int(word.partition("=")[2]) for word in words if word[0] == "N" and word[1].isdigit()}
+    return pages.get(f"N{node}", 0) / max(1, sum(pages.values()))
+
+
+def made(options: argparse.Namespace) -> Step:
+    """Return the program's step: its memory touched from CPUs beside one node, and its work done on others, where that was asked for."""
+    if options.memory_cpus:
+        bind(cpus_of(options.memory_cpus))
+    step = WORKLOADS[options.name]()
+    if options.memory_node is not None and min(share_on_node(buffer, options.memory_node) for buffer in BUFFERS) < 0.9:
+        sys.exit(f"its memory is not on node {options.memory_node}")
+    if options.cpus:
+        cpus = cpus_of(options.cpus)
+        torch.set_num_threads(len(cpus))
+        step()  # starts the threads that are then bound
+        bind(cpus)
+    return step
+
+
 def main() -> None:
     """Warm up, run, print the median seconds of a step."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=WORKLOADS)
+    parser.add_argument("seconds", nargs="?", type=float, default=3.0)
+    parser.add_argument("--cpus", default="")
+    parser.add_argument("--memory-cpus", default="")
+    parser.add_argument("--memory-node", type=int)
+    options = parser.parse_args()
     torch.manual_seed(0)
-    step = WORKLOADS[sys.argv[1]]()
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
+    step = made(options)
     for _ in range(3):
         step()
     took: list[float] = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + options.seconds
     while time.perf_counter() < end or len(took) < 5:
         start = time.perf_counter()
         step()

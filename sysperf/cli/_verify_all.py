@@ -1,0 +1,69 @@
+"""`sysperf verify --all`: every safe fix that an audit finds, alone and together."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import msgspec
+
+from sysperf.cli import _measuring, _options, _verify_plan, _verify_study
+from sysperf.engine import trying, verify
+from sysperf.model.comparison import Metric
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+from sysperf.report import comparison, comparison_page
+
+
+def run(args: argparse.Namespace) -> int:
+    """Try each safe fix alone and all together, and print what was promised and what it gave."""
+    if args.a or args.b or args.env or args.fix or args.set or args.ranks or args.experiment or args.fail_if_slower is not None:
+        raise UsageError("--all tries what an audit finds", "give a command, and no other comparison or bound")
+    measured, argv = _verify_plan.default_metric(args), _verify_plan.argv_of(args)
+    tries = trying.all_safe(argv)
+    plans = [_plan_of(args, (tried,), argv, measured) for tried in tries]
+    if not plans:
+        _options.write("There is nothing to try: an audit finds no safe fix here, and `sysperf wrap` would change nothing.", args)
+        return Exit.CLEAN
+    plans += [_plan_of(args, tries, argv, measured)] if len(tries) > 1 else []
+    if args.minutes is not None:
+        share_s = 60 * args.minutes / len(plans)
+        plans = [tried._replace(plan=msgspec.structs.replace(tried.plan, budget_s=share_s)) for tried in plans]
+    if plans[-1].plan.settings and not args.yes:
+        _verify_study.confirm(plans[-1].plan.settings)
+    with _measuring.alone():
+        found = verify.verify_each(plans, _Each(), _verify_study.saved if args.resume else lambda _: None)
+    for fix in found:
+        if fix.comparison and len(fix.rules) == 1:
+            _measuring.keep(fix.comparison, fix.rules[0])
+    shown = {
+        "json": lambda: to_json({"schema": 1, "tried": found}, indent=2).decode(),
+        "markdown": lambda: comparison.tried_markdown(found),
+        "html": lambda: comparison_page.tried_page(found),
+        "text": lambda: comparison.tried(found, color=_options.wants_color(args), width=_options.width()),
+    }
+    _options.write(shown[args.format](), args)
+    return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in found) else Exit.CLEAN
+
+
+def _plan_of(args: argparse.Namespace, tries: Sequence[trying.Try], argv: tuple[str, ...], measured: Metric) -> verify.TriedPlan:
+    """The study of plain against these fixes together."""
+    settings = tuple(setting for tried in tries for setting in tried.settings)
+    variants = trying.variants(tries, argv, args.wrap_options, "" if len(tries) == 1 else "all together")
+    plan = msgspec.structs.replace(
+        _verify_plan.plan_of(args, measured, (*variants, settings)), rule=tries[0].rule if len(tries) == 1 else ""
+    )
+    return verify.TriedPlan(tuple(tried.rule for tried in tries), tries[0].promised if len(tries) == 1 else "", plan)
+
+
+class _Each:
+    """Keeps and shows each study by its plan."""
+
+    def __init__(self) -> None:
+        self._studies: dict[bytes, _verify_study.Progress] = {}
+
+    def __call__(self, state: verify.State) -> None:
+        key = to_json(state.plan)
+        if key not in self._studies:
+            self._studies[key] = _verify_study.Progress(state.plan)
+        self._studies[key](state)

@@ -1,0 +1,90 @@
+"""`sysperf verify --experiment`: sweeps, bandwidths and copies, also for rules whose advice only a person can follow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from sysperf.cli import _measuring, _options, _verify_output, _verify_plan, _verify_study
+from sysperf.engine import bandwidth, sweep, trying, verify, workload
+from sysperf.model.comparison import Variant
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.experiment import BANDWIDTHS, COPIES, STANDALONE
+from sysperf.model.record import to_json
+from sysperf.model.rule import Advice
+from sysperf.model.sweep import Bandwidths, Sweep
+from sysperf.report import sweep as report
+
+
+def wanted(args: argparse.Namespace) -> str:
+    """Return the experiment to run instead of a comparison: the one that is named, or that of a rule with nothing but advice."""
+    if args.experiment or not args.fix:
+        return str(args.experiment)
+    rule = trying.find(args.fix)
+    experiment = rule.measure.experiment if rule.measure else ""
+    return experiment if experiment in STANDALONE and all(isinstance(fix, Advice) for fix in rule.fix) else ""
+
+
+def run(args: argparse.Namespace, experiment: str) -> int:
+    """Run an experiment, print what it found, keep what it measured."""
+    if args.a or args.b or args.env or args.set or args.ranks or args.resume or (args.fix and args.experiment):
+        raise UsageError(f"{experiment} says itself what is compared", "give a command and no other comparison; it is not resumed")
+    if experiment in (*BANDWIDTHS, COPIES) and (_measuring.command(args) or args.workload):
+        raise UsageError(
+            f"{experiment} runs a program of sysperf's own", "leave the command out; two programs are compared with --a and --b"
+        )
+    if experiment == COPIES:
+        return _copies(args)
+    with _measuring.alone():
+        found = _bandwidths(args, experiment) if experiment in BANDWIDTHS else _swept(args, experiment)
+    comparison = found.comparison if isinstance(found, Sweep) else None
+    if comparison:
+        _measuring.keep(comparison, args.fix or "")
+    _options.write(_rendered(found, args), args)
+    is_partial = found.cannot or (comparison and comparison.verdict == "unclear") or (isinstance(found, Bandwidths) and found.interrupted)
+    return Exit.PARTIAL if is_partial else Exit.CLEAN
+
+
+def _bandwidths(args: argparse.Namespace, experiment: str) -> Bandwidths:
+    plain = Variant("plain", ())
+    plan = _verify_plan.plan_of(args, workload.METRIC, (plain, plain, ()))
+    return bandwidth.measure(experiment, args.python, plan.limit_s, plan.seed, _say)
+
+
+def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
+    plain = Variant("plain", _verify_plan.argv_of(args))
+    study = _verify_plan.plan_of(args, _verify_plan.default_metric(args), (plain, plain, ()))
+    plan = sweep.SweepPlan(experiment=experiment, study=study)
+    return sweep.sweep(plan, _say, lambda state: _verify_study.say(_verify_study.progress_line(state), state))
+
+
+def _copies(args: argparse.Namespace) -> int:
+    """Copies from ordinary memory against pinned ones that overlap with the computation."""
+    if cannot := bandwidth.cannot_copy(args.python):
+        _options.write(_rendered(Bandwidths(experiment=COPIES, cannot=cannot), args), args)
+        return Exit.PARTIAL
+    a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
+    plan = msgspec.structs.replace(_verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
+    with _measuring.alone():
+        found = verify.verify(plan, _verify_study.Progress(plan))
+    _measuring.keep(found, plan.rule)
+    _options.write(_verify_output.rendered(found, args), args)
+    return _verify_output.exit_code(found, args.fail_if_slower)
+
+
+def _rendered(found: Sweep | Bandwidths, args: argparse.Namespace) -> str:
+    shown: dict[str, Callable[[], str]] = {
+        "json": lambda: to_json({"schema": 1, "experiment": found}, indent=2).decode(),
+        "markdown": lambda: report.markdown(found),
+        "html": lambda: report.page(found),
+        "text": lambda: report.text(found, color=_options.wants_color(args), width=_options.width()),
+    }
+    return shown[args.format]()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"sysperf: {line}\n")
+    sys.stderr.flush()

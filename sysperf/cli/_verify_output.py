@@ -1,0 +1,32 @@
+"""How `sysperf verify` tells a verdict: by its exit code and in the format that was asked for."""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf.cli import _options
+from sysperf.model.comparison import Comparison
+from sysperf.model.errors import Exit
+from sysperf.model.record import to_json
+from sysperf.report import comparison, comparison_page
+
+
+def exit_code(found: Comparison, fail_if_slower: float | None) -> int:
+    """Return the exit code that tells the verdict."""
+    if fail_if_slower is not None and found.low is not None and found.high is not None:
+        bound = 1 - fail_if_slower / 100
+        return Exit.FINDINGS if found.high < bound else Exit.CLEAN if found.low >= bound else Exit.PARTIAL
+    if found.verdict == "slower":
+        return Exit.FINDINGS
+    return Exit.PARTIAL if found.verdict == "unclear" else Exit.CLEAN
+
+
+def rendered(found: Comparison, args: argparse.Namespace) -> str:
+    """Return the comparison in the format that was asked for."""
+    if args.format == "json":
+        return to_json({"schema": 1, "comparison": found}, indent=2).decode()
+    if args.format == "markdown":
+        return comparison.markdown(found)
+    if args.format == "html":
+        return comparison_page.page(found)
+    return comparison.text(found, color=_options.wants_color(args), width=_options.width())

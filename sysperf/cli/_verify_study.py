@@ -1,0 +1,104 @@
+"""A study of `sysperf verify` while it runs: the question before it, the file to resume it from, the line on stderr."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+import msgspec
+
+from sysperf import paths
+from sysperf.cli import _options
+from sysperf.engine import change
+from sysperf.engine.verify import Plan, State
+from sysperf.host import files
+from sysperf.model.change import Setting
+from sysperf.model.errors import UsageError
+from sysperf.model.record import to_json
+from sysperf.report import changes
+from sysperf.verify.study import Study
+
+MAX_STATE_BYTES = 16 << 20
+
+
+def confirm(settings: tuple[Setting, ...]) -> None:
+    """Show what would be changed during B's runs, and ask. Raises UsageError where nobody agrees."""
+    planned = change.Changer().plan(settings)
+    sys.stderr.write(changes.plan(planned, color=False, width=_options.width()))
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
+    sys.stderr.write(f"Change {changes.count(planned.changes)} during each run of B, and undo it after it? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed")
+
+
+def state_path(plan: Plan) -> str:
+    """Return where a study of these commands in this folder is kept."""
+    key = to_json([os.getcwd(), plan.a, plan.b, plan.metric])
+    return f"{paths.state_folder()}/verify/{hashlib.sha256(key).hexdigest()[:16]}.json"
+
+
+def saved(plan: Plan) -> State | None:
+    """Return the study of these commands as it was left, with this plan; None where there is none. Raises UsageError."""
+    path = state_path(plan)
+    try:
+        with open(path, "rb") as file:
+            state = msgspec.json.decode(file.read(MAX_STATE_BYTES), type=State)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path}: {error}", "run it without --resume") from None
+    return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
+
+
+class Progress:
+    """Keeps the study after each run, and says on stderr how it stands: one line that is rewritten on a terminal."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._path = state_path(plan)
+        self._is_kept = True
+
+    def __call__(self, state: State) -> None:
+        self._save(state)
+        say(progress_line(state), state)
+
+    def _save(self, state: State) -> None:
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.write_whole(self._path, lambda file: file.write(to_json(state)), mode=0o600)
+        except OSError as error:
+            if self._is_kept:
+                sys.stderr.write(f"sysperf: {self._path}: {error.strerror or error}: the study goes on, but --resume will not find it\n")
+            self._is_kept = False
+
+
+def say(line: str, state: State) -> None:
+    """Write where a study stands on stderr: one line that is rewritten on a terminal."""
+    terminal = sys.stderr.isatty()
+    sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")
+    if terminal and state.study().progress().verdict is not None:
+        sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
+
+
+def progress_line(state: State) -> str:
+    """Return where the study stands, with the estimate so far."""
+    study, last = state.study(), state.runs[-1]
+    phase = _phase(study) if last.pair else "warming caches"
+    interval = study.progress().interval
+    estimate = ""
+    if interval is not None:
+        low, middle, high = (100 * (ratio - 1) for ratio in interval.ratios())
+        estimate = f"; so far {middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    needed = study.pairs_needed()
+    hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
+    dropped = f"; {study.dropped} dropped" if study.dropped else ""
+    return f"{phase}; last run {last.wall_s:.2f} s{estimate}{dropped}{hint}"
+
+
+def _phase(study: Study) -> str:
+    if study.fresh or study.decided():
+        return f"clear; measuring the gain on fresh pairs, {len(study.fresh)} of {study.fresh_pairs()}"
+    return f"{len(study.pairs)} pairs, next look at {study.next_look()}"

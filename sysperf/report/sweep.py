@@ -1,0 +1,97 @@
+"""Results of `verify --experiment`: a setting at several levels, and bandwidths, as text and as Markdown."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
+from sysperf.model.text import neutral
+from sysperf.report import comparison, comparison_page
+from sysperf.report.terminal import Ink, Page, table
+
+
+def text(found: Sweep | Bandwidths, *, color: bool = False, width: int = 100) -> str:
+    """Return the result for a terminal."""
+    page = Page(Ink(color), width)
+    page.line(page.ink("unknown" if found.cannot else "strong", headline(found)))
+    head, rows = _table(found)
+    if rows:
+        page.line()
+        for line in table(head, rows, page.ink, width):
+            page.line(line)
+    for remark in _remarks(found):
+        page.line()
+        page.paragraph(remark, "dim")
+    if isinstance(found, Sweep) and found.comparison:
+        page.line()
+        return f"{page}{comparison.text(found.comparison, color=color, width=width)}"
+    return str(page)
+
+
+def markdown(found: Sweep | Bandwidths) -> str:
+    """Return the same for a pull request."""
+    head, rows = _table(found)
+    lines = [f"**{comparison.cell(headline(found))}**", ""]
+    if rows:
+        lines += [_row(head), f"|{'---|' * len(head)}", *map(_row, rows), ""]
+    lines += [f"{comparison.cell(remark)}\n" for remark in _remarks(found)]
+    after = comparison.markdown(found.comparison) if isinstance(found, Sweep) and found.comparison else ""
+    return "\n".join(lines) + after
+
+
+def page(found: Sweep | Bandwidths) -> str:
+    """Return the same as one self-contained page."""
+    head, rows = _table(found)
+    remarks = "".join(f"<p>{html.escape(remark)}" for remark in _remarks(found))
+    compared = found.comparison if isinstance(found, Sweep) else None
+    after = f"<h2>{html.escape(comparison.verdict(compared))}</h2>{comparison_page.body(compared)}" if compared else ""
+    return comparison_page.table_page(headline(found), head, rows, f"{remarks}{after}")
+
+
+def headline(found: Sweep | Bandwidths) -> str:
+    """Return what was found in one sentence."""
+    if found.cannot:
+        return f"{found.experiment}: this cannot be told here: {neutral(found.cannot, 500)}"
+    if isinstance(found, Bandwidths):
+        return f"{found.experiment}: from {_ends(found.transfers)} GB/s{'; interrupted' if found.interrupted else ''}"
+    if found.comparison is None:
+        return f"{found.experiment}: nothing helps: no level was faster than the program as it is"
+    return f"{found.experiment}: {found.factor}: {found.best} was the best of {len(found.levels)}; compared with plain in fresh pairs:"
+
+
+def _ends(transfers: Sequence[Transfer]) -> str:
+    known = [transfer.gb_per_s for transfer in transfers if transfer.gb_per_s is not None]
+    return f"{min(known):.1f} to {max(known):.1f}"
+
+
+def _table(found: Sweep | Bandwidths) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    if isinstance(found, Bandwidths):
+        rows = [
+            (neutral(way.source), neutral(way.target), "unknown" if way.gb_per_s is None else f"{way.gb_per_s:.1f} GB/s", _spread(way))
+            for way in found.transfers
+        ]
+        return ("from", "to", "median", "runs"), rows
+    return (found.factor, "median", "runs"), [_level(level, found.metric.unit) for level in found.levels]
+
+
+def _spread(way: Transfer) -> str:
+    if way.low is None or way.high is None:
+        return f"failed: {neutral(way.failed, 200)}"
+    return f"{way.low:.1f} to {way.high:.1f} in {way.runs}"
+
+
+def _level(level: SweptLevel, unit: str) -> tuple[str, ...]:
+    if level.median is None:
+        return neutral(level.name), "unknown", f"failed: {neutral(level.failed, 200)}" if level.failed else "none"
+    return neutral(level.name), f"{level.median:.4g} {unit}", ", ".join(f"{value:.4g}" for value in level.values)
+
+
+def _remarks(found: Sweep | Bandwidths) -> list[str]:
+    if isinstance(found, Bandwidths):
+        return []
+    return [neutral(found.basis, 500)] if found.basis else []
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(comparison.cell, cells))} |"

@@ -1,0 +1,184 @@
+"""`sysperf verify --experiment` as a user runs it: sweeps that are confirmed, bandwidths, and what cannot be told here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import bandwidth, sweep
+from sysperf.engine.bandwidth import Node, Way
+from sysperf.model.comparison import Metric, Variant
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
+from sysperf.model.tuning import Level
+from sysperf.report import sweep as report
+
+CPUS = len(os.sched_getaffinity(0))
+MINE = ("OMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "SYSPERF_", "CUDA_")
+OPTIONS = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a program, a torch as far as files tell, and a state folder of its own."""
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
+    return tmp_path
+
+
+def verify(home: Path, *argv: str, script: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `sysperf verify`, with a program where there is a script."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
+    env = {**kept, "STATE_DIRECTORY": str(home / "state"), "PYTHONPATH": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+    (home / "train.py").write_text(f"import os\n{script}")
+    command = ("--", sys.executable, str(home / "train.py")) if script else ()
+    return subprocess.run(
+        (sys.executable, "-m", "sysperf", "verify", *argv, *command),
+        env={**env, "CUDA_VISIBLE_DEVICES": ""}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one CPU has no numbers of threads to choose from")
+def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> None:
+    """A program that one thread suits: the sweep finds it, plain is compared with it, and the result is the rule's gain."""
+    script = "print('speed:', 12 if os.environ.get('OMP_NUM_THREADS') == '1' else 10)\n"
+    done = verify(home, *OPTIONS, "--json", "--fix", "process.one-busy-thread", script=script)
+    found = json.loads(done.stdout)["experiment"]
+
+    assert done.returncode == 0, done.stderr
+    assert (found["experiment"], found["factor"], found["best"]) == ("thread-sweep", "threads", "1")
+    assert found["levels"][0]["values"] == [10.0] * 3
+    assert (found["comparison"]["verdict"], round(found["comparison"]["ratio"], 3)) == ("faster", 1.2)
+    kept = json.loads((home / "state" / "trials.jsonl").read_text())
+    assert (kept["rule"], kept["verdict"]) == ("process.one-busy-thread", "faster")
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one CPU feeds one worker")
+def test_workers_are_tried_by_littles_law(home: Path) -> None:
+    """Each worker adds to the speed: as many as CPUs, and one less; the text says why these."""
+    script = "print('speed:', 10 * int(os.environ.get('SYSPERF_SET_LOADER_WORKERS') or 1))\n"
+    done = verify(home, *OPTIONS, "--experiment", "loader-sweep", script=script)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{CPUS} workers was the best" in done.stdout
+    assert f"with {CPUS} workers the program is {CPUS:.2f} times as fast as with one" in done.stdout
+    assert "faster than plain" in done.stdout
+
+
+def test_where_nothing_helps_no_level_is_called_best(home: Path) -> None:
+    """One worker is enough: no fresh pairs are run, and the exit code is 0."""
+    done = verify(home, *OPTIONS, "--json", "--experiment", "loader-sweep", script="print('speed: 10')\n")
+    found = json.loads(done.stdout)["experiment"]
+
+    assert done.returncode == 0, done.stderr
+    assert (found["best"], found["comparison"]) == ("", None)
+    assert "1 keeps it fed" in found["basis"]
+
+
+def test_a_level_with_which_the_program_fails_is_kept_with_its_reason(home: Path) -> None:
+    """And is not run again."""
+    script = "import sys\nif os.environ.get('OMP_NUM_THREADS'): sys.exit('no threads here')\nprint('speed: 10')\n"
+    found = json.loads(verify(home, *OPTIONS, "--json", "--experiment", "thread-sweep", script=script).stdout)["experiment"]
+
+    assert all("exit code 1" in level["failed"] and not level["values"] for level in found["levels"][1:])
+
+
+@pytest.mark.parametrize("words", [("--experiment", "h2d-bandwidth"), ("--experiment", "pinned-copies"), ("--fix", "gpu.pcie-width-degraded"), ("--fix", "dataloader.pin-memory-off")])  # fmt: skip
+def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[str, ...]) -> None:
+    """Exit code 3 and the reason, in each format; nothing is run and nothing is kept."""
+    done = verify(home, *words, "--python", sys.executable)
+    found = json.loads(verify(home, *words, "--python", sys.executable, "--json").stdout)["experiment"]
+
+    assert done.returncode == 3, done.stderr
+    assert "cannot be told here: " in done.stdout
+    assert "GPU" in found["cannot"]
+    assert not (home / "state" / "trials.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--experiment", "numa-bandwidth", "--", "true"), "a program of sysperf's own"),
+        (("--experiment", "thread-sweep", "--resume", "--", "true"), "says itself what is compared"),
+        (("--experiment", "thread-sweep", "--a", "true", "--b", "true"), "says itself what is compared"),
+        (("--experiment", "thread-sweep", "--", "/nothing/of/this/name"), "No such file"),
+        (("--experiment", "luck"), "invalid choice"),
+    ],
+)
+def test_what_does_not_go_together_is_an_error(home: Path, argv: tuple[str, ...], message: str) -> None:
+    """Before anything runs, or where the plain program does not."""
+    done = verify(home, *argv)
+
+    assert done.returncode in ((2, 3) if "No such" in message else (2,))
+    assert message in done.stderr or "no Python program" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------------- bandwidths, without a machine that has several nodes
+
+
+def test_each_node_is_measured_from_each() -> None:
+    """The memory is touched on one node, the work is done on the other; with one node there is nothing to compare."""
+    nodes = [Node(0, CpuSet.parse("0-3")), Node(2, CpuSet.parse("8-11"))]
+    cannot, ways = bandwidth._between_nodes(nodes, ("python", "programs.py"))
+
+    assert cannot == ""
+    assert [(way.source, way.target) for way in ways][1:3] == [
+        ("memory of node 0", "CPUs of node 2"), ("memory of node 2", "CPUs of node 0"),
+    ]  # fmt: skip
+    assert ways[1].variant.argv[2:] == ("--cpus", "8-11", "--memory-cpus", "0-3", "--memory-node", "0")
+    assert "one memory node" in bandwidth._between_nodes(nodes[:1], ())[0]
+
+
+def test_bandwidths_are_medians_of_shuffled_rounds() -> None:
+    """Of real processes that print the seconds of a step; one that fails says why and is not run again."""
+    lines: list[str] = []
+    ways = [
+        Way("memory of node 0", "CPUs of node 0", Variant("near", ("echo", "0.5")), 1_000_000_000),
+        Way("memory of node 1", "CPUs of node 0", Variant("far", ("sh", "-c", "echo no memory; exit 1")), 1_000_000_000),
+    ]
+    found = bandwidth._measured("numa-bandwidth", ways, 30.0, 1, lines.append)
+    near, far = found.transfers
+
+    assert (near.gb_per_s, near.low, near.high, near.runs) == (2.0, 2.0, 2.0, bandwidth.ROUNDS)
+    assert (far.gb_per_s, far.runs) == (None, 0)
+    assert "no memory" in far.failed
+    assert len(lines) == bandwidth.ROUNDS + 1
+    assert "from 2.0 to 2.0 GB/s" in report.text(found)
+
+
+def test_results_are_told_in_each_format() -> None:
+    """Tables; hostile names do nothing."""
+    hostile = "node <b>|` \x1b[31m"
+    bandwidths = Bandwidths(experiment="numa-bandwidth", transfers=(Transfer(hostile, "CPUs of node 0", 12.34, 12.0, 13.0, 5),))
+    swept = Sweep(
+        experiment="thread-sweep", factor="threads", metric=Metric("wall time", "s"), levels=(SweptLevel(hostile, (1.0, 2.0), 1.5),)
+    )
+
+    for found in (bandwidths, swept):
+        text, markdown, page = report.text(found), report.markdown(found), report.page(found)
+        assert "\x1b" not in text + markdown + page
+        assert "<b>" not in page
+        assert "\\|'" in markdown
+    assert "12.3 GB/s" in report.text(bandwidths)
+    assert "1.5 s" in report.text(swept)
+
+
+def test_fewer_workers_win_where_more_gain_little() -> None:
+    """A worker more must be worth three per cent."""
+    sweeper = sweep._Sweeper.__new__(sweep._Sweeper)
+    levels = [Level("as it is"), *(sweep._workers_level(number) for number in (2, 3, 4))]
+    values = {"as it is": [10.0], "2 workers": [19.8], "3 workers": [20.2], "4 workers": [20.3]}
+    study = sweep.verify.Plan(a=Variant("plain", ("true",)), b=Variant("plain", ("true",)))
+    sweeper.plan, sweeper.levels, sweeper.values = sweep.SweepPlan(experiment="loader-sweep", study=study), levels, values
+    sweeper.metric = Metric("speed", "", higher_is_better=True)
+
+    assert sweeper.best() == levels[1]
+    sweeper.values["as it is"] = [21.0]
+    assert sweeper.best() is None
