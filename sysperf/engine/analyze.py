@@ -22,7 +22,7 @@ from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis, Finding
-from sysperf.trace.facts import Prediction, Rank, Trace
+from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
 from sysperf.trace.fixes import BY_NAME, together
 from sysperf.trace.ranks import RankSummary, compare, summarize
 from sysperf.trace.readers import read
@@ -128,13 +128,9 @@ def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ..
 
 def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
     """The rank that a finding is about; None where it is about all."""
-    named = {one.file: one for one in trace.ranks}
-    return next((one for file, one in named.items() if outcome.subject == subject(file)), trace.ranks[0] if len(trace.ranks) == 1 else None)
-
-
-def subject(file: str) -> str:
-    """How a finding names a rank: by its file, as the judge names an item."""
-    return neutral(file, 120)
+    if len(trace.ranks) == 1:
+        return trace.ranks[0]
+    return next((rank for rank in trace.ranks if outcome.subject == neutral(rank.path, MAX_PATH)), None)
 
 
 def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:

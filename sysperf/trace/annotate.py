@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
+from sysperf.host import files
 from sysperf.model.errors import TraceError
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
@@ -29,19 +30,21 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
         raise TraceError(f"{source}: only Chrome traces can be annotated", "open exports of Nsight Systems in Nsight Systems")
     if os.path.exists(target) and os.path.samefile(source, target):
         raise TraceError(f"{target}: is the trace itself", "name another file: the trace stays as it is")
+    if os.path.lexists(target) and not os.path.isfile(target):  # /dev/null would be replaced
+        raise TraceError(f"{target} is no file", "name another file")
     rows = b",\n".join(msgspec.json.encode(event) for event in _events(accounting, analysis))
-    partial = f"{target}.part"
-    try:
-        with _open(source) as before, open(partial, "wb") as file:
+
+    def write_to(file: IO[bytes]) -> None:
+        with _open(source) as before:
             if target.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
-                    _copy(before, packed, rows, source)  # type: ignore[arg-type]
+                    _copy(before, packed, rows, source)
             else:
                 _copy(before, file, rows, source)
-        os.replace(partial, target)
+
+    try:
+        files.write_whole(files.link_target(target), write_to)
     except (OSError, EOFError, zlib.error) as error:
-        if os.path.exists(partial):
-            os.unlink(partial)
         raise TraceError(f"{target}: {error}", "choose a file that can be written; a damaged trace cannot be annotated") from None
 
 
@@ -51,7 +54,7 @@ def _open(path: str) -> BinaryIO:
     return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
 
 
-def _copy(before: BinaryIO, after: BinaryIO, rows: bytes, path: str) -> None:
+def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
     """Everything as it was; our rows come first in the list of events."""
     head = b""
     while piece := before.read(PIECE_BYTES):

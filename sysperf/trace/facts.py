@@ -4,6 +4,9 @@ from typing import Annotated
 
 from sysperf.model.record import Record, fact
 
+MAX_PATH = 120
+"""Characters of a subject's name."""
+
 
 class DeviceFacts(Record, kw_only=True):
     """One device of one rank."""
@@ -267,8 +270,8 @@ class Rank(Record, kw_only=True):
 
     @property
     def path(self) -> str:
-        """What findings call it."""
-        return self.file
+        """What findings call it: a long path without its middle, so that those of two ranks differ."""
+        return self.file if len(self.file) <= MAX_PATH else f"{self.file[:40]}…{self.file[41 - MAX_PATH :]}"
 
 
 class Skew(Record, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sysperf.report import as_json
 from sysperf.trace import account, analysis, read
 
 from .labelled import HERE
+from .synthetic import Machine, steps, written
 
 BEFORE, AFTER = str(HERE / "kineto_resnet50_nw0.json.gz"), str(HERE / "kineto_resnet50_nw4.json.gz")
 SCREEN = 45
@@ -102,6 +104,63 @@ def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
 
     assert main(["analyze", str(path), "--annotate", str(path)]) == 2
     assert path.read_bytes() == Path(BEFORE).read_bytes()
+
+
+def test_nothing_but_a_file_is_replaced_by_an_annotated_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No pipe or device, and no file that a link in the same folder leads to."""
+    other, target, pipe = tmp_path / "other", tmp_path / "seen.json", tmp_path / "pipe"
+    other.write_text("mine")
+    (tmp_path / "seen.json.part").symlink_to(other)
+    os.mkfifo(pipe)
+    source = written(tmp_path, steps(Machine(), 6, lambda machine: machine.kernel(100)).trace())
+
+    assert main(["analyze", source, "--annotate", str(pipe)]) == 2
+    assert "is no file" in capsys.readouterr().err
+    assert main(["analyze", source, "--annotate", str(target)]) == 0
+    assert (other.read_text(), pipe.is_fifo()) == ("mine", True)
+    assert "sysperf" in target.read_text()
+
+
+def test_two_traces_of_one_name_are_annotated_apart(tmp_path: Path) -> None:
+    """Each output has the findings of its own trace."""
+    seen = []
+    for name, us in (("slow", 3_000.0), ("fast", 0.0)):
+
+        def step(machine: Machine, us: float = us) -> None:
+            machine.load(us)
+            for _ in range(10):
+                machine.kernel(100)
+            machine.synchronize()
+
+        (tmp_path / name).mkdir()
+        source = written(tmp_path / name, steps(Machine(), 6, step).trace())
+        assert main(["analyze", source, "--annotate", str(tmp_path / f"{name}.json")]) == 0
+        seen.append("trace.input-bound" in (tmp_path / f"{name}.json").read_text())
+
+    assert seen == [True, False]
+
+
+def test_ranks_in_deep_folders_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two files of one name below a path that is longer than a subject's name: each finding is of its own rank."""
+    deep = tmp_path / ("long" * 30)
+    paths = []
+    for number in range(2):
+
+        def step(machine: Machine, number: int = number) -> None:
+            machine.load(1_000 + 4_000 * number)
+            for _ in range(40):
+                machine.kernel(100)
+            machine.synchronize()
+
+        (deep / f"rank{number}").mkdir(parents=True)
+        paths.append(written(deep / f"rank{number}", steps(Machine(), 6, step).trace()))
+    assert main(["analyze", *paths, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    exposed = {finding["subject"]: finding["exposed_pct"] for finding in document["findings"] if finding["id"] == "trace.input-bound"}
+
+    assert len(exposed) == 2
+    assert {name[-16:] for name in exposed} == {"rank0/trace.json", "rank1/trace.json"}
+    assert {round(cost) for cost in exposed.values()} == {round(rank["summary"]["dataloader_exposed_pct"]) for rank in document["ranks"]}
 
 
 def test_against_tells_what_a_change_did(capsys: pytest.CaptureFixture[str]) -> None:
