@@ -153,11 +153,15 @@ def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str
 
 
 def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
-    """What a replay without the finding's cause gains."""
+    """What a replay without the finding's cause gains: never more than the time that the finding is about."""
     one, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
     if one is None or not wanted or not one.replay.usable:
         return None
-    return next((found for found in one.replay.predictions if found.fix == wanted), None)
+    predicted = next((found for found in one.replay.predictions if found.fix == wanted), None)
+    limit = exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
+    if predicted is None or limit is None or predicted.high <= limit:
+        return predicted
+    return msgspec.structs.replace(predicted, low=min(predicted.low, limit), high=limit)
 
 
 def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:

@@ -63,14 +63,14 @@ class Accounting:
             with_shapes=timeline.with_shapes,
         )
         if window is None:
-            return msgspec.structs.replace(rank, why="nothing in it has a duration")
+            return msgspec.structs.replace(rank, why="no operator, call or device's work of a kind that sysperf knows is in it")
         return self._with_verdict(self._within(rank, window))
 
     def _within(self, rank: Rank, window: Window) -> Rank:
         """The facts about the window."""
         timeline, times = self.timeline, self.times
         on_cpu = None
-        if times or timeline.accelerator:
+        if times or timeline.accelerator or rank.trust.device_missing:
             hole, hole_sites = host.holes(timeline, times, self.threads)
         else:
             on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)

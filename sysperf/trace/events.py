@@ -9,7 +9,9 @@ import msgspec
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, PYTHON, SET
 
 _GPU = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": SET, "memset": SET}
-_CALL = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver", "xpu_runtime", "privateuse1_runtime"))
+_CALL = frozenset(
+    ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime")
+)
 _RANGE = {
     "cpu_op": OPERATOR,
     "operator": OPERATOR,

@@ -73,7 +73,8 @@ class Trust(Record, kw_only=True):
     damaged_events: Annotated[int, fact("events that could not be read; they are left out")] = 0
     dropped_events: Annotated[int, fact("events that the profiler says it lost")] = 0
     truncated: Annotated[str, fact("why the file ends early; empty: it does not")] = ""
-    device_missing: Annotated[bool, fact("kernels were launched, and none is in the file")] = False
+    device_missing: Annotated[bool, fact("the program used a device, and nothing that it did is in the file")] = False
+    device_use: Annotated[str, fact("the call or operator that tells so")] = ""
 
 
 class Hole(Record, kw_only=True):
@@ -271,7 +272,8 @@ class Rank(Record, kw_only=True):
     @property
     def path(self) -> str:
         """What findings call it: a long path without its middle, so that those of two ranks differ."""
-        return self.file if len(self.file) <= MAX_PATH else f"{self.file[:40]}…{self.file[41 - MAX_PATH :]}"
+        file = self.file
+        return f"{file[:40]}…{file[41 - MAX_PATH :]}" if file and len(file) > MAX_PATH else file  # a rule's test may have none
 
 
 class Skew(Record, kw_only=True):

@@ -37,7 +37,7 @@ _OWN_WORK = lazy(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _OWN = lazy(
     r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
-    r"|PyTorch Profiler|\[(?:pytorch|param)\|)"
+    r"|PyTorch Profiler|\[(?:pytorch|param)\||\[pl\])"
 )
 
 

@@ -30,6 +30,8 @@ _POINTWISE = (
     "activation", "dropout", "gelu", "silu", "relu",
 )  # fmt: skip
 _OPTIMIZER = ("multi_tensor_apply", "fusedadam", "fused_adam", "adam_kernel", "sgd_kernel", "lamb")
+_TO_DEVICE = "HtoD", "Pageable -> Device", "Pinned -> Device", "HostToDevice", "M2D", "H2D"
+"""As CUPTI, roctracer and Level Zero call it."""
 _FLASH = ("flash", "fmha_cutlass", "cudnn_generated_fort_native_sdpa", "sdpa_sm", "fmha_v2", "fmha::")
 
 
@@ -88,26 +90,25 @@ def is_memory_pageable(name: str) -> bool:
 
 
 def is_h2d(name: str) -> bool:
-    return "HtoD" in name or "Pageable -> Device" in name or "Pinned -> Device" in name
-
-
-def is_d2h(name: str) -> bool:
-    return "DtoH" in name or "Device -> Pageable" in name or "Device -> Pinned" in name
+    return any(word in name for word in _TO_DEVICE)
 
 
 # ---------------------------------------------------------------------- calls of the host
 
-_LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel")
+_LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel", "EnqueueKernelLaunch")
+_SYNC = ("Synchronize", "urQueueFinish", "urEventWait", "piQueueFinish", "piEventsWait")
+_COPY = ("Memcpy", "EnqueueMemBuffer", "AppendMemoryCopy")
+"""Calls of CUDA, HIP, and SYCL's runtimes and Level Zero."""
 _ALLOCATION = lazy(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
 _MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
 
 
 def is_sync_call(name: str) -> bool:
-    return "Synchronize" in name
+    return any(word in name for word in _SYNC)
 
 
 def is_copy_call(name: str) -> bool:
-    return "Memcpy" in name and "Peer" not in name
+    return any(word in name for word in _COPY) and "Peer" not in name
 
 
 def is_launch_call(name: str) -> bool:

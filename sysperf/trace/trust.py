@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import MAX_DEVICE_NS, Launches
 from sysperf.trace.facts import Trust
-from sysperf.trace.kernels import ByName
-from sysperf.trace.timeline import Timeline
+from sysperf.trace.timeline import PYTHON, Timeline
 
+_OF_DEVICE = lazy(
+    r"aten::(?:_?cudnn_(?!is_acceptable)|miopen_|_?mps_|_thnn_fused_|_flash_attention|_efficient_attention|_cslt_"
+    r"|_scaled_dot_product_(?:flash_attention(?!_for_cpu)|efficient_attention|cudnn_attention|\w*_for_mps|fused_attention_overrideable))"
+    r"|(?:nccl|rccl|xccl|hccl):|(?:npu|hpu|xla|mlu|musa)::|triton_"
+)
+"""Operators that run on one kind of device, and communication between such."""
 CLOCK_NS = 1_000
 """Files with whole microseconds round start and length each for itself."""
 
@@ -18,6 +24,7 @@ def examine(timeline: Timeline, launches: Launches) -> Trust:
     unlaunched = launches.times.count(None)
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
+    used = "" if total or timeline.accelerator else _device_use(timeline)
     return Trust(
         gpu_ops=total,
         gpu_before_launch=early,
@@ -28,7 +35,8 @@ def examine(timeline: Timeline, launches: Launches) -> Trust:
         damaged_events=damage.events + damage.no_duration,
         dropped_events=damage.dropped,
         truncated=damage.truncated,
-        device_missing=not total and _launches_kernels(timeline),
+        device_missing=bool(used),
+        device_use=used,
     )
 
 
@@ -44,6 +52,9 @@ def _overlaps(timeline: Timeline) -> int:
     return count
 
 
-def _launches_kernels(timeline: Timeline) -> bool:
-    launch = ByName(timeline.names, by_name.is_launch_call)
-    return any(launch(name) for name in set(timeline.calls.name))
+def _device_use(timeline: Timeline) -> str:
+    """A call that launches kernels, or an operator or range that only another device than the CPU has; empty where there is none."""
+    texts, rows = timeline.names.texts, timeline.ranges
+    launches = [texts[name] for name in set(timeline.calls.name) if by_name.is_launch_call(texts[name])]
+    ranges = {name for name, kind in zip(rows.name, rows.kind, strict=True) if kind != PYTHON} if not launches else set()
+    return min([*launches, *(texts[name] for name in ranges if _OF_DEVICE.match(texts[name]))], default="")[:160]

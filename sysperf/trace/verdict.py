@@ -9,6 +9,7 @@ MIN_BUSY_PCT = 80.0
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
 MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
+MOST_PCT = 50.0
 Verdict = tuple[str, str]
 
 
@@ -19,7 +20,7 @@ def of_rank(rank: Rank) -> Verdict:
     if rank.figures.mtia_busy_pct is not None:
         return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
     if rank.trust.device_missing:
-        return _cannot("kernels were launched, and the file has none: profile with ProfilerActivity.CUDA")
+        return _cannot(f"`{rank.trust.device_use}` works on a device, of which the file has nothing: profile with its activity, too")
     return _of_cpu(rank)
 
 
@@ -40,7 +41,10 @@ def _of_device(rank: Rank) -> Verdict:
         return _cannot(f"{figures.kernels or 0:.0f} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {busy:.0f} % of the time"
-    return _cannot(f"the device is idle {100 - busy:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+    idle = f"the device is idle {100 - busy:.0f} % of the time"
+    if rank.trust.uncorrelated_pct >= MOST_PCT:
+        return _cannot(f"{idle}, and the file does not say what launched its operations")
+    return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
 
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:

@@ -272,3 +272,103 @@ def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
     assert finding.id == "trace.input-bound-cpu-with-workers"
     assert finding.predicted_gain is not None
     assert finding.predicted_gain.low == 0
+
+
+@pytest.mark.parametrize(
+    "operator", ["aten::cudnn_convolution", "aten::_mps_convolution", "aten::_scaled_dot_product_flash_attention", "nccl:all_reduce"]
+)
+def test_a_program_of_a_device_that_was_not_profiled_is_no_program_on_the_cpu(tmp_path: Path, operator: str) -> None:
+    """Its operators only submit work, or wait for it: no share of them says what the time was lost to."""
+    trace = cpu_program([9.0] * 8)
+    for event in [event for event in trace["traceEvents"] if event["name"] == "aten::op0"]:
+        event["name"] = operator
+    result = analyzed(tmp_path, trace)
+
+    assert (rank(result).verdict, rank(result).cpu) == ("cannot-tell", None)
+    assert operator in rank(result).why
+    assert found(result) == {"device-events-missing"}
+
+
+@pytest.mark.parametrize("operator", ["aten::_scaled_dot_product_flash_attention_for_cpu", "aten::cudnn_is_acceptable", "gloo:all_reduce"])
+def test_operators_that_the_cpu_has_too_are_no_sign_of_another_device(tmp_path: Path, operator: str) -> None:
+    trace = cpu_program([9.0] * 8)
+    for event in [event for event in trace["traceEvents"] if event["name"] == "aten::op0"]:
+        event["name"] = operator
+
+    assert rank(analyzed(tmp_path, trace)).verdict == "host-bound"
+
+
+def test_calls_of_sycl_are_told_apart(tmp_path: Path) -> None:
+    """Kineto writes what Intel's runtime calls them: a finish waits, and what the queue misses after it is found."""
+
+    def step(machine: Machine) -> None:
+        machine.copy(2_000, "Memcpy M2D")
+        for _ in range(40):
+            machine.kernel(200, "gemm_kernel")
+            machine.synchronize("urQueueFinish")
+            machine.think(150)
+
+    trace = steps(Machine(), 6, step).trace(deviceProperties=[{"id": 0, "name": "Intel(R) Data Center GPU Max 1550"}])
+    for event in [event for event in trace["traceEvents"] if event["cat"] == "cuda_runtime"]:
+        calls = {"cudaLaunchKernel": "urEnqueueKernelLaunch", "cudaMemcpyAsync": "urEnqueueMemBufferWrite"}
+        event.update(cat="xpu_runtime", name=calls.get(event["name"], event["name"]))
+    result = analyzed(tmp_path, trace)
+    figures = rank(result).figures
+
+    assert (figures.sync_api_pct or 0) > 40
+    assert (figures.launch_api_pct or 0) > 1
+    assert (figures.h2d_exposed_pct or 0) > 10
+    assert "sync-refill" in found(result)
+
+
+def test_no_gain_is_larger_than_the_time_that_its_finding_is_about(tmp_path: Path) -> None:
+    """Without the waits the whole queue fills; a finding about one part of the lost time promises only that."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(200)
+            machine.synchronize()
+            machine.think(150)
+
+    findings = [finding for finding in analyzed(tmp_path, steps(Machine(), 6, step).trace()).analysis.findings if finding.predicted_gain]
+
+    assert findings
+    for finding in findings:
+        assert finding.predicted_gain is not None
+        assert finding.predicted_gain.high <= (finding.exposed_pct or finding.work_pct or 0)
+
+
+def test_operations_without_launches_leave_the_cause_open(tmp_path: Path) -> None:
+    """A file of the device's work alone: busy and idle are known, and why it was idle is not."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(60):
+            machine.think(400)
+            machine.kernel(200)
+
+    trace = steps(Machine(), 6, step).trace()
+    result = analyzed(tmp_path, {**trace, "traceEvents": [event for event in trace["traceEvents"] if event["cat"] == "kernel"]})
+
+    assert (rank(result).verdict, found(result)) == ("cannot-tell", set())
+    assert "launched" in rank(result).why
+    assert "idle 5" in text.render(result.analysis)
+    assert "host" not in text.render(result.analysis).partition("Cannot")[0].replace(str(tmp_path), "")
+
+
+def test_a_trace_of_another_program_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """XLA and browsers write the same form without categories that say what an event is."""
+    events = [{"ph": "X", "pid": 7, "tid": 1, "name": f"fusion.{number}", "ts": 1000 + number * 10, "dur": 8} for number in range(300)]
+    result = analyzed(tmp_path, {"traceEvents": events})
+
+    assert rank(result).verdict == "cannot-tell"
+    assert "knows" in rank(result).why
+
+
+def test_what_lightning_names_itself_is_no_part_of_the_users_program(tmp_path: Path) -> None:
+    def step(machine: Machine) -> None:
+        start = machine.now
+        compute(machine, 40)
+        machine.synchronize()
+        machine.range("[pl][profile]run_training_batch", start)
+
+    assert rank(analyzed(tmp_path, steps(Machine(), 6, step).trace())).host.region == ""
