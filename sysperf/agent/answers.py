@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
 from sysperf.live.tracked_finding import TrackedFinding
-from sysperf.model.record import Record, convert, fact
+from sysperf.model.record import Json, JsonObject, Record, TypeForm, convert, fact
 
 __all__ = ["AllSeries", "AllWorkers", "Changes", "Event", "Findings", "History", "Index", "Meters", "Point", "Programs", "Series"]
 __all__ += ["Status", "read", "read_or_raise"]
@@ -37,7 +37,7 @@ class Event(Record):
     kind: str
     subject: str
     text: str
-    data: Any = None
+    data: Json = None
 
 
 class Index(Record):
@@ -56,7 +56,7 @@ class Findings(Record):
 class Programs(Record):
     """The running PyTorch programs."""
 
-    processes: tuple[Any, ...]
+    processes: tuple[Json, ...]
 
 
 class AllWorkers(Record):
@@ -96,10 +96,10 @@ class History(Record):
 class Changes(Record):
     """What was changed on this machine, newest first."""
 
-    changes: tuple[Any, ...]
+    changes: tuple[Json, ...]
 
 
-def read(raw: Any, as_type: type[T]) -> T | None:
+def read(raw: object, as_type: type[T]) -> T | None:
     """An answer, or a part of one; None when it is of no shape that this version knows."""
     try:
         return read_or_raise(raw, as_type)
@@ -107,13 +107,13 @@ def read(raw: Any, as_type: type[T]) -> T | None:
         return None
 
 
-def read_or_raise(raw: Any, as_type: type[T]) -> T:
+def read_or_raise(raw: object, as_type: type[T]) -> T:
     """An answer, or a part of one. Raises msgspec.ValidationError, ValueError, TypeError or RecursionError with what is wrong."""
     decoded: T = convert(_in_this_version(raw, as_type), as_type)
     return decoded
 
 
-def _in_this_version(raw: Any, as_type: Any) -> Any:
+def _in_this_version(raw: Json, as_type: TypeForm) -> Json:
     """The data without fields that its record does not have, and with None for those that an older agent does not know."""
     as_type = _without_none(as_type)
     if _is_record(as_type):
@@ -126,16 +126,16 @@ def _in_this_version(raw: Any, as_type: Any) -> Any:
     return raw
 
 
-def _fields(raw: dict[str, Any], record: type) -> dict[str, Any]:
+def _fields(raw: JsonObject, record: type) -> JsonObject:
     hints, optional = _layout(record)
     return {**optional, **{name: _in_this_version(value, hints[name]) for name, value in raw.items() if name in hints}}
 
 
-def _is_record(as_type: Any) -> bool:
+def _is_record(as_type: TypeForm) -> bool:
     return isinstance(as_type, type) and issubclass(as_type, msgspec.Struct)
 
 
-def _without_none(as_type: Any) -> Any:
+def _without_none(as_type: TypeForm) -> TypeForm:
     """``X`` of ``X | None``; all else as it is."""
     if typing.get_origin(as_type) not in (types.UnionType, typing.Union):
         return as_type
@@ -144,7 +144,7 @@ def _without_none(as_type: Any) -> Any:
 
 
 @functools.cache
-def _layout(record: type) -> tuple[dict[str, Any], dict[str, None]]:
+def _layout(record: type) -> tuple[dict[str, TypeForm], dict[str, None]]:
     """(the type of each field, None for each field that has no default and may be unknown)."""
     hints = typing.get_type_hints(record)
     required = [field.name for field in msgspec.structs.fields(record) if field.required]

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sysperf import __version__
 from sysperf.agent import events, metrics
@@ -22,7 +22,7 @@ from sysperf.collect.process import workers
 from sysperf.host import Host
 from sysperf.live.metrics import describe
 from sysperf.live.worker import Worker
-from sysperf.model.record import json_schemas, to_json
+from sysperf.model.record import JsonObject, json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.words import encodable
 
@@ -204,11 +204,11 @@ async def _from_history(asked: Awaitable[T]) -> T:
         raise Refused(503, str(error)) from None
 
 
-def _json(value: Any) -> Answer:
+def _json(value: object) -> Answer:
     return 200, JSON, _encoded(value)
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: object) -> bytes:
     try:
         return to_json(value)
     except UnicodeEncodeError:  # a lone surrogate, which JSON in UTF-8 cannot hold
@@ -225,7 +225,7 @@ def _number(query: Mapping[str, str], name: str, otherwise: float) -> float:
     return value
 
 
-def openapi(table: Iterable[Route]) -> dict[str, Any]:
+def openapi(table: Iterable[Route]) -> JsonObject:
     """All paths as OpenAPI 3.1, with the schemas of the records that answer."""
     table = tuple(table)
     types = (*dict.fromkeys(reply for route in table for reply in route.replies), Problem)
@@ -240,7 +240,7 @@ def openapi(table: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
+def _operation(route: Route, schema: Mapping[type, JsonObject]) -> JsonObject:
     wrong = {"description": "why there is no answer", "content": {PROBLEM: {"schema": schema[Problem]}}}
     return {
         "operationId": route.path.removeprefix("/v1").strip("/").replace(".", "_") or "index",
@@ -256,7 +256,7 @@ def _operation(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
     }
 
 
-def _reply(route: Route, schema: Mapping[type, Any]) -> dict[str, Any]:
+def _reply(route: Route, schema: Mapping[type, JsonObject]) -> JsonObject:
     if route.content_type == EVENT_STREAM:
         return {"type": "string", "description": "server-sent events; the data of those with an id is an Event as JSON"}
     schemas = [schema[reply] for reply in route.replies]

@@ -11,7 +11,7 @@ import collections
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sysperf.agent.store import MAX_PENDING, Event, Point, Store
 from sysperf.live.worker import Worker
@@ -32,7 +32,7 @@ class _Waiting(NamedTuple):
     """What was not handed over yet."""
 
     samples: collections.deque[tuple[float, Mapping[str, float]]]
-    events: collections.deque[tuple[float, str, str, str, Any]]
+    events: collections.deque[tuple[float, str, str, str, object]]
     seen: dict[str, float]
 
 
@@ -84,7 +84,7 @@ class AsyncStore:
         """Take one sample of many series. It is written by the next `flush`."""
         self._waiting.samples.append((at, values))
 
-    def event(self, at: float, kind: str, subject: str, text: str, data: Any = None) -> int:
+    def event(self, at: float, kind: str, subject: str, text: str, data: object = None) -> int:
         """Keep an event; returns its number."""
         self._waiting.events.append((at, kind, subject, text, data))
         self._last_event += 1

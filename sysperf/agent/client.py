@@ -5,12 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from sysperf.agent.answers import read
 from sysperf.model.errors import SysperfError
-from sysperf.model.record import from_json
+from sysperf.model.record import Json, from_json
 from sysperf.model.text import neutral
 
 T = TypeVar("T")
@@ -42,10 +42,10 @@ class Client:
             raise self._unknown_shape(path)
         return answer
 
-    def get(self, path: str, **query: str | float) -> Any:
+    def get(self, path: str, **query: str | float) -> Json:
         """The answer to GET as plain data."""
         try:
-            return from_json(self.get_text(path, **query), Any)
+            return from_json(self.get_text(path, **query), Json)
         except ValueError as error:
             raise self._broke(error) from None
 
@@ -60,7 +60,7 @@ class Client:
         finally:
             connection.close()
 
-    def events(self, **query: str | float) -> Iterator[tuple[str, Any]]:
+    def events(self, **query: str | float) -> Iterator[tuple[str, Json]]:
         """(kind, data) of each event as it comes, until the agent ends. Comments keep it from waiting forever."""
         connection = self._connection(self._timeout_s)
         try:
@@ -74,7 +74,7 @@ class Client:
                 if name == "event":
                     kind = value
                 elif name == "data":
-                    yield kind, from_json(value, Any)
+                    yield kind, from_json(value, Json)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._broke(error) from None
         finally:
@@ -86,7 +86,7 @@ class Client:
     def _connection(self, timeout_s: float) -> _OnSocket:
         return _OnSocket(self.path, timeout_s)
 
-    def _asked(self, connection: http.client.HTTPConnection, path: str, query: Mapping[str, Any]) -> http.client.HTTPResponse:
+    def _asked(self, connection: http.client.HTTPConnection, path: str, query: Mapping[str, str | float]) -> http.client.HTTPResponse:
         connection.request("GET", f"{path}?{urlencode(query)}" if query else path)
         response = connection.getresponse()
         if response.status != http.HTTPStatus.OK:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sysperf.model.record import to_json
 
@@ -73,7 +73,7 @@ class Events:
         """How many listen now. With none, there is no need to make a message."""
         return len(self._listeners)
 
-    def publish(self, kind: str, payload: Any, number: int = 0) -> None:
+    def publish(self, kind: str, payload: object, number: int = 0) -> None:
         """Tell everybody. `number` is that of the event in the store, for those who come back later."""
         if not self._listeners:
             return

@@ -123,7 +123,7 @@ class HelperServer:
         self._problem = ""
         self._retry_at_s = 0.0
         self._stopped = False
-        self._answers: dict[type, Callable[[Any, Peer], Answer]] = {
+        self._answers: dict[type, Callable[[Any, Peer], Answer]] = {  # any: each takes the request that its key is
             helper_protocol.AskPlan: self._plan,
             helper_protocol.AskApply: self._apply,
             helper_protocol.AskRenew: self._renew,

@@ -14,7 +14,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import h11
 
@@ -85,7 +85,7 @@ class Server:
     def __init__(self, routes: Mapping[str, Handler], limits: Limits = Limits()) -> None:  # noqa: B008 - immutable
         self.routes = routes
         self.limits = limits
-        self._tasks: dict[asyncio.Task[Any], asyncio.WriteTransport] = {}
+        self._tasks: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         self._listener: Listener | None = None
         self._server: asyncio.AbstractServer | None = None
         self._closing = False
@@ -98,13 +98,14 @@ class Server:
     async def start(self, listener: Listener) -> None:
         """Begin to answer on this socket."""
         # From 3.13 on asyncio would remove the socket's file, which may be systemd's.
-        more: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        common: dict[str, Any] = {"sock": listener.sock, "limit": self.limits.header_bytes, "backlog": BACKLOG}
+        more: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._listener = listener
         if listener.sock.family == socket.AF_UNIX:
-            self._server = await asyncio.start_unix_server(self._connected, **common, **more)
+            self._server = await asyncio.start_unix_server(
+                self._connected, sock=listener.sock, limit=self.limits.header_bytes, backlog=BACKLOG, **more
+            )
         else:  # systemd can pass a port
-            self._server = await asyncio.start_server(self._connected, **common)
+            self._server = await asyncio.start_server(self._connected, sock=listener.sock, limit=self.limits.header_bytes, backlog=BACKLOG)
 
     async def close(self) -> None:
         """Stop listening, and end all conversations; those of which the connection has only been accepted end before they begin."""
@@ -234,7 +235,7 @@ class _Client:
             raise Refused(405 if request.method != b"GET" else 413, "only GET without a body is understood")
         return request
 
-    async def _event(self) -> Any:
+    async def _event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._reader.read(SLICE))
         return event

@@ -12,12 +12,12 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sysperf.agent import database
 from sysperf.agent.answers import Event, Point
 from sysperf.agent.history import IN_MEMORY, ON_DISK, Archive, Recent, Row, points
-from sysperf.model.record import from_json, to_json
+from sysperf.model.record import Json, from_json, to_json
 from sysperf.model.text import neutral
 
 __all__ = ["Event", "Point", "Store"]
@@ -86,7 +86,7 @@ class Store:
         if self._memory and time.monotonic() >= self._retry_at:
             self._use_disk(RETRY_CHECK_S)
 
-    def event(self, at: float, kind: str, subject: str, text: str, data: Any = None) -> int:
+    def event(self, at: float, kind: str, subject: str, text: str, data: object = None) -> int:
         """Keep an event; returns its number."""
         self._last_event += 1
         row = (self._last_event, at, neutral(kind, 100), neutral(subject, 400), neutral(text, 2_000), _json(data))
@@ -246,12 +246,12 @@ class Store:
         self._last_event = max(last, self._last_event + shift)
 
 
-def _event(row: tuple[Any, ...]) -> Event:
+def _event(row: tuple[Json, ...]) -> Event:
     number, at, kind, subject, text, data = row
-    return Event(number, at, kind, subject, text, None if data is None else from_json(data, Any))
+    return Event(number, at, kind, subject, text, None if data is None else from_json(data, Json))
 
 
-def _json(data: Any) -> str | None:
+def _json(data: object) -> str | None:
     """As JSON; what has no JSON form or is too large is left out."""
     try:
         text = to_json(data).decode()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sysperf.host import Host, failures
 from sysperf.model.errors import Missing
-from sysperf.model.snapshot import Area
+from sysperf.model.snapshot import Area, Facts
 
 AREAS = (
     "kernel", "cpu", "numa", "memory", "cgroup", "limits", "power", "container", "pcie", "driver", "gpu", "storage",
@@ -47,7 +46,7 @@ def add_running_torch(host: Host, areas: dict[str, Area]) -> None:
 def collect_area(host: Host, area: str) -> Area:
     """Read one area; a collector that cannot, or that breaks, leaves it unknown with the reason."""
     start, before = time.perf_counter(), len(host.sources)
-    facts: Any = None
+    facts: Facts = None
     problem: str | None = None
     try:
         facts = importlib.import_module(f"sysperf.collect.{area}").collect(host)

@@ -13,7 +13,7 @@ Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
 from sysperf.collect.readers.mounts import mounts
@@ -21,7 +21,7 @@ from sysperf.collect.readers.pressure import waited
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import HIDDEN, neutral
 from sysperf.procfs.cgroup import cpus_of_quota, group_paths, limit, stopped_us
 from sysperf.procfs.mountinfo import Mount
@@ -215,7 +215,7 @@ def _below(root: str, path: str) -> list[str] | None:
 # ---------------------------------------------------------------------- controllers
 
 
-def _cpu(host: Host, levels: _Levels | None) -> dict[str, Any]:
+def _cpu(host: Host, levels: _Levels | None) -> Fields:
     if levels is None:
         return {}
     quota = _quota_v2 if levels.version == V2 else _quota_v1
@@ -255,7 +255,7 @@ def _throttling(host: Host, folder: str) -> dict[str, int | None]:
     return {"nr_periods": whole(stat.get("nr_periods")), "nr_throttled": whole(stat.get("nr_throttled")), "throttled_us": stopped_us(stat)}
 
 
-def _memory(host: Host, levels: _Levels | None) -> dict[str, Any]:
+def _memory(host: Host, levels: _Levels | None) -> Fields:
     if levels is None:
         return {}
     name = "memory.max" if levels.version == V2 else "memory.limit_in_bytes"
@@ -296,7 +296,7 @@ def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
     return max(0, used - (whole((parts or {}).get(cache)) or 0))
 
 
-def _pids(host: Host, levels: _Levels | None) -> dict[str, Any]:
+def _pids(host: Host, levels: _Levels | None) -> Fields:
     if levels is None:
         return {}
     bound, folder = _binding(host, levels, "pids.max")

@@ -9,11 +9,11 @@ NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.readers.mounts import mount_of, mounts
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
 from sysperf.procfs.mountinfo import Mount
@@ -174,7 +174,7 @@ def _of_manager(host: Host) -> str | None:
 # ---------------------------------------------------------------------- rights
 
 
-def _rights(host: Host) -> dict[str, Any]:
+def _rights(host: Host) -> Fields:
     status = host.pairs(STATUS) or {}
     capabilities = _hexadecimal(status.get("CapEff", ""))
     uids = status.get("Uid", "").split()
@@ -240,7 +240,7 @@ def _get_mempolicy() -> bool:
 # ---------------------------------------------------------------------- GPUs
 
 
-def _nvidia(host: Host) -> dict[str, Any]:
+def _nvidia(host: Host) -> Fields:
     """What was asked of NVIDIA's container toolkit. The first requirement names the CUDA version of the image."""
     environment = own_environment(host)
     if environment is None:

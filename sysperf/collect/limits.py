@@ -9,13 +9,13 @@ Kernel  https://man7.org/linux/man-pages/man2/getrlimit.2.html
 Slurm   https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.container import own_environment
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.storage.filesystems import LOCAL
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
@@ -108,7 +108,7 @@ def _user(host: Host) -> int | None:
     return whole(uids[1]) if len(uids) > 1 else None
 
 
-def _machine(host: Host) -> dict[str, Any]:
+def _machine(host: Host) -> Fields:
     files = _FILE_NR.fullmatch(host.word(FILES) or "")
     load = _TASKS.search(host.word(LOAD) or "")
     threads_max, pid_max = host.number(THREADS_MAX), host.number(PID_MAX)
@@ -120,7 +120,7 @@ def _machine(host: Host) -> dict[str, Any]:
     }
 
 
-def _tmp(host: Host, environment: dict[str, str] | None) -> dict[str, Any]:
+def _tmp(host: Host, environment: dict[str, str] | None) -> Fields:
     if environment is None:
         return {}
     path = environment.get("TMPDIR", "").rstrip("/") or "/tmp"  # noqa: S108 - the default of every library
@@ -136,7 +136,7 @@ def _tmp(host: Host, environment: dict[str, str] | None) -> dict[str, Any]:
     }
 
 
-def _slurm(environment: dict[str, str] | None) -> dict[str, Any]:
+def _slurm(environment: dict[str, str] | None) -> Fields:
     if environment is None:
         return {}
     counts = {

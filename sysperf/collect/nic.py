@@ -12,13 +12,13 @@ Counters run since the driver was loaded: how long that is, nobody says exactly,
 
 import time
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.network import NET, PORTS, RDMA
 from sysperf.collect.pcie import PCI, locality
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs.numbers import decimal, whole
 from sysperf.procfs.pci import address_in
@@ -170,7 +170,7 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
     if numbers is None and is_unreadable(host, f"{folder}/ports"):
         return None
     address = address_in(target or "")
-    shared: dict[str, Any] = {
+    shared: Fields = {
         "name": neutral(name, 64),
         "firmware": _text(host.word(f"{folder}/fw_ver"), 40),
         "model": _text(host.word(f"{folder}/hca_type"), 40),
@@ -184,9 +184,9 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
     ]
 
 
-def _port(host: Host, folder: str, number: int, shared: dict[str, Any]) -> Port:
+def _port(host: Host, folder: str, number: int, shared: Fields) -> Port:
     rate = _RATE.match(host.word(f"{folder}/rate") or "")
-    counters: dict[str, Any] = {name: whole(host.word(f"{folder}/{file}")) for name, file in COUNTERS.items()}
+    counters: Fields = {name: whole(host.word(f"{folder}/{file}")) for name, file in COUNTERS.items()}
     return Port(
         port=number,
         link_layer=_text(host.word(f"{folder}/link_layer"), 24),

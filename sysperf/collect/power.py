@@ -13,13 +13,13 @@ Kernel  https://docs.kernel.org/admin-guide/pm/cpufreq.html
 """
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.readers.cpu_topology import SYSTEM, online_cpus, packages
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -119,7 +119,7 @@ def _policies(host: Host) -> list[str]:
     return older if older and host.word(f"{older[0]}/scaling_driver") else []
 
 
-def _frequency(host: Host) -> dict[str, Any]:
+def _frequency(host: Host) -> Fields:
     """The driver and the settings of every policy; nothing where the machine does not say."""
     folders = _policies(host)
     if not folders:
@@ -165,7 +165,7 @@ def _share(host: Host, folder: str) -> float | None:
     return allowed / possible if allowed is not None and possible and 0 < allowed <= possible else None
 
 
-def _boost(host: Host) -> dict[str, Any]:
+def _boost(host: Host) -> Fields:
     """The switch of all CPUs. Intel's says the opposite: no_turbo."""
     for path, on in ((NO_TURBO, 0), (BOOST, 1)):
         if host.exists(path):
@@ -175,7 +175,7 @@ def _boost(host: Host) -> dict[str, Any]:
     return {"boost_control": False} if absent else {}
 
 
-def _profile(host: Host) -> dict[str, Any]:
+def _profile(host: Host) -> Fields:
     if host.exists(PROFILE) is False:
         return {"platform_profile": "", "platform_profiles": ()}
     choices = host.word(PROFILES)
@@ -185,7 +185,7 @@ def _profile(host: Host) -> dict[str, Any]:
     }
 
 
-def _idle(host: Host) -> dict[str, Any]:
+def _idle(host: Host) -> Fields:
     """The deepest sleep state that is not switched off, of the first online CPU."""
     first = (online_cpus(host) or CpuSet((0,))).first()
     folder = f"{SYSTEM}/cpu{first}/cpuidle"
@@ -201,7 +201,7 @@ def _idle(host: Host) -> dict[str, Any]:
     return {}
 
 
-def _throttling(host: Host) -> dict[str, Any]:
+def _throttling(host: Host) -> Fields:
     """Of the package that was slowed most, asked of one CPU in each. Only Intel's CPUs count."""
     online = online_cpus(host) or CpuSet()
     if not host.names(THROTTLE.replace("*", str(online.first()))):
@@ -219,7 +219,7 @@ def _largest(host: Host, cpus: list[int | None], name: str) -> int | None:
     return max(known, default=None) if len(known) == len(counts) else None
 
 
-def _battery(host: Host) -> dict[str, Any]:
+def _battery(host: Host) -> Fields:
     """Supplies of the machine itself: a mouse's battery has the scope ``Device``."""
     names = host.names(SUPPLIES)
     if names is None:

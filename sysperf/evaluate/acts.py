@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
+from sysperf.evaluate.scope import Value
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Advice, AnyFix, Bind, Env, Fix, Nvml, Preload, Safety, SetKnob, Sysctl, Sysfs
 
 CAREFUL: tuple[Safety, ...] = ("safe", "caution", "manual")
 """From what sysperf does by itself to what a person does."""
-Acts = Mapping[str, Mapping[str, Any]]
+Acts = Mapping[str, Mapping[str, Value]]
 
 
 def acts_of(fix: Fix) -> Iterator[str]:
@@ -60,7 +60,7 @@ def check_acts(fix: Fix, acts: Acts) -> None:
             raise RuleError(f"`{name}` can change results by the table `acts`, and not here", "write numerics = true, or leave safety out")
 
 
-def _check_row(name: str, row: Mapping[str, Any]) -> None:
+def _check_row(name: str, row: Mapping[str, Value]) -> None:
     if set(row) != {"safety", "numerics"} or row["safety"] not in CAREFUL or not isinstance(row["numerics"], bool):
         raise RuleError(f"the table `acts` has no right row for `{name}`", 'a row is { safety = "safe", numerics = false }')
     if row["numerics"] and row["safety"] == "safe":

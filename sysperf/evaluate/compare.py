@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from sysperf.evaluate.schema import is_record
+from sysperf.evaluate.scope import Value
 from sysperf.model.difference import Difference
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -91,7 +91,7 @@ def _value(flat: Mapping[str, str], fact: str, machine: Snapshot) -> str:
     return UNKNOWN if area is None or area.facts is None else ABSENT
 
 
-def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _flatten(value: Value, path: str) -> Iterator[tuple[str, str]]:
     if is_record(type(value)):
         for name in value.__struct_fields__:
             yield from _flatten(getattr(value, name), f"{path}.{name}")
@@ -107,12 +107,12 @@ def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, _text(value)
 
 
-def _identity(item: Any, index: int) -> str:
+def _identity(item: Value, index: int) -> str:
     key = next((key for key in _KEYS if getattr(item, key, None) is not None), None)
     return neutral(str(getattr(item, key)), 120).replace("[", "(").replace("]", ")") if key else str(index)
 
 
-def _text(value: Any) -> str:
+def _text(value: Value) -> str:
     if value is None:
         return UNKNOWN
     if isinstance(value, tuple):

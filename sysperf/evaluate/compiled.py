@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
 
 from sysperf.evaluate.acts import Acts, check_acts, settled
 from sysperf.evaluate.expression import Expression, compile_expression
 from sysperf.evaluate.fix_check import check_fix
 from sysperf.evaluate.schema import Schema, element
-from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.syntax import names_in
 from sysperf.evaluate.template import FOR_READERS, Template, compile_template
 from sysperf.model.errors import RuleError
+from sysperf.model.record import TypeForm
 from sysperf.model.rule import ITEMS, Advice, AnyFix, Fix, Override, Rule
 
 _LISTS = {f"{bound}s": area for bound, area, _ in ITEMS.values()}
@@ -32,8 +32,8 @@ class Compiled:
         self._schema = schema.bind(self.loop, self._item_type) if self.loop else schema
         self._templates: dict[str, Template] = {}
 
-    def _loop(self, schema: Schema) -> tuple[str, Callable[[Scope], Any]]:
-        self._item_type: Any = None
+    def _loop(self, schema: Schema) -> tuple[str, Callable[[Scope], Value]]:
+        self._item_type: TypeForm = None
         self._listed: frozenset[str] = frozenset()
         source = self.rule.for_each
         if self.rule.scope in ITEMS:

@@ -7,10 +7,10 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
+from sysperf.evaluate.scope import Touched, Value
 from sysperf.model.outcome import Evidence, Gap
-from sysperf.model.record import plain
+from sysperf.model.record import Json, plain
 from sysperf.model.snapshot import Snapshot, Source
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
@@ -40,12 +40,12 @@ class Ledger:
         self._paths: list[str] | None = None
         self._matches: dict[tuple[str, str], list[str]] = {}
 
-    def evidence(self, touched: Mapping[str, Any], item: Any) -> tuple[Evidence, ...]:
+    def evidence(self, touched: Mapping[str, Touched], item: Value) -> tuple[Evidence, ...]:
         """The touched facts with their values and files."""
         chosen = list(touched.items())[:MAX_EVIDENCE]
         return tuple(Evidence(path, for_report(touched.value), self.source(touched.reads, item)) for path, touched in chosen)
 
-    def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Any) -> tuple[Gap, ...]:
+    def gaps(self, facts: Mapping[str, str], reads: Mapping[str, tuple[str, ...]], item: Value) -> tuple[Gap, ...]:
         """The unknown facts with their reasons and what would make them readable."""
         gaps = []
         for path, given in list(facts.items())[:MAX_EVIDENCE]:
@@ -53,7 +53,7 @@ class Ledger:
             gaps.append(Gap(path, neutral(reason), remedy(reason)))
         return tuple(gaps)
 
-    def source(self, reads: tuple[str, ...], item: Any) -> str:
+    def source(self, reads: tuple[str, ...], item: Value) -> str:
         """The path that was read for a fact; its pattern when no single one is known."""
         for pattern in reads:
             for path in self._matching(pattern, item):
@@ -61,7 +61,7 @@ class Ledger:
                     return path
         return reads[0] if reads else ""
 
-    def reason(self, fact: str, reads: tuple[str, ...], item: Any) -> str:
+    def reason(self, fact: str, reads: tuple[str, ...], item: Value) -> str:
         """Why a fact is unknown, in the words of what failed."""
         for pattern in reads:
             for path in self._matching(pattern, item):
@@ -75,7 +75,7 @@ class Ledger:
             return "only read with --deep"
         return f"{reads[0]}: does not say" if reads else "this machine does not say"
 
-    def _matching(self, pattern: str, item: Any) -> list[str]:
+    def _matching(self, pattern: str, item: Value) -> list[str]:
         if pattern in self._errors:
             return [pattern]
         if pattern.startswith("nvml:"):
@@ -150,7 +150,7 @@ def remedy(reason: str) -> str:
     return ""
 
 
-def for_report(value: Any) -> Any:
+def for_report(value: Value) -> Json:
     """A fact's value as bounded JSON data for a report."""
     value = plain(value) if not isinstance(value, str) else value
     if isinstance(value, str):

@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
 
 from sysperf.evaluate import functions
 from sysperf.evaluate.functions import Unknown, unknown_of
 from sysperf.evaluate.getters import getter
 from sysperf.evaluate.operators import as_list, check_comparable, check_size, comparison, exhausted
 from sysperf.evaluate.pattern import check_pattern
-from sysperf.evaluate.schema import Schema, TypeForm, element, is_record, kind, suggest
+from sysperf.evaluate.schema import ANYTHING, Schema, element, is_record, kind, suggest
 from sysperf.evaluate.scope import Node, Scope, Value
 from sysperf.evaluate.syntax import check_name, parse, unchain
 from sysperf.model.errors import RuleError
+from sysperf.model.record import TypeForm
 
 MAX_DEPTH = 40
 Typed = tuple[Node, TypeForm]
@@ -117,7 +117,7 @@ class _Compiler:
 
     def _list(self, node: ast.List, depth: int) -> Typed:
         parts = [self.visit(item, depth)[0] for item in node.elts]
-        return lambda scope: tuple([part(scope) for part in parts]), Any
+        return lambda scope: tuple([part(scope) for part in parts]), ANYTHING
 
     def _tuple(self, node: ast.Tuple, depth: int) -> Typed:
         return self._list(ast.List(node.elts), depth)

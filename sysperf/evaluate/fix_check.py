@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import RuleError
@@ -60,7 +60,7 @@ def _check_item(fix: Sysfs | SetKnob, knob: Knob) -> None:
         raise RuleError(f"`{knob.name}` {'needs' if knob.per_item else 'takes no'} `item`")
 
 
-def _check_knob(name: str, value: str | int, knobs: dict[str, Any], what: str) -> None:
+def _check_knob(name: str, value: str | int, knobs: Mapping[str, Knob], what: str) -> None:
     if name not in knobs:
         raise RuleError(f"`{name}` is no {what} that sysperf may change{suggest(name, knobs)}", f"it may change {', '.join(knobs)}")
     if not knobs[name].accepts(value):

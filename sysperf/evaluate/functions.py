@@ -8,10 +8,11 @@ import operator
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 
+from sysperf.evaluate.schema import ANYTHING
 from sysperf.evaluate.scope import Scope, Value
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import TypeForm
 from sysperf.model.version import Version
 
 MAX_BITS = 128
@@ -271,7 +272,7 @@ def _assigned(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:
     return tuple(f"{name}={variables[name]}" for name in names if variables.get(name))
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, TypeForm]] = {
     # name: (function of scope and arguments, fewest arguments, most arguments, result type; None: that of the first)
     "known": (_known, 1, 1, bool),
     "default": (_default, 2, 2, None),
@@ -279,8 +280,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
     "all": (_all, 1, 1, bool),
     "len": (_strict(len), 1, 1, int),
     "count": (_strict(lambda values: sum(1 for value in values if value)), 1, 1, int),
-    "min": (_strict(_smallest), 1, 9, Any),
-    "max": (_strict(_largest), 1, 9, Any),
+    "min": (_strict(_smallest), 1, 9, ANYTHING),
+    "max": (_strict(_largest), 1, 9, ANYTHING),
     "sum": (_strict(sum), 1, 1, float),
     "abs": (_strict(abs), 1, 1, float),
     "ceil": (_strict(math.ceil), 1, 1, int),
@@ -299,5 +300,5 @@ FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int, Any]] = {
     "overlaps": (_strict(lambda first, second: not first.isdisjoint(second)), 2, 2, bool),
     "within": (_strict(lambda first, second: first.issubset(second)), 2, 2, bool),
     "assigned": (_strict(_assigned), 2, 16, tuple[str, ...]),
-    "table": (_table, 2, 3, Any),
+    "table": (_table, 2, 3, ANYTHING),
 }

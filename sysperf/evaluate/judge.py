@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.remedy import remedies
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally
@@ -36,7 +36,7 @@ def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
 class Judge:
     """Judges rules on one machine; counts all answers and keeps those that a person must see."""
 
-    def __init__(self, names: dict[str, Any], tables: Mapping[str, Mapping[str, Any]], ledger: Ledger) -> None:
+    def __init__(self, names: dict[str, Value], tables: Mapping[str, Mapping[str, Value]], ledger: Ledger) -> None:
         self._names = names
         self._tables = tables
         self._ledger = ledger
@@ -172,7 +172,7 @@ class Judge:
         )
 
 
-def _identities(rule: Compiled, subject: Subject) -> dict[str, Any]:
+def _identities(rule: Compiled, subject: Subject) -> dict[str, str]:
     """Which very subject an outcome is about, and what stays the same of it."""
     return {
         "key": subject.key(rule.rule.id),
@@ -202,7 +202,7 @@ def _guard(rule: Compiled, scope: Scope) -> _Guard:
     return maybe
 
 
-def scope_names(snapshot: Snapshot) -> dict[str, Any]:
+def scope_names(snapshot: Snapshot) -> dict[str, Value]:
     """The names that conditions use: areas, and the lists of the item scopes."""
     names = {name: area.facts for name, area in snapshot.areas.items()}
     for bound, area, field in ITEMS.values():

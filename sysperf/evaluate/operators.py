@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from sysperf.evaluate.functions import Unknown, unknown_of
-from sysperf.evaluate.schema import TypeForm, kind
+from sysperf.evaluate.schema import kind
 from sysperf.evaluate.scope import Node, Scope, Value
 from sysperf.model.errors import RuleError
+from sysperf.model.record import TypeForm
 
 
 def comparison(left: Node, right: Node, test: Value) -> Node:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,7 @@ from sysperf.evaluate.scope import Scope
 from sysperf.model.change import Setting
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy
-from sysperf.model.rule import Advice, Affinity, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
+from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
 from sysperf.model.text import for_shell, neutral
 
 Filler = Callable[..., str]
@@ -29,10 +28,10 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     return tuple(_remedy(fix, fill, scope) for fix in rule.fixes)
 
 
-def _remedy(fix: Any, fill: Filler, scope: Scope) -> Remedy:
+def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:
     command, undo, title, needs = _COMMANDS[type(fix)](fix, fill, scope)
     return Remedy(
-        kind=type(fix).__struct_config__.tag,
+        kind=str(type(fix).__struct_config__.tag),
         title=fill(fix.title) or title,
         safety=fix.safety,
         command=command,

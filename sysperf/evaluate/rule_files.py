@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from sysperf.model import experiment
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
-from sysperf.model.record import convert
+from sysperf.model.record import Json, JsonObject, convert
 from sysperf.model.rule import Experiment, Rule, RuleFile
 
 MAX_FILE_BYTES = 2 << 20
@@ -46,16 +45,16 @@ def read_file(path: StrPath) -> RuleFile:
     return _named(file_record, path)
 
 
-def _without_withdrawn_fields(data: dict[str, Any], name: str) -> tuple[str, ...]:
+def _without_withdrawn_fields(data: JsonObject, name: str) -> tuple[str, ...]:
     """Drop fields that earlier versions accepted and nothing ever read, so that a site's files still load; a note of each."""
     rules = data.get("rule")
-    tables: list[tuple[Any, tuple[str, ...]]] = [(data.get("pack"), WITHDRAWN_PACK_FIELDS)]
+    tables: list[tuple[Json, tuple[str, ...]]] = [(data.get("pack"), WITHDRAWN_PACK_FIELDS)]
     tables += [(rule, WITHDRAWN_RULE_FIELDS) for rule in (rules if isinstance(rules, list) else ())]
     dropped = {field for table, fields_ in tables if isinstance(table, dict) for field in fields_ if table.pop(field, None) is not None}
     return tuple(f"`{field}` in {name} has no effect: remove it" for field in sorted(dropped))
 
 
-def _readable(message: str, data: dict[str, Any]) -> str:
+def _readable(message: str, data: JsonObject) -> str:
     """`Object contains unknown field` and its like, with the id of the rule it speaks of."""
     import re  # noqa: PLC0415 - errors only
 

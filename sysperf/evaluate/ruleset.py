@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,7 @@ from sysperf.evaluate.rule_files import read_file
 from sysperf.evaluate.schema import Schema, field, suggest
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
+from sysperf.model.record import JsonObject, TypeForm
 from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
 
 
@@ -23,7 +23,7 @@ class Ruleset:
 
     def __init__(self, files: Sequence[RuleFile], schema: Schema) -> None:
         self._schema = schema
-        self.tables: dict[str, dict[str, Any]] = {}
+        self.tables: dict[str, JsonObject] = {}
         self._rules: dict[str, Rule] = {}
         self._overrides: dict[str, Override] = {}
         self.earlier_ids = EarlierIds(rule for file in files for rule in file.rule)
@@ -118,7 +118,7 @@ def _is_of(rule: Rule, area: str) -> bool:
 
 def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]] | None = None) -> Schema:
     """The names of conditions for the areas' record types; those of `later` are made when they are first named."""
-    roots: dict[str, Any] = dict(records)
+    roots: dict[str, TypeForm] = dict(records)
     reads: dict[str, tuple[str, ...]] = {}
     for bound, area, name in ITEMS.values():
         if area in records and (items := field(records[area], name)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -11,35 +11,37 @@ import msgspec
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
+from sysperf.model.record import TypeForm
 from sysperf.model.version import Version
 
-TypeForm = Any  # any: the type of a fact is a class, a union, tuple[int, ...]; typing has no type for these before TypeForm (PEP 747)
+ANYTHING: TypeForm = Any
+"""The type of a fact of which nothing is known: it may stand wherever a value may."""
 
 
 class Field(msgspec.Struct, frozen=True):
     """One field of a record: its type without `None`, what it says, and what it is read from."""
 
-    type: Any
+    type: TypeForm
     doc: str = ""
     reads: tuple[str, ...] = ()
 
 
 @cache
-def fields(record: Any) -> dict[str, Field]:
+def fields(record: TypeForm) -> dict[str, Field]:
     """The fields of a record type by name."""
     names = (name for base in reversed(record.__mro__) for name in getattr(base, "__annotations__", ()))
     return {name: known for name in names if (known := field(record, name)) is not None}
 
 
 @cache
-def field(record: Any, name: str) -> Field | None:
+def field(record: TypeForm, name: str) -> Field | None:
     """One field of a record type: an audit asks for a quarter of all. None where it has no such field."""
     if name not in record.__struct_fields__:
         return None
     return next(_field(base.__annotations__[name]) for base in record.__mro__ if name in getattr(base, "__annotations__", ()))
 
 
-def _field(annotation: Any) -> Field:
+def _field(annotation: TypeForm) -> Field:
     if isinstance(annotation, str):
         raise TypeError(f"{annotation}: a record needs real annotations, without `from __future__ import annotations`")
     doc, reads = "", ()
@@ -51,34 +53,34 @@ def _field(annotation: Any) -> Field:
     return Field(strip(annotation), doc, reads)
 
 
-def strip(annotation: Any) -> Any:
+def strip(annotation: TypeForm) -> TypeForm:
     """The type without `Annotated` and without `None`."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
         options = [option for option in get_args(annotation) if option is not type(None)]
-        return strip(options[0]) if len(options) == 1 else Any
+        return strip(options[0]) if len(options) == 1 else ANYTHING
     return annotation
 
 
-def is_record(annotation: Any) -> bool:
+def is_record(annotation: TypeForm) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
 
 
-def element(annotation: Any) -> Any:
-    """The type of what a list or mapping holds; Any when it is neither."""
+def element(annotation: TypeForm) -> TypeForm:
+    """The type of what a list or mapping holds; ANYTHING when it is neither."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (tuple, list) and arguments:
         return strip(arguments[0])
     if origin is dict:
         return strip(arguments[1])
-    return int if annotation is CpuSet else Any
+    return int if annotation is CpuSet else ANYTHING
 
 
 _KINDS: dict[type, str] = {int: "number", float: "number", str: "text", bool: "truth", CpuSet: "cpus", Version: "version"}
 
 
-def kind(annotation: Any) -> str:
+def kind(annotation: TypeForm) -> str:
     """What conditions can do with it: number, text, truth, cpus, version, list, mapping, record or any."""
     if annotation.__class__ is type:
         return _KINDS.get(annotation, "any")
@@ -97,7 +99,7 @@ def kind(annotation: Any) -> str:
 class Fact(msgspec.Struct, frozen=True):
     """What a name and the steps behind it lead to."""
 
-    type: Any
+    type: TypeForm
     path: str
     reads: tuple[str, ...]
     absent_is_empty: bool
@@ -107,15 +109,15 @@ class Fact(msgspec.Struct, frozen=True):
 class Schema:
     """The names that a condition may use, with their types."""
 
-    def __init__(self, roots: dict[str, Any], reads: dict[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(self, roots: dict[str, TypeForm], reads: dict[str, tuple[str, ...]] | None = None) -> None:
         self.roots = roots
         self.reads = reads or {}
         """What names that stand for a list of an area (`gpus`) are read from."""
-        self._bound: Mapping[str, Any] = {}
+        self._bound: Mapping[str, TypeForm] = {}
         self._facts: dict[tuple[str, tuple[str | int, ...]], Fact] = {}
         """Those that rules have named, without what hangs on a bound name: most are named by several rules."""
 
-    def bind(self, name: str, annotation: Any) -> Schema:
+    def bind(self, name: str, annotation: TypeForm) -> Schema:
         """The same schema with one more name. The others are shared: an agent holds a schema for each rule."""
         schema = Schema(self.roots, self.reads)
         schema._bound, schema._facts = {**self._bound, name: annotation}, self._facts
@@ -141,7 +143,7 @@ class Schema:
             annotation, reads, path = known.type, known.reads or reads, f"{path}.{step}"
         return Fact(annotation, path, reads, kind(holder) == "mapping" and element(holder) is str)
 
-    def root(self, name: str) -> Any:
+    def root(self, name: str) -> TypeForm:
         """The type of a name. Raises RuleError with a suggestion."""
         if name in self._bound:
             return self._bound[name]
@@ -152,7 +154,7 @@ class Schema:
             self.roots[name] = self.roots[name]()
         return self.roots[name]
 
-    def step(self, annotation: Any, name: str, path: str) -> Field:
+    def step(self, annotation: TypeForm, name: str, path: str) -> Field:
         """The field `name` of what `path` is. Raises RuleError with a suggestion."""
         if is_record(annotation):
             known = field(annotation, name)
@@ -163,12 +165,12 @@ class Schema:
                     f"`sysperf facts --describe {area}` lists the facts of this area",
                 )
             return known
-        if get_origin(annotation) is dict or annotation is Any:
-            return Field(element(annotation) if annotation is not Any else Any)
+        if get_origin(annotation) is dict or annotation is ANYTHING:
+            return Field(element(annotation) if annotation is not ANYTHING else ANYTHING)
         raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")
 
 
-def suggest(name: str, known: Any, path: str = "") -> str:
+def suggest(name: str, known: Iterable[str], path: str = "") -> str:
     """`` (did you mean `x`?)`` or nothing."""
     import difflib  # noqa: PLC0415 - only a wrong rule pays
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import msgspec
 
@@ -13,11 +13,11 @@ from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
-from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome
-from sysperf.model.record import Record, convert
+from sysperf.model.record import Record, TypeForm, convert
 from sysperf.model.rule import ITEMS, Override, Rule, Test
 from sysperf.model.snapshot import Snapshot
 
@@ -93,7 +93,7 @@ def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -
             yield ("pass" if judge.passed else "skip"), None
 
 
-def _subjects(compiled: Compiled, names: dict[str, Any], ruleset: Ruleset) -> list[Subject | None]:
+def _subjects(compiled: Compiled, names: dict[str, Value], ruleset: Ruleset) -> list[Subject | None]:
     """The items to judge one by one; None where the rule itself must say what it makes of the whole."""
     items = compiled.items(Scope(dict(names), ruleset.tables)) if compiled.loop else None
     if items is None or isinstance(items, Unknown):
@@ -101,9 +101,9 @@ def _subjects(compiled: Compiled, names: dict[str, Any], ruleset: Ruleset) -> li
     return [Subject(compiled.loop, item, index) for index, item in enumerate(items)]
 
 
-def machine(given: dict[str, Any], scope: str, schema: Schema) -> dict[str, Any]:
+def machine(given: dict[str, Value], scope: str, schema: Schema) -> dict[str, Value]:
     """The names of a partial machine: what `given` leaves out is unknown. Raises RuleError on a name that is no fact."""
-    names: dict[str, Any] = {}
+    names: dict[str, Value] = {}
     bound, _, _ = ITEMS.get(scope, ("", "", ""))
     for name, value in given.items():
         if name == bound:
@@ -113,7 +113,7 @@ def machine(given: dict[str, Any], scope: str, schema: Schema) -> dict[str, Any]
     return names
 
 
-def partial(annotation: Any, value: Any, path: str) -> Any:
+def partial(annotation: TypeForm, value: Value, path: str) -> Value:
     """A record out of a dict, with None for every field that is not given."""
     if is_record(annotation):
         if not isinstance(value, dict):

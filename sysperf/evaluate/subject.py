@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os.path
 import shlex
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from sysperf.evaluate.scope import Value
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -19,7 +20,7 @@ class Subject(NamedTuple):
     """The machine, or one item of a list; `bound` is the name that conditions have for the item, `place` where it stands in its list."""
 
     bound: str = ""
-    item: Any = None
+    item: Value = None
     place: int = 0
 
     @property
@@ -55,13 +56,13 @@ class Subject(NamedTuple):
         return self.name
 
 
-def process_identity(process: Any) -> str:
+def process_identity(process: Value) -> str:
     """``process:PID:START``: the number of a process and when it started, so that no later process is taken for it."""
     started = getattr(process, "start_time", None)
     return f"process:{getattr(process, 'pid', '?')}:{'?' if started is None else started}"
 
 
-def subject_name(bound: str, item: Any, index: int) -> str:
+def subject_name(bound: str, item: Value, index: int) -> str:
     """What a finding is about: ``GPU 3 (NVIDIA H100)``, ``python (pid 4242)``, ``/opt/venv``."""
     if bound == "gpu":
         return neutral(f"GPU {getattr(item, 'index', index)} ({getattr(item, 'name', None) or 'unknown model'})", 80)

@@ -31,7 +31,7 @@ from sysperf.host.tree import HINT, KERNEL_FOLDERS, TOO_LARGE, Tree
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
-from sysperf.model.record import from_json
+from sysperf.model.record import Json, TypeForm, from_json
 from sysperf.model.snapshot import Source
 from sysperf.model.text import escaped, natural
 from sysperf.startup import lazy
@@ -70,7 +70,7 @@ class Host:
         deep: bool = False,
         pythons: tuple[str, ...] = (),
         answers: Answers | None = None,
-        nvml: Any = None,
+        nvml: Any = None,  # any: an `Nvml`, or what answers like one: the agent's, which waits for nobody, and recorded ones
     ) -> None:
         self.root = os.fspath(root)
         self.deep = deep
@@ -171,7 +171,7 @@ class Host:
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, key: str, ask: Callable[[], Any], as_type: Any = Any) -> Any:
+    def call(self, key: str, ask: Callable[[], object], as_type: TypeForm = Json) -> Json:
         """The answer of a system call, command or library call, as JSON-like data; recorded under `key`.
 
         `ask` runs on the live machine only. OSError becomes an unknown with its reason.
@@ -207,14 +207,14 @@ class Host:
         output: str | None = self.call(f"run:{command}", lambda: redact.text(commands.run(command).decode("utf-8", "replace")), str)
         return output
 
-    def probe(self, python: str, name: str, script: str) -> Any:
+    def probe(self, python: str, name: str, script: str) -> Json:
         """What `script` prints as JSON in the user's interpreter `python`. Only `--deep` asks."""
         from sysperf.host import commands  # noqa: PLC0415 - subprocess costs 10 ms; few audits need it
 
         trusted = any(python == known or python.startswith(f"{known}/") for known in self.pythons)
         return self.call(f"probe:{name}:{python}", lambda: _json(commands.probe(python, script, trusted=trusted)))
 
-    def nvml(self, name: str, *args: int | str) -> Any:
+    def nvml(self, name: str, *args: int | str) -> Json:
         """The answer of an NVML call: ``nvml("DeviceGetName", 0)`` asks about the GPU with index 0.
 
         A first argument of a call named ``Device…`` is the GPU's index. Structures become dicts, bytes become text.
@@ -307,10 +307,10 @@ def _owner(path: str) -> dict[str, int]:
     return {"uid": stat.st_uid, "mode": stat.st_mode & 0o7777, "size_bytes": stat.st_size, "allocated_bytes": stat.st_blocks * 512}
 
 
-def _json(raw: bytes) -> Any:
+def _json(raw: bytes) -> Json:
     """The JSON in the last line: what the imports of the user's packages print comes before it."""
     lines = raw.strip().splitlines()
     try:
-        return from_json(lines[-1], Any) if lines else {}
+        return from_json(lines[-1], Json) if lines else {}
     except ValueError:
         raise OSError("the probe's answer is no JSON") from None

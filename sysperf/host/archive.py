@@ -142,7 +142,7 @@ class _Zstd:
             raise ValueError(str(error)) from None
 
 
-_OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
+_OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (  # any: each module has types of its own
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\0", lzma.open),
@@ -150,7 +150,7 @@ _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
 )
 
 
-def zstd() -> Any:
+def zstd() -> Any:  # any: two modules of one interface; one of them is installed
     """The zstd module: in the standard library from Python 3.14, else its backport."""
     try:
         from compression import zstd as module  # noqa: PLC0415 - only captures need it

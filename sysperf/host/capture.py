@@ -16,17 +16,20 @@ import re
 import tarfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from sysperf import __version__
 from sysperf.host import MANIFEST, Host, Manifest, files
 from sysperf.host.archive import zstd
 from sysperf.host.tree import MAX_PATH
 from sysperf.model.errors import CaptureError
-from sysperf.model.record import Record, to_json
+from sysperf.model.record import Json, Record, to_json
 from sysperf.startup import lazy
 
+Pack = Callable[[IO[bytes]], AbstractContextManager[IO[bytes]]]
+"""Opens the compressed stream into a file."""
 _MEMBER = lazy(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
 
@@ -60,7 +63,7 @@ def write_capture(host: Host, path: Path, *, force: bool = False) -> Summary:
     return Summary(count, len(answers) - count, len(errors), size_bytes)
 
 
-def _members(answers: dict[str, Any], errors: dict[str, str], names: Pseudonyms) -> dict[str, bytes]:
+def _members(answers: dict[str, Json], errors: dict[str, str], names: Pseudonyms) -> dict[str, bytes]:
     """The content of each member of the tar."""
     members: dict[str, bytes] = {}
     moved: dict[str, str] = {}
@@ -81,14 +84,14 @@ def _members(answers: dict[str, Any], errors: dict[str, str], names: Pseudonyms)
     return {MANIFEST: to_json(manifest, indent=1), **members}
 
 
-def _packer(path: Path) -> Callable[[IO[bytes]], Any]:
+def _packer(path: Path) -> Pack:
     for suffix, pack in _PACKERS.items():
         if path.name.endswith(suffix):
             return pack
     raise CaptureError(f"{path}: what kind of file?", f"end its name in one of {' '.join(_PACKERS)}")
 
 
-_PACKERS: dict[str, Callable[[IO[bytes]], Any]] = {
+_PACKERS: dict[str, Pack] = {
     ".tar.zst": lambda file: zstd().open(file, "wb"),
     ".tar.gz": lambda file: gzip.GzipFile(filename="", fileobj=file, mode="wb"),
     ".tar.xz": lambda file: lzma.LZMAFile(file, "wb", preset=2),  # noqa: SIM115 - the caller closes it
@@ -96,7 +99,7 @@ _PACKERS: dict[str, Callable[[IO[bytes]], Any]] = {
 }
 
 
-def _write(members: dict[str, bytes], packed: Any) -> None:
+def _write(members: dict[str, bytes], packed: AbstractContextManager[IO[bytes]]) -> None:
     now = int(time.time())
     with packed as stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path, content in members.items():
@@ -132,7 +135,7 @@ class Pseudonyms:
     The salt is forgotten with this object: two captures of one machine cannot be matched.
     """
 
-    def __init__(self, answers: dict[str, Any], host_name: str = "") -> None:
+    def __init__(self, answers: dict[str, Json], host_name: str = "") -> None:
         self._salt = os.urandom(16)
         words = _host_names(answers, host_name) | _serials(answers)
         any_word = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
@@ -147,7 +150,7 @@ class Pseudonyms:
         """The content of a file with other names."""
         return self.text(raw.decode("latin-1")).encode("latin-1")  # latin-1 gives every byte back
 
-    def plain(self, answer: Any) -> Any:
+    def plain(self, answer: Json) -> Json:
         """JSON-like data with other names, also in its keys."""
         if isinstance(answer, str):
             return self.text(answer.encode("utf-8", "replace").decode())
@@ -172,7 +175,7 @@ class Pseudonyms:
         return "".join(part if place % 2 else "".join(next(digits) for _ in part) for place, part in enumerate(parts))
 
 
-def _host_names(answers: dict[str, Any], host_name: str) -> set[str]:
+def _host_names(answers: dict[str, Json], host_name: str) -> set[str]:
     """The machine's names, unless the system uses such a word itself (node1, ubuntu): that tells nobody apart."""
     known = [answers.get(path, b"") for path in _HOST_NAME_FILES]
     names = {name.strip() for name in (host_name, *(raw.decode("latin-1") for raw in known if isinstance(raw, bytes)))}
@@ -185,7 +188,7 @@ def _host_names(answers: dict[str, Any], host_name: str) -> set[str]:
     return {name for name in names if len(name) >= MIN_HOST_NAME_LETTERS and not name.startswith("localhost")} - common
 
 
-def _serials(answers: dict[str, Any]) -> set[str]:
+def _serials(answers: dict[str, Json]) -> set[str]:
     """Serial numbers: the content of files named so, and what stands behind such a label."""
     serials: set[str] = set()
     for key, answer in answers.items():

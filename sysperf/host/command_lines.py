@@ -8,7 +8,6 @@ option is left. A command in a command (``bash -c``), JSON and URLs are taken ap
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sysperf.host.secret_words import is_random, looks_like_key, names_secret
 from sysperf.host.vocabulary import FLAG_WORDS, HASH_FLAGS, NAME_WORDS, PROGRAMS, SHORT_NUMERIC, VALUE_WORDS
@@ -313,7 +312,7 @@ def _json(flag: str, word: str, depth: int) -> str:
     return json.dumps(_plain(flag, data, depth), ensure_ascii=False)
 
 
-def _plain(flag: str, data: Any, depth: int) -> Any:
+def _plain(flag: str, data: object, depth: int) -> object:
     if depth >= MAX_DEPTH:
         return HIDDEN
     if isinstance(data, dict):

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from sysperf.model.record import Json
+
 SECONDS = 30.0
 """How long a call may take. Without a persistence daemon the first one starts every GPU: 1 to 3 s each."""
 
@@ -36,6 +38,7 @@ _FILLED = {
 }
 _NOT_AVAILABLE = (1 << 64) - 1
 
+Native = Any  # any: what nvidia-ml-py, which has no types, gives and takes: its module, handles and structures
 Arguments = tuple[int | str, ...]
 Questions = Sequence[tuple[str, Arguments]]
 
@@ -46,7 +49,7 @@ class Nvml:
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._tasks: SimpleQueue[Questions | None] = SimpleQueue()
-        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._answers: SimpleQueue[Json] = SimpleQueue()
         self._problem: str | None = None
         self._turn = threading.Lock()
         self._lost: set[int | str] = set()
@@ -56,14 +59,14 @@ class Nvml:
         except OSError as error:
             self._problem = str(error)
 
-    def ask(self, name: str, args: Arguments) -> Any:
+    def ask(self, name: str, args: Arguments) -> Json:
         """Call ``nvml<name>`` and return JSON-like data."""
         (answer,) = self.ask_all([(name, args)])
         if isinstance(answer, OSError):
             raise answer
         return answer
 
-    def ask_all(self, questions: Questions) -> list[Any]:
+    def ask_all(self, questions: Questions) -> list[Json]:
         """The answers of several calls, an OSError for each that failed. They wait for the other thread only once."""
         refused = [self._refused(name, args) for name, args in questions]
         asked = [question for question, refusal in zip(questions, refused, strict=True) if refusal is None]
@@ -88,11 +91,11 @@ class Nvml:
             return OSError(f"sysperf does not call nvml{name}")
         return OSError(LOST) if args and args[0] in self._lost else None
 
-    def _answered(self, questions: Questions) -> list[Any]:
+    def _answered(self, questions: Questions) -> list[Json]:
         with self._turn:
             self._tasks.put(questions)
             try:
-                answers: list[Any] = self._wait(f"nvml{questions[0][0]}")
+                answers: list[Json] = self._wait(f"nvml{questions[0][0]}")
             except OSError as error:
                 return [error] * len(questions)
         for (_, args), answer in zip(questions, answers, strict=True):
@@ -105,7 +108,7 @@ class Nvml:
         self._problem = self._problem or "NVML was closed"
         self._tasks.put(None)
 
-    def _wait(self, what: str) -> Any:
+    def _wait(self, what: str) -> Json:
         try:
             return self._answers.get(timeout=self._seconds)
         except Empty:
@@ -113,11 +116,11 @@ class Nvml:
             raise OSError(self._problem) from None
 
 
-def _serve(tasks: SimpleQueue[Questions | None], answers: SimpleQueue[Any]) -> None:
+def _serve(tasks: SimpleQueue[Questions | None], answers: SimpleQueue[Json]) -> None:
     """Open NVML, answer what is asked, close it. The first answer is what is wrong with NVML, or None."""
     library, problem = _opened()
     answers.put(problem)
-    handles: dict[Any, Any] = {}
+    handles: dict[object, Native] = {}
     while not problem and (questions := tasks.get()) is not None:
         answers.put([_answer(library, handles, *question) for question in questions])
     if not problem:
@@ -125,7 +128,7 @@ def _serve(tasks: SimpleQueue[Questions | None], answers: SimpleQueue[Any]) -> N
             library.nvmlShutdown()
 
 
-def _answer(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -> Any:
+def _answer(library: Native, handles: dict[object, Native], name: str, args: Arguments) -> Json:
     """The answer, or the reason why there is none as an OSError."""
     try:
         return _call(library, handles, name, args)
@@ -135,7 +138,7 @@ def _answer(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -
         return OSError(f"{type(error).__name__}: {error}"[:200])
 
 
-def _opened() -> tuple[Any, str | None]:
+def _opened() -> tuple[Native, str | None]:
     try:
         import pynvml  # noqa: PLC0415 - costs 20 ms; only machines with a driver pay
     except ImportError:
@@ -147,7 +150,7 @@ def _opened() -> tuple[Any, str | None]:
     return pynvml, None
 
 
-def _call(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -> Any:
+def _call(library: Native, handles: dict[object, Native], name: str, args: Arguments) -> Json:
     if name == "GpmMetrics":
         return _gpm(library, handles, int(args[0]), [int(metric) for metric in args[1:]])
     function = getattr(library, f"nvml{name}", None)
@@ -166,7 +169,7 @@ def _call(library: Any, handles: dict[Any, Any], name: str, args: Arguments) -> 
     return plain(function(*first, *rest))
 
 
-def _gpm(library: Any, handles: dict[Any, Any], index: int, metrics: list[int]) -> dict[str, float | None]:
+def _gpm(library: Native, handles: dict[object, Native], index: int, metrics: list[int]) -> dict[str, float | None]:
     """Activity of a GPU since the last time this was asked; nothing the first time. Takes no lock from other profilers."""
     key, device = ("gpm", index), _handle(library, handles, index)
     before, after = handles.pop(key, None) or (None, library.nvmlGpmSampleAlloc())
@@ -185,7 +188,7 @@ def _gpm(library: Any, handles: dict[Any, Any], index: int, metrics: list[int]) 
     return {str(result.metricId): result.value if result.nvmlReturn == 0 else None for result in asked.metrics[: len(metrics)]}
 
 
-def _handle(library: Any, handles: dict[Any, Any], index: int) -> Any:
+def _handle(library: Native, handles: dict[object, Native], index: int) -> Native:
     if index not in handles:
         handles[index] = library.nvmlDeviceGetHandleByIndex(index)
     return handles[index]
@@ -195,7 +198,7 @@ def _said(error: Exception) -> str:
     return _TEXTS.get(getattr(error, "value", 0)) or str(error)
 
 
-def plain(value: Any) -> Any:
+def plain(value: Native) -> Json:
     """NVML's structures, objects, arrays and bytes as dicts, lists and text; its "not available" as None."""
     if value is None or isinstance(value, bool | int | float | str):
         return None if value == _NOT_AVAILABLE else value
@@ -212,7 +215,7 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """The member of the union that each NVML_VALUE_TYPE_* means."""
 
 
-def field_values(values: Any) -> dict[str, int | float | None]:
+def field_values(values: Native) -> dict[str, int | float | None]:
     """The answers of DeviceGetFieldValues by field number; None for a field that this GPU does not have."""
     answers: dict[str, int | float | None] = {}
     for value in values:

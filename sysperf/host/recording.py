@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
 from sysperf.host.tree import Tree
 from sysperf.model.errors import CaptureError
-from sysperf.model.record import Record, convert, from_json
+from sysperf.model.record import Json, Record, TypeForm, convert, from_json
 from sysperf.model.snapshot import Source
 from sysperf.model.text import escaped
 
@@ -23,7 +23,7 @@ NOT_CAPTURED = "not in this capture"
 class Answers(Record):
     """What a machine answered, by question: PATH for a file, ``names:PATH``, ``link:PATH``, ``exists:PATH``, or a call's key."""
 
-    answers: dict[str, Any] = msgspec.field(default_factory=dict)
+    answers: dict[str, Json] = msgspec.field(default_factory=dict)
     errors: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ class Recorder:
         """Note why what `path` says is unknown."""
         self.sources.append(Source(path, error=reason))
 
-    def ask(self, kind: str, path: str, ask: Callable[[], Any], as_type: Any) -> Any:
+    def ask(self, kind: str, path: str, ask: Callable[[], object], as_type: TypeForm) -> Json:
         """One question: answered from what was recorded, else asked; noted as a source; kept while recording."""
         try:
             answer = ask() if self._answers is None else self._recorded(self._answers, kind + path, ask, as_type)
@@ -60,7 +60,7 @@ class Recorder:
         self.sources.append(Source(path))
         return answer
 
-    def _recorded(self, known: Answers, key: str, ask: Callable[[], Any], as_type: Any) -> Any:
+    def _recorded(self, known: Answers, key: str, ask: Callable[[], object], as_type: TypeForm) -> Json:
         if key in known.errors:
             raise OSError(known.errors[key])
         if key in known.answers:
@@ -127,7 +127,7 @@ def raise_not_captured() -> NoReturn:
     raise OSError(NOT_CAPTURED)
 
 
-def harmless(answer: Any, depth: int = 0) -> Any:
+def harmless(answer: Json, depth: int = 0) -> Json:
     """Plain data whose texts are escaped. Raises ValueError when it is nested deeper than anything that we ask for."""
     if isinstance(answer, str):
         return escaped(answer)

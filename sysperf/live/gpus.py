@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from sysperf.collect.gpu.answers import NOT_SUPPORTED
 from sysperf.host.nvml import Arguments, Nvml, Questions
 from sysperf.live.metric import BYTES, BYTES_PER_S, CELSIUS, COUNT, MHZ, SHARE, WATTS, Metric
 from sysperf.live.system import Rates
+from sysperf.model.record import Json
 
 _metric = partial(Metric, "gpu", per_item=True)
 METRICS = (
@@ -50,7 +51,7 @@ ABSENT = (NOT_SUPPORTED, "Function Not Found", "Insufficient Permissions", "Inva
 class NvmlSession(Protocol):
     """What `sysperf.host.nvml.Nvml` answers."""
 
-    def ask_all(self, questions: Questions) -> list[Any]: ...
+    def ask_all(self, questions: Questions) -> list[Json]: ...
 
     def close(self) -> None: ...
 
@@ -66,7 +67,7 @@ class Gpus:
         self._gpus: list[_Gpu] = []
         self.problem = ""
 
-    def ask(self, name: str, args: Arguments) -> Any:
+    def ask(self, name: str, args: Arguments) -> Json:
         """One NVML call, for the collectors: they and the meters share one open NVML. Raises OSError."""
         (answer,) = self._open().ask_all([(name, args)])
         if isinstance(answer, OSError):
@@ -129,7 +130,7 @@ class _Gpu:
         ]
         return [(name, args) for name, args in asked if name not in self._absent]
 
-    def take(self, name: str, answer: Any, out: dict[str, float]) -> None:
+    def take(self, name: str, answer: Json, out: dict[str, float]) -> None:
         """Turn one answer into meters. An answer of another shape than documented says nothing."""
         if isinstance(answer, OSError):
             if str(answer) in ABSENT:
@@ -144,46 +145,46 @@ class _Gpu:
         if value is not None:
             out[f"gpu.{self.index}.{name}"] = float(value)
 
-    def _utilization(self, answer: Any, out: dict[str, float]) -> None:
+    def _utilization(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "utilization", answer["gpu"] / 100)
         self.put(out, "memory_utilization", answer["memory"] / 100)
 
-    def _memory(self, answer: Any, out: dict[str, float]) -> None:
+    def _memory(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "memory_used_bytes", answer["used"])
 
-    def _power(self, answer: Any, out: dict[str, float]) -> None:
+    def _power(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "power_watts", answer / 1000)
 
-    def _clock_mhz(self, answer: Any, out: dict[str, float]) -> None:
+    def _clock_mhz(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "sm_clock_mhz", answer)
 
-    def _celsius(self, answer: Any, out: dict[str, float]) -> None:
+    def _celsius(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "celsius", answer)
 
-    def _events(self, answer: Any, out: dict[str, float]) -> None:
+    def _events(self, answer: Json, out: dict[str, float]) -> None:
         self.put(out, "clock_events", answer)
         self.put(out, "power_capped", bool(answer & CAPPED))
         self.put(out, "slowed", bool(answer & SLOWED))
 
-    def _pcie(self, answer: Any, out: dict[str, float]) -> None:
+    def _pcie(self, answer: Json, out: dict[str, float]) -> None:
         for field, name in zip(PCIE_FIELDS, ("pcie_sent_bytes_per_s", "pcie_received_bytes_per_s"), strict=True):
             count = answer[str(field)]
             if count is not None:
                 self.put(out, name, self._rates.per_s(name, self._clock(), count))
 
-    def _gpm(self, answer: Any, out: dict[str, float]) -> None:
+    def _gpm(self, answer: Json, out: dict[str, float]) -> None:
         for metric, name in GPM.items():
             percent = answer.get(str(metric))
             if percent is not None and 0 <= percent <= 100:
                 self.put(out, name, percent / 100)
 
-    def _memory_of_programs(self, answer: Any, out: dict[str, float]) -> None:
+    def _memory_of_programs(self, answer: Json, out: dict[str, float]) -> None:
         for process in answer:
             if process["pid"] and process["usedGpuMemory"] is not None:
                 name = f"process.{process['pid']}.gpu_memory_bytes"
                 out[name] = out.get(name, 0) + process["usedGpuMemory"]
 
-    def _utilization_of_programs(self, answer: Any, out: dict[str, float]) -> None:
+    def _utilization_of_programs(self, answer: Json, out: dict[str, float]) -> None:
         busy: dict[int, list[int]] = {}
         for process in answer:
             if process["pid"] and 0 <= process["smUtil"] <= 100:
@@ -193,7 +194,7 @@ class _Gpu:
             name = f"process.{pid}.gpu_utilization"
             out[name] = out.get(name, 0.0) + sum(percents) / len(percents) / 100
 
-    _takes: ClassVar[dict[str, Callable[[_Gpu, Any, dict[str, float]], None]]] = {
+    _takes: ClassVar[dict[str, Callable[[_Gpu, Json, dict[str, float]], None]]] = {
         "DeviceGetUtilizationRates": _utilization,
         "DeviceGetMemoryInfo": _memory,
         "DeviceGetPowerUsage": _power,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-
-_Task = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
 class Worker:
@@ -18,7 +17,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._tasks: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -28,7 +27,7 @@ class Worker:
             self._thread.start()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._tasks.put((work, loop, answer))
+        self._tasks.put(lambda: _run(work, loop, answer))
         return await answer
 
     def close(self) -> None:
@@ -37,23 +36,18 @@ class Worker:
         self._thread = None
 
     def _serve(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            work, loop, answer = task
-            try:
-                result, error = work(), None
-            except BaseException as raised:  # noqa: BLE001 - whoever waits shall have it
-                result, error = None, raised
-            try:
-                loop.call_soon_threadsafe(_deliver, answer, result, error)
-            except RuntimeError:  # the loop ended meanwhile
-                return
-            del task, work, answer, result, error
+        while (task := self._tasks.get()) is not None and task():
+            del task  # what it holds is not kept while this waits for the next
 
 
-def _deliver(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if answer.cancelled():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)
+def _run(work: Callable[[], T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> bool:
+    """Do one work in this thread and deliver its answer in the loop's. False when the loop ended meanwhile."""
+    try:
+        deliver = partial(answer.set_result, work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits shall have it
+        deliver = partial(answer.set_exception, error)
+    try:
+        loop.call_soon_threadsafe(lambda: None if answer.cancelled() else deliver())
+    except RuntimeError:
+        return False
+    return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from sysperf.model.change import Setting
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Json, Record, fact
 from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity
 from sysperf.model.snapshot import Snapshot
 
@@ -16,7 +16,7 @@ class Evidence(Record):
     """A fact that the condition touched, its value, and where it was read."""
 
     fact: str
-    value: Annotated[Any, fact("JSON value; long lists are cut")] = None
+    value: Annotated[Json, fact("JSON value; long lists are cut")] = None
     source: str = ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any) -> Callable[[type], type]:
+    def dataclass_transform(**_: object) -> Callable[[type], type]:
         """Tell type checkers that subclasses are frozen too; Python 3.10 has no such decorator, and needs none."""
         return lambda cls: cls
 
 
-_FROM_TEXT: dict[type, Callable[[str], Any]] = {CpuSet: CpuSet.parse, Version: Version}
+T = TypeVar("T")
+TypeForm = Any  # any: a class, a union, tuple[int, ...]: typing has no type for these before TypeForm (PEP 747)
+Json = Any  # any: objects, lists and scalars, of which a reader takes what it knows and checks it
+JsonObject = dict[str, Json]
+Fields = dict[str, Any]  # any: some fields of a record by name; `Record(**fields)` joins those that several functions read
+_FROM_TEXT: dict[type, Callable[[str], object]] = {CpuSet: CpuSet.parse, Version: Version}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
@@ -35,13 +40,17 @@ def fact(doc: str, *reads: str) -> msgspec.Meta:
     return msgspec.Meta(description=doc, extra={"reads": reads})
 
 
-def to_json(value: Any, *, indent: int = 0) -> bytes:
+def to_json(value: object, *, indent: int = 0) -> bytes:
     """Encode records as JSON: CPU sets as kernel lists, versions as written."""
     data = msgspec.json.encode(value, enc_hook=_encode)
     return msgspec.json.format(data, indent=indent) if indent else data
 
 
-def from_json(data: bytes | str, as_type: Any) -> Any:
+@overload
+def from_json(data: bytes | str, as_type: type[T]) -> T: ...
+@overload
+def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm: ...
+def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm:
     """Decode JSON strictly. Raises msgspec.DecodeError with the path of what is wrong."""
     try:
         return msgspec.json.decode(data, type=as_type, dec_hook=_decode)
@@ -49,33 +58,37 @@ def from_json(data: bytes | str, as_type: Any) -> Any:
         raise msgspec.DecodeError("JSON is nested too deeply") from None
 
 
-def convert(data: Any, as_type: Any) -> Any:
+@overload
+def convert(data: object, as_type: type[T]) -> T: ...
+@overload
+def convert(data: object, as_type: TypeForm) -> TypeForm: ...
+def convert(data: object, as_type: TypeForm) -> TypeForm:
     """Turn plain dicts and lists (from TOML) into records, strictly."""
     return msgspec.convert(data, as_type, dec_hook=_decode)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Json:
     """Turn records into plain dicts, lists and scalars."""
     return msgspec.to_builtins(value, enc_hook=_encode)
 
 
-def json_schema(as_type: Any) -> dict[str, Any]:
+def json_schema(as_type: TypeForm) -> JsonObject:
     """The JSON schema (2020-12) of a record type."""
     return msgspec.json.schema(as_type, schema_hook=_schema)
 
 
-def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[JsonObject, ...], JsonObject]:
     """(a schema for each type, the definitions they share): `reference` says where those are, such as ``#/$defs/{name}``."""
     return msgspec.json.schema_components(types, schema_hook=_schema, ref_template=reference)
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: object) -> str:
     if isinstance(value, CpuSet | Version):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
-def _decode(as_type: type, value: Any) -> Any:
+def _decode(as_type: type, value: object) -> object:
     if as_type not in _FROM_TEXT:
         raise NotImplementedError(f"{as_type.__name__} has no JSON form")
     if not isinstance(value, str):
@@ -83,7 +96,7 @@ def _decode(as_type: type, value: Any) -> Any:
     return _FROM_TEXT[as_type](value)
 
 
-def _schema(as_type: type) -> dict[str, Any]:
+def _schema(as_type: type) -> JsonObject:
     if as_type is CpuSet:
         return {"type": "string", "description": "CPU list as the kernel writes it, such as 0-3,8"}
     if as_type is Version:

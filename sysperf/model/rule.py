@@ -1,8 +1,8 @@
 """Rules as TOML writes them: what is wrong, why it matters, what to do, and tests that prove the rule."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from sysperf.model.record import Record, fact
+from sysperf.model.record import JsonObject, Record, fact
 
 Severity = Literal["error", "warning", "info", "hint"]
 Confidence = Literal["high", "medium", "low"]
@@ -159,8 +159,8 @@ class Test(Record):
 
     name: str
     expect: Expect | tuple[Expect, ...]
-    given: dict[str, Any] = {}
-    params: dict[str, Any] = {}
+    given: JsonObject = {}
+    params: JsonObject = {}
     message_has: tuple[str, ...] = ()
     fix_has: tuple[str, ...] = ()
 
@@ -194,7 +194,7 @@ class Rule(Record, kw_only=True):
     for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
     applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""
     unless: tuple[Guard, ...] = ()
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
     hold: Hold | None = None
     refs: tuple[str, ...] = ()
     impact: Impact | None = None
@@ -210,7 +210,7 @@ class Override(Record):
     rule: str
     severity: Severity | None = None
     disabled: bool = False
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
 
 
 class Pack(Record):
@@ -226,7 +226,7 @@ class RuleFile(Record):
 
     schema: Literal[1] = 1
     pack: Pack | None = None
-    table: dict[str, dict[str, Any]] = {}
+    table: dict[str, JsonObject] = {}
     rule: tuple[Rule, ...] = ()
     override: tuple[Override, ...] = ()
     notes: Annotated[tuple[str, ...], fact("what its author should know; set when loaded")] = ()

@@ -15,10 +15,13 @@ class Source(Record):
     error: str | None = None
 
 
+Facts = Any  # any: each area has a record of its own; `report.machine_facts` names them
+
+
 class Area(Record):
     """The facts of one area, or why there are none."""
 
-    facts: Annotated[Any, fact("the area's record; None when it could not be collected")] = None
+    facts: Annotated[Facts, fact("the area's record; None when it could not be collected")] = None
     problem: str | None = None
     failures: Annotated[tuple[Source, ...], fact("what could not be read, with the reason")] = ()
     took_ms: float = 0.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from sysperf.model.comparison import Comparison, Metric
-from sysperf.model.record import Record, fact
+from sysperf.model.record import JsonObject, Record, fact
 
 Choice = tuple[int, ...]
 """A level of each factor by its place; 0 is `as it is`, and zeros alone are the plain program."""
@@ -17,7 +17,7 @@ class Level(Record):
     """One way to set a factor."""
 
     name: Annotated[str, fact("such as 8 or tcmalloc_minimal; the first of a factor is `as it is`")]
-    profile: Annotated[dict[str, Any], fact("what it adds to a launch profile")] = {}
+    profile: Annotated[JsonObject, fact("what it adds to a launch profile")] = {}
 
 
 class Factor(Record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sysperf.model.outcome import Report
 from sysperf.model.record import to_json
@@ -18,7 +17,7 @@ def render(report: Report) -> str:
     return dump(report)
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """Records as indented JSON that a terminal can show: control and direction characters are written as ``\\u…``."""
     try:
         raw = to_json(value, indent=2)

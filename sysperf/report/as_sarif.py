@@ -5,7 +5,6 @@ Specification  https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 from sysperf.model.outcome import Gap, Outcome, Report, SourcePlace
@@ -26,8 +25,8 @@ _TIME = lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 def render(report: Report) -> str:
     """One run: findings are results, waived ones are suppressed results, unknown checks are notifications."""
     rules = _rules(report)
-    places = {rule["id"]: index for index, rule in enumerate(rules)}
-    driver: dict[str, Any] = {"name": "sysperf", "version": neutral(report.sysperf), "rules": rules}
+    places = {str(rule["id"]): index for index, rule in enumerate(rules)}
+    driver: dict[str, object] = {"name": "sysperf", "version": neutral(report.sysperf), "rules": rules}
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": "sysperf/"},
@@ -44,7 +43,7 @@ def text(plain_text: str) -> str:
     return plain_text.replace("{", "{{").replace("}", "}}").replace("](", "\\](")
 
 
-def _rules(report: Report) -> list[dict[str, Any]]:
+def _rules(report: Report) -> list[dict[str, object]]:
     """The rules that said something, in the order in which they did, each once."""
     first: dict[str, Outcome] = {}
     for outcome in report.outcomes:
@@ -54,10 +53,10 @@ def _rules(report: Report) -> list[dict[str, Any]]:
     return [_rule(outcome) for outcome in first.values()]
 
 
-def _rule(outcome: Outcome) -> dict[str, Any]:
+def _rule(outcome: Outcome) -> dict[str, object]:
     title = neutral(outcome.title)
     why = words.paragraphs(outcome.why) or [title]
-    rule: dict[str, Any] = {
+    rule: dict[str, object] = {
         "id": neutral(outcome.rule),
         "shortDescription": {"text": text(title)},
         "fullDescription": {"text": text(words.short(outcome.why) or title)},
@@ -78,8 +77,8 @@ def _help(why: list[str], refs: tuple[str, ...]) -> str:
     return "\n\n".join([*map(line, why), "\n".join(f"- {link(ref)}" for ref in refs)]).rstrip()
 
 
-def _result(outcome: Outcome, places: dict[str, int]) -> dict[str, Any]:
-    result: dict[str, Any] = {
+def _result(outcome: Outcome, places: dict[str, int]) -> dict[str, object]:
+    result: dict[str, object] = {
         "ruleId": neutral(outcome.rule),
         "ruleIndex": places[neutral(outcome.rule)],
         "level": LEVELS[outcome.severity],
@@ -107,7 +106,7 @@ def _fingerprints(outcome: Outcome) -> dict[str, str]:
     return {"primaryLocationLineHash": f"{name}:1", "sysperf/v1": name}
 
 
-def _location(outcome: Outcome) -> dict[str, Any]:
+def _location(outcome: Outcome) -> dict[str, object]:
     """The place in a source, or the first file that shows it. Code scanning wants a relative path and a line for every result."""
     if outcome.place is not None:
         return _in_source(outcome.place)
@@ -119,13 +118,13 @@ def _location(outcome: Outcome) -> dict[str, Any]:
     return {"physicalLocation": physical, "logicalLocations": [logical]}
 
 
-def _in_source(place: SourcePlace) -> dict[str, Any]:
+def _in_source(place: SourcePlace) -> dict[str, object]:
     region = {"startLine": place.line, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
     path = neutral(place.file, 4_000).removeprefix("./")
     return {"physicalLocation": {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": region}}
 
 
-def _properties(outcome: Outcome) -> dict[str, Any]:
+def _properties(outcome: Outcome) -> dict[str, object]:
     return {
         "severity": outcome.severity,
         "confidence": outcome.confidence,
@@ -135,15 +134,15 @@ def _properties(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _invocation(report: Report, places: dict[str, int]) -> dict[str, Any]:
+def _invocation(report: Report, places: dict[str, int]) -> dict[str, object]:
     notes = [_notification(outcome, gap, places) for outcome in words.of_state(report, "unknown") for gap in outcome.unknown]
-    invocation: dict[str, Any] = {"executionSuccessful": True, "toolExecutionNotifications": notes}
+    invocation: dict[str, object] = {"executionSuccessful": True, "toolExecutionNotifications": notes}
     if _TIME.fullmatch(report.snapshot.taken_at):
         invocation["startTimeUtc"] = report.snapshot.taken_at
     return invocation
 
 
-def _notification(outcome: Outcome, gap: Gap, places: dict[str, int]) -> dict[str, Any]:
+def _notification(outcome: Outcome, gap: Gap, places: dict[str, int]) -> dict[str, object]:
     remedy = f"; {neutral(gap.remedy)}" if gap.remedy else ""
     subject = f" of {neutral(outcome.subject)}" if outcome.subject else ""
     sentence = f"Could not tell {neutral(outcome.rule)}{subject}: {neutral(gap.fact)} is unknown ({neutral(gap.reason)}){remedy}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 from sysperf.evaluate.schema import element, fields, is_record, kind
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Record
+from sysperf.model.record import Record, TypeForm
 from sysperf.model.version import Version
 
 _NAMES = {int: "whole number", float: "number", str: "text", bool: "yes or no", CpuSet: "CPU list", Version: "version"}
@@ -33,7 +33,7 @@ def describe(area: str, record: type) -> Iterator[Description]:
             yield from describe(path if inner is field.type else f"{path}[]", inner)
 
 
-def type_name(annotation: Any) -> str:
+def type_name(annotation: TypeForm) -> str:
     """A type in words: ``list of CPU list``, ``text``."""
     if get_origin(annotation) is tuple:
         inner = element(annotation)

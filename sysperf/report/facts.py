@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from sysperf.model.record import plain
 from sysperf.model.snapshot import Area, Snapshot
@@ -41,7 +40,7 @@ def _facts(page: Page, name: str, area: Area) -> None:
             before = " " * (column + 4)
 
 
-def _flat(path: str, data: Any) -> Iterator[tuple[str, Any]]:
+def _flat(path: str, data: object) -> Iterator[tuple[str, object]]:
     """Scalars and plain lists with their full names: ``numa.nodes[0].cpus``."""
     if isinstance(data, dict) and data:
         for name, inner in data.items():

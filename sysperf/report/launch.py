@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sysperf.launch.facts import Launch
 from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange
@@ -85,7 +84,7 @@ def _fact(fact: Evidence) -> str:
     return neutral(f"{fact.fact} = {_value(fact.value)}{f'  ({fact.source})' if fact.source else ''}", 300)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None:
         return "unknown"
     return {True: "yes", False: "no", "": "(empty)"}.get(value, str(value)) if isinstance(value, bool | str) else str(value)

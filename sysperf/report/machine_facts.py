@@ -4,8 +4,6 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported
 if TYPE_CHECKING:
-    from typing import Any
-
     from sysperf.collect.cgroup import Cgroup
     from sysperf.collect.container import Container
     from sysperf.collect.cpu import Cpu
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from sysperf.collect.process.records import Processes
     from sysperf.collect.storage import Storage
     from sysperf.collect.torch import Torch
-    from sysperf.model.snapshot import Snapshot
+    from sysperf.model.snapshot import Facts, Snapshot
 
 
 class MachineFacts:
@@ -48,5 +46,5 @@ class MachineFacts:
         """Why the facts of an area are not known; None where nothing says so."""
         return self._areas[area].problem if area in self._areas else None
 
-    def _of(self, area: str) -> Any:  # any: each area has a record of its own, which the attributes name
+    def _of(self, area: str) -> Facts:
         return self._areas[area].facts if area in self._areas else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sysperf.model.outcome import Report
-from sysperf.model.record import json_schema
+from sysperf.model.record import Json, JsonObject, json_schema
 
 SCHEMA_ID = "urn:sysperf:report:1"
 """A name, not an address: the number is `Report.schema`."""
 _DEFS = "#/$defs/"
 
 
-def report_schema(areas: Mapping[str, type] | None = None) -> dict[str, Any]:
+def report_schema(areas: Mapping[str, type] | None = None) -> JsonObject:
     """The schema (JSON Schema 2020-12) of ``--format json``; `areas` gives the record of each area's facts."""
     root = json_schema(Report)
     definitions = root["$defs"]
@@ -25,7 +24,7 @@ def report_schema(areas: Mapping[str, type] | None = None) -> dict[str, Any]:
     return {**heading, "$ref": root["$ref"], "$defs": dict(sorted(definitions.items()))}
 
 
-def _facts(area: str, record: type, definitions: dict[str, Any]) -> dict[str, Any]:
+def _facts(area: str, record: type, definitions: JsonObject) -> JsonObject:
     """Add the records of one area, under names of its own: several areas have a ``Device``."""
     own = json_schema(record)
     for name, definition in own["$defs"].items():
@@ -33,7 +32,7 @@ def _facts(area: str, record: type, definitions: dict[str, Any]) -> dict[str, An
     return {"anyOf": [_moved({"$ref": own["$ref"]}, area), {"type": "null"}]}
 
 
-def _moved(node: Any, area: str) -> Any:
+def _moved(node: Json, area: str) -> Json:
     """The schema with references into this area's definitions."""
     if isinstance(node, list):
         return [_moved(item, area) for item in node]

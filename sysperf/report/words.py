@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
-from sysperf.model.record import Record, plain
+from sysperf.model.record import Json, Record, plain
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral, size
 
@@ -131,7 +130,7 @@ def all_examined(report: Report) -> bool:
     return not report.tally.unknown and not _unexamined(report)
 
 
-def _process_fact(report: Report, name: str) -> Any:
+def _process_fact(report: Report, name: str) -> Json:
     """A fact of the area `process`, from records or from a report that was read back; None when it was not read."""
     area = report.snapshot.areas.get("process")
     facts = area.facts if area else None
@@ -192,7 +191,7 @@ def short(text: str) -> str:
     return kept
 
 
-def value(data: Any, name: str = "") -> str:
+def value(data: object, name: str = "") -> str:
     """A fact's value for people: sizes in units, lists without brackets, ``none`` for an empty list, ``unknown`` for None."""
     if data is None:
         return "unknown"
@@ -207,7 +206,7 @@ def value(data: Any, name: str = "") -> str:
     return neutral(msgspec.json.encode(encodable(data)).decode())
 
 
-def encodable(data: Any) -> Any:
+def encodable(data: object) -> Json:
     """Records as plain data with lone surrogates spelled out, so that it can be encoded."""
     if isinstance(data, str):
         return data.encode("utf-8", "backslashreplace").decode()

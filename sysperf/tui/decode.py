@@ -6,15 +6,13 @@ does not know are unknown, and an area of another shape is unknown as a whole, w
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from sysperf.agent.answers import read, read_or_raise
 from sysperf.collect import AREAS, record_types
 from sysperf.model.change import Transaction
 from sysperf.model.outcome import Outcome
-from sysperf.model.record import from_json
+from sysperf.model.record import Json, from_json
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 
@@ -55,12 +53,12 @@ class SnapshotDecoder:
 
 def _from_text(name: str, text: bytes) -> Area:
     try:
-        return area(name, from_json(text, Any))
+        return area(name, from_json(text, Json))
     except ValueError as error:
         return _unreadable(error)
 
 
-def area(name: str, raw: Any) -> Area:
+def area(name: str, raw: object) -> Area:
     """One area with its record; unknown, with the reason, when it is of another shape."""
     try:
         decoded = read_or_raise(raw, Area)
@@ -74,7 +72,7 @@ def _unreadable(error: Exception) -> Area:
     return Area(None, neutral(f"{OTHER_SHAPE}: {error}", MAX_REASON))
 
 
-def outcome(raw: Any) -> Outcome | None:
+def outcome(raw: object) -> Outcome | None:
     """One finding; None when it is of no shape that this version can show."""
     decoded = read(raw, Outcome)
     if decoded is not None and not decoded.key:  # an older agent's: its subjects are unique, its fingerprints are not
@@ -82,7 +80,7 @@ def outcome(raw: Any) -> Outcome | None:
     return decoded
 
 
-def changes(raw: Any) -> tuple[Transaction, ...]:
+def changes(raw: object) -> tuple[Transaction, ...]:
     """What was changed, newest first; a transaction of another shape is left out."""
     listed = raw.get("changes") if isinstance(raw, dict) else None
     decoded = [read(transaction, Transaction) for transaction in listed] if isinstance(listed, list) else []

@@ -49,7 +49,7 @@ class Now:
         """Findings that were fixed from here: key to transaction, until the source looks again."""
         self.waived: dict[str, str] = {}
         """Findings that were waived from here: key to reason."""
-        self.derived: dict[tuple[object, ...], Any] = {}
+        self.derived: dict[tuple[object, ...], Any] = {}  # any: each widget keeps what it works out under a key of its own
         """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
         self._heard = self._usual_s = 0.0

@@ -9,7 +9,7 @@ Kernel  https://docs.kernel.org/admin-guide/cputopology.html
         https://docs.kernel.org/accounting/psi.html
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion
 from sysperf.collect.readers import cpu_topology
@@ -21,7 +21,7 @@ from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral, parse_size
 from sysperf.procfs.cpu_topology import Groups
 from sysperf.procfs.cpuinfo import CPUINFO, Cpuinfo, Isa
@@ -120,7 +120,7 @@ def _offline(host: Host, online: CpuSet) -> CpuSet | None:
     return there - online if there else None
 
 
-def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
+def _use(host: Host, online: CpuSet, cores: Groups | None) -> Fields:
     """How many packages and cores there are, and what of them may be used."""
     packages = cpu_topology.packages(host, online)
     mine, _ = allowed(host)
@@ -138,7 +138,7 @@ def _use(host: Host, online: CpuSet, cores: Groups | None) -> dict[str, Any]:
     }
 
 
-def _kinds(kinds: Groups, cores: Groups | None) -> dict[str, Any]:
+def _kinds(kinds: Groups, cores: Groups | None) -> Fields:
     """The most capable kind computes; a lone prime core, as phones have, is joined by the kind below it."""
     _least, *others, fast = (CpuSet(), *kinds)
     if len(fast) == 1 and others[1:]:
@@ -162,7 +162,7 @@ def _least_capacity(host: Host, kinds: Groups) -> float | None:
     return round(min(known) / max(known), 3) if len(known) == len(kinds) else None
 
 
-def _cache_sizes(host: Host, cpu: int) -> dict[str, Any]:
+def _cache_sizes(host: Host, cpu: int) -> Fields:
     """The data caches above one CPU; a size of 0 where caches are described and this level is not."""
     folder = f"{SYSTEM}/cpu{cpu}/cache"
     sizes: dict[int, int | None] = {}
@@ -186,7 +186,7 @@ def _size(host: Host, path: str) -> int | None:
         return None
 
 
-def _identity(info: Cpuinfo) -> dict[str, Any]:
+def _identity(info: Cpuinfo) -> Fields:
     return {
         "vendor": _text(info.vendor()),
         "model_name": _text(info.model_name()),

@@ -4,10 +4,10 @@ Reads   the command ``python -m cpuinfo --json`` of sysperf's own interpreter; `
 Source  https://github.com/workhorsy/py-cpuinfo  https://psutil.readthedocs.io/
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.host import Host
-from sysperf.model.record import Record, fact, from_json
+from sysperf.model.record import JsonObject, Record, fact, from_json
 from sysperf.model.text import neutral
 
 COMMAND = "run:cpuinfo"
@@ -47,12 +47,12 @@ def second_opinion(host: Host) -> SecondOpinion | None:
     )
 
 
-def _cpuinfo(host: Host) -> dict[str, Any]:
+def _cpuinfo(host: Host) -> JsonObject:
     output = host.run("cpuinfo")
     if output is None:
         return {}
     try:
-        fields: dict[str, Any] = from_json(output, dict[str, Any])
+        fields = from_json(output, JsonObject)
     except ValueError as error:
         host.refuse(COMMAND, f"no JSON: {error}")
         return {}
@@ -65,11 +65,11 @@ def _counts() -> tuple[int | None, int | None]:
     return psutil.cpu_count(), psutil.cpu_count(logical=False)
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return neutral(value, 120) if isinstance(value, str) else None
 
 
-def _mhz(value: Any) -> float | None:
+def _mhz(value: object) -> float | None:
     """py-cpuinfo writes a speed as [hertz, power of ten of the rest]."""
     hertz = value[0] if isinstance(value, list) and value else None
     return hertz / 1e6 if isinstance(hertz, int) and hertz > 0 else None

@@ -6,9 +6,8 @@ A GPU that lacks a feature answers "Not Supported". That is knowledge: no ECC, n
 leaves the fact unknown, with the reason.
 """
 
-from typing import Any
-
 from sysperf.host import Host
+from sysperf.model.record import Json
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
 
@@ -24,7 +23,7 @@ class Answers:
         self.index = index
         self.lost = False
 
-    def ask(self, name: str, *args: int, absent: Any = None) -> Any:
+    def ask(self, name: str, *args: int, absent: Json = None) -> Json:
         answer = self.host.nvml(name, self.index, *args)
         if answer is None:
             reason = self.host.sources[-1].error
@@ -58,7 +57,7 @@ class Answers:
         return values + [None] * (count - len(values))
 
 
-def bus_id_in(info: Any) -> str | None:
+def bus_id_in(info: Json) -> str | None:
     """The PCI address as sysfs writes it."""
     return pci.bus_id(str(info.get("busId", ""))) if isinstance(info, dict) else None
 
@@ -68,7 +67,7 @@ def truth(value: int | None) -> bool | None:
     return None if value is None else bool(value)
 
 
-def number(value: Any) -> int | None:
+def number(value: object) -> int | None:
     """The answer as a whole number that fits 64 bits; unknown when it is anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
 
@@ -78,7 +77,7 @@ def percent(value: int | None) -> int | None:
     return value if value in range(101) else None
 
 
-def key(answer: Any, name: str, otherwise: Any = None) -> Any:
+def key(answer: Json, name: str, otherwise: Json = None) -> Json:
     """The number of this name in a dict of answers."""
     value = number(answer.get(name)) if isinstance(answer, dict) else None
     return otherwise if value is None else value

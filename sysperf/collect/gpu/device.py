@@ -8,14 +8,13 @@ A GPU that lacks a feature answers "Not Supported". That is knowledge: no ECC, n
 leaves the fact unknown, with the reason.
 """
 
-from typing import Any
-
 from sysperf.collect.gpu.answers import Answers, bus_id_in, key, percent, truth
 from sysperf.collect.gpu.links import nvlink, pcie_link
 from sysperf.collect.gpu.locality import local_cpus, numa_node
 from sysperf.collect.gpu.memory_errors import memory_errors
 from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, PCI, VIRTUALIZATION, Clocks, Device, Power, Process, Thermal, is_mobile
 from sysperf.host import Host
+from sysperf.model.record import Json
 
 MAX_PROCESSES = 4_096
 ARCHITECTURES = {
@@ -83,7 +82,7 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
     )
 
 
-def _memory(gpu: Answers) -> Any:
+def _memory(gpu: Answers) -> Json:
     """The second version of the call (driver 510) tells the driver's own memory from that of processes."""
     second = gpu.ask("DeviceGetMemoryInfo", 0x2000028)
     return gpu.ask("DeviceGetMemoryInfo") if second is None else second
@@ -114,7 +113,7 @@ def _power(gpu: Answers) -> Power:
     )
 
 
-def _thermal(gpu: Answers, fields: Any) -> Thermal:
+def _thermal(gpu: Answers, fields: Json) -> Thermal:
     sensor, slowdown = 0, 1
     return Thermal(
         celsius=gpu.number("DeviceGetTemperature", sensor),

@@ -5,11 +5,10 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
-from typing import Any
-
 from sysperf.collect.gpu.answers import Answers, key
 from sysperf.collect.gpu.records import FABRIC_STATES, PCI, NvLink, Pcie
 from sysperf.host import Host
+from sysperf.model.record import Json
 from sysperf.procfs import pci
 
 MAX_LINKS = 64
@@ -52,7 +51,7 @@ def generation(host: Host, path: str) -> int | None:
     return pci.generation(host.word(path))
 
 
-def nvlink(gpu: Answers, fields: Any) -> NvLink:
+def nvlink(gpu: Answers, fields: Json) -> NvLink:
     """How many NVLinks there are and are up, and their errors."""
     states = _link_states(gpu, key(fields, "91"))
     crc = [key(fields, "38"), key(fields, "45")]

@@ -5,11 +5,10 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
-from typing import Any
-
 from sysperf.collect.gpu.answers import Answers
 from sysperf.collect.gpu.records import PCI
 from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.record import Json
 
 
 def numa_node(gpu: Answers, firmware_node: int | None) -> int | None:
@@ -26,7 +25,7 @@ def local_cpus(gpu: Answers, bus_id: str | None) -> CpuSet | None:
     return _mask(gpu.ask("DeviceGetCpuAffinity", 64)) if cpus is None else cpus
 
 
-def _mask(words: Any) -> CpuSet | None:
+def _mask(words: Json) -> CpuSet | None:
     """NVML's sets are lists of 64-bit words, lowest first."""
     if not isinstance(words, list | tuple):
         return None

@@ -10,13 +10,13 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#meminfo
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.memory.dimms import DMIDECODE, Dimm, parse_dimms
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import meminfo
 from sysperf.procfs.numbers import decimal, whole
@@ -135,7 +135,7 @@ def collect(host: Host) -> Memory:
 # ---------------------------------------------------------------------- sizes
 
 
-def _meminfo(host: Host) -> dict[str, Any]:
+def _meminfo(host: Host) -> Fields:
     sizes = meminfo.sizes(host.text(MEMINFO) or "")
     facts = {field: sizes.get(name) for field, name in _SIZES.items()}
     return {**facts, "swap_zram_only": _zram_only(host, facts["swap_total_bytes"]), **_hugetlb(host, sizes)}
@@ -165,7 +165,7 @@ def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
     return bool(areas) and all(area.startswith("/dev/zram") for area in areas)
 
 
-def _hugetlb(host: Host, sizes: dict[str, int]) -> dict[str, Any]:
+def _hugetlb(host: Host, sizes: dict[str, int]) -> Fields:
     """Explicit huge pages. meminfo counts those of the default size, ``Hugetlb`` in it (from 4.16 on) those of all."""
     default, total = sizes.get("Hugepagesize"), sizes.get("HugePages_Total")
     if sizes.get("Hugetlb") == 0 or (sizes and default is None):  # the latter: a kernel without them
@@ -199,7 +199,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # ---------------------------------------------------------------------- settings
 
 
-def _vm(host: Host) -> dict[str, Any]:
+def _vm(host: Host) -> Fields:
     kibibytes = host.number(f"{VM}min_free_kbytes")
     return {
         "swappiness": host.number(f"{VM}swappiness"),
@@ -214,7 +214,7 @@ def _vm(host: Host) -> dict[str, Any]:
     }
 
 
-def _thp(host: Host) -> dict[str, Any]:
+def _thp(host: Host) -> Fields:
     enabled = _chosen(host, f"{THP}enabled")
     if enabled is None and host.exists(THP.rstrip("/")) is False:
         return {"thp_enabled": ""}
@@ -238,7 +238,7 @@ def _chosen(host: Host, path: str) -> str | None:
 # ---------------------------------------------------------------------- shared memory
 
 
-def _shm(host: Host) -> dict[str, Any]:
+def _shm(host: Host) -> Fields:
     space = host.space(SHM) or {}
     mount = mount_of(host, SHM)
     return {
@@ -249,7 +249,7 @@ def _shm(host: Host) -> dict[str, Any]:
     }
 
 
-def _shm_files(host: Host) -> dict[str, Any]:
+def _shm_files(host: Host) -> Fields:
     """Files that PyTorch, Python and NCCL leave behind when they are killed.
 
     PyTorch names them ``torch_<pid of the maker>_…`` (ATen/MapAllocator.cpp).
@@ -273,7 +273,7 @@ def _allocated_bytes(owner: dict[str, int]) -> int:
 # ---------------------------------------------------------------------- counters
 
 
-def _counters(host: Host) -> dict[str, Any]:
+def _counters(host: Host) -> Fields:
     some, full = waited(host, PRESSURE)
     lines = host.pairs(VMSTAT, " ") or {}
     counters = {field: whole(lines.get(name)) for field, name in _COUNTERS.items()}
@@ -291,7 +291,7 @@ _COUNTERS = {
 }
 
 
-def _edac(host: Host) -> dict[str, Any]:
+def _edac(host: Host) -> Fields:
     if host.exists(CONTROLLERS.rpartition("/")[0]) is False:
         return {"edac_controllers": 0}
     controllers = host.glob(CONTROLLERS)
@@ -303,7 +303,7 @@ def _edac(host: Host) -> dict[str, Any]:
     }
 
 
-def _slots(host: Host) -> dict[str, Any]:
+def _slots(host: Host) -> Fields:
     text = host.run("dmidecode-memory") if host.deep else None
     dimms = parse_dimms(text or "")
     if not dimms:

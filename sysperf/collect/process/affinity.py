@@ -4,11 +4,11 @@ Reads   /proc/[pid]/status  /sys/devices/system/cpu/cpu*/topology/thread_sibling
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
-from sysperf.collect.process.records import Fields
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.process.threads import all_allowed, allowed_in
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Fields
 from sysperf.procfs import cpulist
 from sysperf.procfs.maps import OPENMP
 

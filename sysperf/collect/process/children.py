@@ -6,11 +6,11 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 
 from sysperf.collect.process import demand
 from sysperf.collect.process.process_tree import Family, forget_if_gone, read_argv
-from sysperf.collect.process.records import Fields
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.process.threads import cpus_of
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Fields
 from sysperf.procfs.stat import TICKS_PER_S, Stat
 from sysperf.procfs.status import Status
 

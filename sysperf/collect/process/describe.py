@@ -13,11 +13,12 @@ from sysperf.collect.process.children import children
 from sysperf.collect.process.memory import memory
 from sysperf.collect.process.open_files import open_files
 from sysperf.collect.process.process_tree import Family, forget_if_gone
-from sysperf.collect.process.records import Fields, Process
+from sysperf.collect.process.records import Process
 from sysperf.collect.process.subject import Machine, Subject
 from sysperf.collect.process.thread_demand import threads
 from sysperf.collect.process.usage import usage
 from sysperf.collect.process.variables import variables
+from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.procfs.maps import OPENMP
 

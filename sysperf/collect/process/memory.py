@@ -4,8 +4,9 @@ Reads   /proc/[pid]/{status,numa_maps}
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
-from sysperf.collect.process.records import Fields, NodePages
+from sysperf.collect.process.records import NodePages
 from sysperf.collect.process.subject import Subject
+from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.procfs.numa_maps import NumaMaps
 

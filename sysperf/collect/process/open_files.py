@@ -6,9 +6,10 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 
 import re
 
-from sysperf.collect.process.records import DataMount, Fields
+from sysperf.collect.process.records import DataMount
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.readers.mounts import mount_of
+from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.procfs.maps import holds_data
 from sysperf.startup import lazy

@@ -4,7 +4,7 @@ Reads   /proc/[pid]/{stat,status,cmdline,maps,environ,schedstat,io,cgroup,limits
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import stuck as stuck_tasks
@@ -23,8 +23,6 @@ THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
 SYSCALL = "/proc/[0-9]*/task/*/syscall"
 NUMA_MAPS = "/proc/[0-9]*/numa_maps"
 GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
-
-Fields = dict[str, Any]  # any: the parts of a program are read by several modules, and `Process(**fields)` joins what they say
 
 
 class NodePages(Record):

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from sysperf.collect.process import collect, window
 from sysperf.collect.process.records import Process
 from sysperf.host import Host
+from sysperf.model.record import Fields
 
 CALL = "second-look"
 WINDOW_S = 4.0
@@ -42,7 +42,7 @@ def of_programs(host: Host, programs: list[Process]) -> list[Process]:
     return [msgspec.structs.replace(program, **_known(answer.get(str(program.pid)))) for program in programs]
 
 
-def _known(fields: dict[str, float | None] | None) -> dict[str, Any]:
+def _known(fields: dict[str, float | None] | None) -> Fields:
     """Only what a second look says, whatever a capture holds."""
     return {name: value for name, value in (fields or {}).items() if name in FIELDS and value is not None}
 

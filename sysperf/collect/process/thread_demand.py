@@ -5,8 +5,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from sysperf.collect.process import demand
-from sysperf.collect.process.records import Fields
 from sysperf.collect.process.subject import Subject
+from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 
 

@@ -5,9 +5,9 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from sysperf.collect.process import demand
-from sysperf.collect.process.records import Fields
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.process.window import FAULT_S, PAGE_BYTES
+from sysperf.model.record import Fields
 from sysperf.procfs import schedstat
 from sysperf.procfs.schedstat import SchedStat
 from sysperf.procfs.stat import Stat

@@ -5,11 +5,10 @@ A program that was healthy for hours and is sick since a minute ago has the mean
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from sysperf.collect.process.records import Process
+from sysperf.model.record import Fields
 
 MIN_S = 3.0
 """Two looks that are closer say little: CPU time is counted in hundredths of a second, and steps take longer than that."""
@@ -116,7 +115,7 @@ def _rate(before: float, after: float, seconds: float) -> float:
     return max(0.0, after - before) / seconds
 
 
-def fields_of(process: Process) -> dict[str, Any]:
+def fields_of(process: Process) -> Fields:
     """The facts that a second look changes, as data."""
     return {name: getattr(process, name) for name in FIELDS}
 

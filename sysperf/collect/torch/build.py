@@ -5,12 +5,12 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 """
 
 import re
-from typing import Any
 
 from sysperf.collect.torch.records import Deep, Pin
 from sysperf.collect.torch.site_packages import Site
 from sysperf.collect.torch.wheels import gpu_code
 from sysperf.host import Host
+from sysperf.model.record import Fields
 from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
 from sysperf.procfs import torch_version
@@ -28,7 +28,7 @@ def version_file(host: Host, root: str) -> dict[str, str]:
     return {name: neutral(value, 200) for name, value in torch_version.assignments(text).items()}
 
 
-def build(site: Site, version_fields: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> dict[str, Any]:
+def build(site: Site, version_fields: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> Fields:
     """Version, origin and integrity of the build."""
     local = None if version is None else version.partition("+")[2]
     channel = _channel(site)
@@ -108,7 +108,7 @@ def _stale(site: Site, kept: str) -> tuple[str, ...] | None:
     return tuple(neutral(name, 200) for name in (*others, *(name for name in site.names or () if name.startswith("~orch"))))[:16]
 
 
-def gpu_code_in(site: Site, fields: dict[str, Any], answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
+def gpu_code_in(site: Site, fields: Fields, answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
     """The GPU code in the build: as torch says, else as official builds of this release have it."""
     if answers is not None and answers.arch_list is not None:
         return answers.arch_list, "probe"

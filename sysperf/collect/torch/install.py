@@ -4,8 +4,6 @@ Reads   */site-packages/torch/{version.py,lib}  */site-packages/*.dist-info/{MET
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
-from typing import Any
-
 from sysperf.collect.python import CXX_COMPILERS, Environment, Shell
 from sysperf.collect.torch.build import build, gpu_code_in, version_file
 from sysperf.collect.torch.libraries import libraries
@@ -17,6 +15,7 @@ from sysperf.collect.torch.site_packages import Site
 from sysperf.collect.torch.surroundings import surroundings
 from sysperf.collect.torch.wheels import capabilities
 from sysperf.host import Host
+from sysperf.model.record import Fields
 
 
 def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) -> Install:
@@ -31,7 +30,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
     root = f"{source or place.site}/torch"
     version_fields = version_file(host, root)
     version = version_fields.get("__version__") or site.dist("torch") or None
-    fields: dict[str, Any] = {
+    fields: Fields = {
         **_interpreter(host, environment, site),
         **build(site, version_fields, version, editable=bool(source), alone=len(environment.site_packages) == 1),
         **libraries(site, host.names(f"{root}/lib"), version_fields, answers),
@@ -55,7 +54,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
     )
 
 
-def _interpreter(host: Host, environment: Environment, site: Site) -> dict[str, Any]:
+def _interpreter(host: Host, environment: Environment, site: Site) -> Fields:
     base, library = environment.base, environment.library
     return {
         "python_version": site.conda.get("python", (environment.python_version,))[0],

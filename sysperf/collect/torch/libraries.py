@@ -3,18 +3,17 @@
 Reads   */site-packages/torch/lib  */site-packages/*.libs  /etc/alternatives/libblas.so.3-*
 """
 
-from typing import Any
-
 from sysperf.collect.torch.build import OFFICIAL
 from sysperf.collect.torch.records import Deep
 from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
+from sysperf.model.record import Fields
 from sysperf.startup import lazy
 
 _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
 
-def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> dict[str, Any]:
+def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> Fields:
     """Versions and kinds of the libraries that the build loads."""
     shipped = None if names is None else openmp_runtimes(names)
     return {

@@ -4,10 +4,9 @@ Reads   */site-packages/*.dist-info/METADATA
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
-from typing import Any
-
 from sysperf.collect.torch.records import Companion, Package
 from sysperf.collect.torch.site_packages import Site
+from sysperf.model.record import Fields
 from sysperf.model.requirement import fits
 from sysperf.startup import lazy
 
@@ -31,7 +30,7 @@ IMAGE_DECODERS = (
 _BUILT_FOR = lazy(r"torch([0-9]\.[0-9]{1,2})|(?:^|\.)pt([0-9])([0-9]{1,2})cu")
 
 
-def packages(site: Site, version: str | None) -> dict[str, Any]:
+def packages(site: Site, version: str | None) -> Fields:
     """Versions of the packages that training uses beside torch."""
     there = site.readable
     return {

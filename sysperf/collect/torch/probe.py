@@ -5,12 +5,11 @@ there, so every question may fail on its own. Extensions are imported by a secon
 other answer with it.
 """
 
-from typing import Any
-
 import msgspec
 
 from sysperf.collect.torch.records import Deep
 from sysperf.host import Host
+from sysperf.model.record import Json, JsonObject
 from sysperf.model.text import neutral
 
 MAX_TEXT = 4_000
@@ -103,7 +102,7 @@ def ask(host: Host, interpreter: str) -> Deep | None:
     extensions = host.probe(interpreter, "torch-extensions", EXTENSIONS_SCRIPT)
     if isinstance(extensions, dict):
         answer = {**answer, "broken": extensions.get("broken")}
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     for name in Deep.__struct_fields__:
         if name in answer:
             try:
@@ -113,7 +112,7 @@ def ask(host: Host, interpreter: str) -> Deep | None:
     return Deep(**kept)
 
 
-def _bounded(value: Any, depth: int = 0) -> Any:
+def _bounded(value: Json, depth: int = 0) -> Json:
     if isinstance(value, str):
         return neutral(value, MAX_TEXT)
     if depth < MAX_DEPTH and isinstance(value, list):

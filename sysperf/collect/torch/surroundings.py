@@ -5,7 +5,6 @@ Reads   */site-packages/torch/version.py  requirements.txt and lock files of the
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from sysperf.collect.python import Shell
 from sysperf.collect.readers.mounts import mount_of
@@ -13,6 +12,7 @@ from sysperf.collect.torch.build import version_file
 from sysperf.collect.torch.place import Place
 from sysperf.collect.torch.records import LOCKS, Copy
 from sysperf.host import Host
+from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -21,7 +21,7 @@ PROJECT_FILES = ("pyproject.toml", "requirements.txt", "pixi.toml")
 _PINNED_TORCH = lazy(r"^torch[ \t]*(?:\[[^\]\n]{0,40}\])?[ \t]*===?[ \t]*[0-9]", re.MULTILINE)
 
 
-def surroundings(host: Host, shell: Shell, place: Place) -> dict[str, Any]:
+def surroundings(host: Host, shell: Shell, place: Place) -> Fields:
     """Prefix, file system, other copies and project of an installation."""
     mount = mount_of(host, place.site)
     project = _project(host, place.prefix)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 
 from sysperf.model.trial import Trial
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.listing import Listing
 from sysperf.tui.widgets import trials
 from sysperf.tui.widgets.line import Lines
@@ -30,8 +32,8 @@ class Bench(Listing):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "read", "Read again", show=False)]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._trials: Trials | None = None
 
     def listed(self, width: int, _: int) -> Lines:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 
+from sysperf.model.change import Undone
 from sysperf.model.errors import SysperfError
 from sysperf.report import changes
 from sysperf.tui import acting
 from sysperf.tui.acting import PastChange
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.dialogs import Question, Reading
 from sysperf.tui.screens.listing import Listing
-from sysperf.tui.source import Changed
+from sysperf.tui.source import Changed, SourceUpdate
 from sysperf.tui.widgets import ansi, transactions
 from sysperf.tui.widgets.line import Lines, line, paragraph, span
 from sysperf.tui.widgets.pane import Pane
@@ -40,8 +43,8 @@ class Changes(Listing):
         Binding("r", "read", "Read again", show=False),
     ]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._changes: list[PastChange] | None = None
 
     def listed(self, width: int, _: int) -> Lines:
@@ -58,7 +61,7 @@ class Changes(Listing):
         key = self.query_one("#list", Pane).key
         return next((change for change in self._changes or () if (change.folder, change.transaction.number) == key), None)
 
-    def source_updated(self, update: Any) -> None:
+    def source_updated(self, update: SourceUpdate) -> None:
         if isinstance(update, Changed):
             self.action_read()
             self.redraw()
@@ -107,7 +110,7 @@ class Changes(Listing):
         else:
             self.app.call_from_thread(self._undone, change, taken)
 
-    def _undone(self, change: PastChange, taken: Any) -> None:
+    def _undone(self, change: PastChange, taken: list[Undone]) -> None:
         self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != change.transaction.number}
         self.actions.source.look_again()
         self.action_read()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.widgets import Input
 
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.view import View
 from sysperf.tui.widgets.pane import Pane
 
@@ -25,8 +27,8 @@ class Filtered(View):
     LIST: ClassVar[str] = "#list"
     """The pane that is narrowed."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self.words = ""
 
     def action_filter(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -12,13 +12,15 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from sysperf.engine import change
-from sysperf.model.change import Transaction
+from sysperf.model.change import Transaction, Undone
 from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Outcome
 from sysperf.model.text import neutral
 from sysperf.report import changes, explain
 from sysperf.tui import acting
 from sysperf.tui import waive as waiving
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.dialogs import Question, Reading, Waiving, Writing, note
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted
@@ -28,6 +30,8 @@ from sysperf.tui.widgets import ansi, findings, transactions, trials
 from sysperf.tui.widgets.line import Lines, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
+
+T = TypeVar("T")
 
 
 class Findings(Filtered):
@@ -63,8 +67,8 @@ class Findings(Filtered):
         Binding("r", "app.look_again", "Look again", show=False),
     ]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._order, self._unknown = "cost", False
         self._wanted = ""
         self._trials: Trials | None = None
@@ -198,7 +202,7 @@ class Findings(Filtered):
         )
 
     def _apply(self, outcome: Outcome, proposal: acting.Proposal) -> None:
-        def done(transaction: Any) -> None:
+        def done(transaction: Transaction) -> None:
             if transaction.state == "applied":
                 self.now.fixed[outcome.key] = transaction.number
             self.actions.source.look_again()
@@ -224,7 +228,7 @@ class Findings(Filtered):
         self._in_thread(lambda: acting.in_force(self.actions, outcome), ask)
 
     def _undo(self, outcome: Outcome, number: int, folder: str) -> None:
-        def done(taken: Any) -> None:
+        def done(taken: list[Undone]) -> None:
             self.now.fixed.pop(outcome.key, None)
             self.actions.source.look_again()
             self.redraw()
@@ -282,7 +286,7 @@ class Findings(Filtered):
         self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(render(width), width), copy))
 
     @work(thread=True, exit_on_error=False)
-    def _in_thread(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def _in_thread(self, ask: Callable[[], T], then: Callable[[T], object]) -> None:
         """Ask in a thread, go on here: reading rules, journals and the helper may take long."""
         try:
             answer = ask()

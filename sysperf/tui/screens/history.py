@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -11,6 +11,8 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from sysperf.model.errors import SysperfError
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.source import History as Past
 from sysperf.tui.widgets import chart
@@ -52,8 +54,8 @@ class History(Filtered):
         Binding("r", "again", "Read again", show=False),
     ]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._span = 1
         self._names: list[tuple[str, str]] = []
         self._past: tuple[str, Past] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -16,6 +16,8 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.text import neutral
 from sysperf.report.words import MAX_COMMAND
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens import diagnosis, profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted
@@ -73,8 +75,8 @@ class Processes(Filtered):
         Binding("r", "app.look_again", "Look again", show=False),
     ]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._order = programs.START
         self._readings: dict[int, WorkerReadings] = {}
         self._counting = False

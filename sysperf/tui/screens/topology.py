@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from sysperf.tui.actions import Actions
+from sysperf.tui.now import Now
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Load
 from sysperf.tui.widgets import programs, topology
@@ -32,8 +34,8 @@ class Topology(View):
         Binding("r", "app.look_again", "Look again", show=False),
     ]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, now: Now, actions: Actions) -> None:
+        super().__init__(now, actions)
         self._pid: int | None = None
 
     def body(self) -> Iterable[Widget]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
@@ -123,7 +124,7 @@ class View(Screen[None]):
             error = event.worker.error
             self.say(f"internal error: {type(error).__name__}: {error}", "error")
 
-    def say(self, text: str, severity: Any = "information") -> None:
+    def say(self, text: str, severity: SeverityLevel = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""
         lines = "\n".join(neutral(row) for row in text.split("\n")[:4])
         self.notify(lines, severity=severity, timeout=6, markup=False)

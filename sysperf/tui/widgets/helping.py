@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 from sysperf.report.terminal import wrap
 from sysperf.tui.widgets.line import BLANK, Lines, Span, line, padded, paragraph, span
@@ -25,7 +24,7 @@ EVERYWHERE = (
 KEY = 10
 
 
-def draw(name: str, about: str, bindings: Sequence[Any], width: int) -> Lines:
+def draw(name: str, about: str, bindings: Sequence[BindingType], width: int) -> Lines:
     """The screen's own keys first."""
     out: Lines = [line(span(name.capitalize(), "title")), *paragraph(about, width), BLANK]
     own = [binding for binding in bindings if isinstance(binding, Binding) and binding.description and binding.key not in ("enter", "r")]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.color import Color, ColorParseError
 from rich.style import Style
+from textual.app import App
 
 _BY_THEME = {
     # name of a style: variable of the theme, bold, dim
@@ -25,7 +24,7 @@ _BY_THEME = {
 _cache: dict[tuple[str, bool], dict[str, Style]] = {}
 
 
-def styles(app: Any) -> dict[str, Style]:
+def styles(app: App[object]) -> dict[str, Style]:
     """The styles of the app's theme."""
     name = (app.theme, bool(app.no_color))
     if name not in _cache:
@@ -34,7 +33,7 @@ def styles(app: Any) -> dict[str, Style]:
     return _cache[name]
 
 
-def _styles_of(app: Any) -> dict[str, Style]:
+def _styles_of(app: App[object]) -> dict[str, Style]:
     variables = app.theme_variables
     styles = {name: Style(color=_color(variables.get(of, "")), bold=bold, dim=dim) for name, (of, bold, dim) in _BY_THEME.items()}
     styles |= {"strong": Style(bold=True), "dim": Style(color=_color(variables.get("foreground-darken-3", ""))), "plain": Style()}
