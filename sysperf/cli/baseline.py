@@ -13,16 +13,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 from sysperf.cli import _options
 from sysperf.cli.audit import rules
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
 from sysperf.engine.configuration import BASELINE, read_baseline, read_config
+from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
+from sysperf.model.outcome import Outcome
 from sysperf.model.record import to_json
+from sysperf.model.text import neutral
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,19 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = read_config()
-    earlier = read_baseline(args.file) if os.path.exists(args.file) else None
     ruleset = rules(args, config)
     result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
-    baseline, fresh = shrink(earlier, result.outcomes, reading.now(), ruleset)
     _options.note_earlier_ids(ruleset)
+    return write(args.file, result.outcomes, ruleset, "--file")
+
+
+def write(path: str, outcomes: Sequence[Outcome], ruleset: Ruleset, option: str) -> int:
+    """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
+    earlier = read_baseline(path) if os.path.exists(path) else None
+    baseline, fresh = shrink(earlier, outcomes, reading.now(), ruleset)
     try:
-        files.replace(args.file, to_json(baseline, indent=2) + b"\n")
+        files.replace(path, to_json(baseline, indent=2) + b"\n")
     except OSError as error:
-        raise ConfigError(f"{args.file}: {error.strerror or error}", "choose a file that can be written with --file") from None
+        raise ConfigError(f"{path}: {error.strerror or error}", f"choose a file that can be written with {option}") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
-    sys.stderr.write(f"sysperf: {args.file}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
+    sys.stderr.write(f"sysperf: {neutral(path)}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
     for outcome in fresh:
-        sys.stderr.write(f"  not added: {outcome.rule} {outcome.subject}\n")
+        sys.stderr.write(f"  not added: {outcome.rule} {neutral(outcome.subject)}\n")
     if fresh:
         sys.stderr.write("  hint: fix these or waive them with a reason; a baseline only shrinks\n")
     return Exit.FINDINGS if fresh else Exit.CLEAN

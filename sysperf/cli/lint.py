@@ -5,7 +5,8 @@ trial does, so the exit code is 0 unless --fail-on says otherwise. Names are fol
 makes, a model that is moved later, the hooks of Lightning, Accelerate, transformers and timm.
 
 Folders are walked without hidden ones, virtual environments, build and dist. A comment accepts a place or a file:
-`# sysperf: ignore`, `# sysperf: ignore[sync-per-step]`, `# sysperf: ignore-file[not-compiled]`.
+`# sysperf: ignore`, `# sysperf: ignore[sync-per-step]`, `# sysperf: ignore-file[not-compiled]`. So does a `[[waive]]` of the
+configuration, whose subject is a pattern of `FILE:LINE:COLUMN`, and a baseline.
 
 --fix shows as a diff what can be changed without changing a loss, and asks. Code that is not understood completely is left alone.
 What files held is kept first (below ~/.local/state/sysperf/lint), and --undo puts it back, byte for byte.
@@ -21,6 +22,7 @@ examples:
   sysperf lint . --select sync-per-step,transfer-blocking
   sysperf lint src --format sarif --output lint.sarif  for code scanning, with line and column
   sysperf lint . --format github --fail-on info        in a job of GitHub Actions
+  sysperf lint . --write-baseline                      accept what is there; later calls show what is new
   sysperf lint train.py --fix                          show the changes, and make them after a question
   sysperf lint --undo                                  take the latest ones back
 """
@@ -28,19 +30,21 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from sysperf import report
 from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.engine import lint as engine
-from sysperf.engine.configuration import read_config
+from sysperf.engine.configuration import Config, read_baseline, read_config
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES
 from sysperf.script.hypothesis import Lint, schema
 
 FORMATS = ("text", "json", "sarif", "github")
+BASELINE = ".sysperf-lint-baseline.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_rules(parser)
     _options.add_output(parser, verbose="every place, all of each rule, and every file that could not be examined")
     _options.add_format(parser, *FORMATS)
+    parser.add_argument("--baseline", metavar="FILE", help=f"accepted hypotheses (default: {BASELINE} when there)")
+    parser.add_argument(
+        "--write-baseline", action="store_true", help="accept all that is there; of a baseline, drop what is gone, and stop"
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when a file could not be examined")
@@ -70,9 +78,17 @@ def run(args: argparse.Namespace) -> int:
         return _lint_fix.undo(args)
     if not args.paths:
         raise UsageError("no script is named", "`sysperf lint .` looks at all below this folder")
-    ruleset = rules(args)
+    config = read_config(args.config)
+    ruleset = rules(args, config)
     result = engine.lint(args.paths, ruleset, gpus(ruleset))
     _options.note_earlier_ids(ruleset)
+    if args.write_baseline:
+        from sysperf.cli import baseline  # noqa: PLC0415 - for this option only
+
+        outcomes = engine.as_report(engine.without_accepted(result, config.waive, None, ruleset)).outcomes
+        return baseline.write(args.baseline or BASELINE, outcomes, ruleset, "--baseline")
+    known = read_baseline(args.baseline or BASELINE) if args.baseline or os.path.isfile(BASELINE) else None
+    result = engine.without_accepted(result, config.waive, known, ruleset)
     if args.fix:
         from sysperf.cli import _lint_fix  # noqa: PLC0415 - for this option only
 
@@ -83,9 +99,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
 
 
-def rules(args: argparse.Namespace) -> Ruleset:
+def rules(args: argparse.Namespace, config: Config) -> Ruleset:
     """The rules in force. A rule may be named without its area (`sync-per-step`), or by its entry of the list (`S6`)."""
-    ruleset = judging.configured_rules(read_config(args.config), args.rules)
+    ruleset = judging.configured_rules(config, args.rules)
     ruleset.keep_scopes(("script",))
     select, ignore = ([rule for name in _options.listed(given) for rule in _named(name, ruleset)] for given in (args.select, args.ignore))
     if select or ignore:

@@ -17,6 +17,7 @@ from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject, fingerprint
+from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
 from sysperf.model.outcome import Outcome, Report, SourcePlace, Tally
 from sysperf.model.rule import SEVERITIES
@@ -199,6 +200,13 @@ class _Judging:
         """Where a statement about the whole file is shown: at its first training loop."""
         loops = [loop for loop in self._script.loops or () if loop.kind == "step"]
         return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
+
+
+def without_accepted(result: Lint, waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> Lint:
+    """The result without what the configuration's waivers or a baseline accept. One call sees some files: nothing is stale in it."""
+    outcomes = apply_waivers([_outcome(one) for one in result.hypotheses], waivers, baseline, ruleset)
+    kept = [one for one, outcome in zip(result.hypotheses, outcomes, strict=False) if outcome.state == "finding"]
+    return msgspec.structs.replace(result, hypotheses=tuple(kept), ignored=result.ignored + len(result.hypotheses) - len(kept))
 
 
 def as_report(result: Lint) -> Report:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint
 from sysperf.model.outcome import Outcome
@@ -91,7 +92,7 @@ def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseli
     used: set[int] = set()
     named = [_named(waiver, ruleset, outcomes) for waiver in waivers]
     kept = [_waived(outcome, list(zip(waivers, named, strict=True)), today, used) for outcome in outcomes]
-    in_force = {rule.id for rule in ruleset.rules}
+    in_force = {rule.id for rule in ruleset.rules if rule.scope in JUDGED}  # a waiver for `sysperf lint` is not stale in an audit
     for index, waiver in enumerate(waivers):
         if index not in used and (named[index] & in_force or not named[index]):
             kept.append(_stale(waiver))

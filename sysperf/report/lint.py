@@ -78,7 +78,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
     found = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else "Nothing to look at"
     page.paragraph(
         f"{found}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines in {result.took_ms / 1e3:.1f} s"
-        + (f"; {result.ignored} accepted by comments" if result.ignored else "")
+        + (f"; {result.ignored} accepted" if result.ignored else "")
         + (f"; {count(result.undecided, 'check')} not decided by the source" if result.undecided and verbose else "")
         + "."
     )

@@ -27,5 +27,7 @@ def accepted(source: Source) -> Accepted:
     if "sysperf:" in source.text:
         for match in _COMMENT.finditer(source.text):
             line = 0 if match[1] else source.place(match.start())[0]
-            found[line] = frozenset(part.strip() for part in (match[2] or "").split(",") if part.strip())
+            names = frozenset(part.strip() for part in (match[2] or "").split(",") if part.strip())
+            earlier = found.get(line, names)
+            found[line] = names | earlier if names and earlier else frozenset()
     return Accepted(found)

@@ -46,6 +46,13 @@ def test_a_waiver_of_another_subject_does_not_count() -> None:
     assert [(outcome.rule, outcome.state) for outcome in outcomes] == [("box.swaps", "finding"), ("waiver.stale", "finding")]
 
 
+def test_a_waiver_for_scripts_is_not_stale_in_an_audit() -> None:
+    """`sysperf lint` reads the same configuration, and an audit judges no scripts."""
+    rules = Ruleset([RuleFile(rule=(rule(), rule(id="box.script", scope="script")))], SCHEMA)
+
+    assert apply_waivers([], [Waiver("box.script", "reviewed")], None, rules) == []
+
+
 def test_an_unknown_is_not_waived() -> None:
     """What could not be read stays unknown."""
     outcomes = apply_waivers([UNKNOWN], [Waiver("box.other", "whatever")], None, RULES)

@@ -55,6 +55,32 @@ def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
     lint(folder, "train.py", "--fail-on", "warning")
 
 
+def test_a_waiver_of_the_configuration_accepts_places(folder: Path) -> None:
+    """By rule and place, as the audit's; it is counted, and an audit does not call it stale."""
+    (folder / "sysperf.toml").write_text('[[waive]]\nrule = "script.*"\nsubject = "train.py:*"\nreason = "reviewed"\n')
+    found = document(folder, "train.py", "--config", "sysperf.toml")
+
+    assert found["hypotheses"] == []
+    assert found["ignored"] > 3
+    other = '[[waive]]\nrule = "script.sync-per-step"\nsubject = "other.py:*"\nreason = "reviewed"\n'
+    (folder / "sysperf.toml").write_text(other)
+    assert "script.sync-per-step" in lint(folder, "train.py", "--config", "sysperf.toml", "--fail-on", "info", code=1)
+
+
+def test_a_baseline_accepts_what_was_there_and_shows_what_is_new(folder: Path) -> None:
+    """It only shrinks; lines above a place may change."""
+    assert "accepted, 0 dropped" in lint(folder, "train.py", "--write-baseline")
+    lint(folder, "train.py", "--fail-on", "hint")
+    path = folder / "train.py"
+    path.write_text("# a line above\n" + TRAINING)
+    lint(folder, "train.py", "--fail-on", "hint")
+    path.write_text(TRAINING.replace("loss.backward()", "loss.backward()\n        print(loss.item())"))
+    new = document(folder, "train.py")
+
+    assert {hypothesis["rule"] for hypothesis in new["hypotheses"]} == {"script.sync-per-step"}
+    assert "not added: script.sync-per-step" in lint(folder, "train.py", "--write-baseline", code=1)
+
+
 def test_json_fits_its_published_schema(folder: Path, golden: Golden) -> None:
     """docs/lint.schema.json is what --schema prints."""
     jsonschema.Draft202012Validator(schema()).validate(document(folder, "."))
@@ -96,6 +122,7 @@ def test_github_annotates_the_line(folder: Path) -> None:
         ("# sysperf: ignore[sync-per-step]", 0),
         ("# sysperf: ignore[script.sync-per-step, S1]", 0),
         ("# sysperf: ignore[S6]", 0),
+        ("# sysperf: ignore[S6]  # sysperf: ignore[S1]", 0),
         ("# sysperf: ignore[not-compiled]", 1),
         ("# sysperf ignore", 1),
     ],
