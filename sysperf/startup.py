@@ -23,7 +23,8 @@ TYPE_CHECKING = False  # as typing's, which costs 5 ms with what it imports
 if TYPE_CHECKING:
     import re
     from contextlib import AbstractContextManager
-    from typing import Any, AnyStr, NoReturn
+    from types import ModuleType
+    from typing import AnyStr, NoReturn
 
 M_ARENA_MAX = -8
 """mallopt(3)."""
@@ -32,10 +33,10 @@ M_ARENA_MAX = -8
 class LazyPattern:
     """Stands for a compiled pattern: the first attribute that is asked for compiles it."""
 
-    def __init__(self, pattern: Any, flags: int) -> None:
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
         self._source = (pattern, flags)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         import re  # noqa: PLC0415 - 5 ms, which --version need not pay
@@ -106,12 +107,12 @@ class _Later:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, attribute: str) -> Any:
+    def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         return getattr(self._real(), attribute)
 
-    def _real(self) -> Any:
+    def _real(self) -> ModuleType:
         import importlib  # noqa: PLC0415 - a start needs no schema
 
         import msgspec  # noqa: PLC0415 - as above
@@ -124,10 +125,10 @@ class _Later:
 class _Schemas(_Later):
     """What msgspec.json takes from there by name."""
 
-    def schema(self, *args: Any, **options: Any) -> Any:
+    def schema(self, *args: object, **options: object) -> object:
         return self._real().schema(*args, **options)
 
-    def schema_components(self, *args: Any, **options: Any) -> Any:
+    def schema_components(self, *args: object, **options: object) -> object:
         return self._real().schema_components(*args, **options)
 
 

@@ -27,7 +27,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,6 +37,8 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from sysperf.agent.answers import Status
     from sysperf.agent.apply_policy import ChangeService
     from sysperf.agent.client import Client
@@ -87,7 +89,7 @@ def _run(args: argparse.Namespace) -> int:
     return Exit.CLEAN
 
 
-def _imported() -> Any:
+def _imported() -> tuple[ModuleType, ModuleType]:
     """The agent's modules."""
     with startup.without_ssl():
         from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
@@ -229,19 +231,19 @@ def _events(client: Client, args: argparse.Namespace) -> int:
     return Exit.CLEAN
 
 
-def _print(kind: str, event: Any, args: argparse.Namespace) -> None:
+def _print(kind: str, event: object, args: argparse.Namespace) -> None:
     text = _line(event) if args.json else _event(kind, event)
     sys.stdout.write(f"{text}\n" if text else "")
     sys.stdout.flush()
 
 
-def _line(event: Any) -> str:
+def _line(event: object) -> str:
     from sysperf.model.record import to_json  # noqa: PLC0415 - only for JSON
 
     return to_json(event).decode()
 
 
-def _event(kind: str, raw: Any) -> str:
+def _event(kind: str, raw: object) -> str:
     """A line of an event; empty for one that this version cannot show."""
     from sysperf.agent import answers  # noqa: PLC0415 - with the client
 

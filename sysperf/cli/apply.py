@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from typing import Any
 
 from sysperf.cli import _options
 from sysperf.cli.audit import rules
@@ -201,5 +200,5 @@ def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Trans
         raise
 
 
-def _stop(*_: Any) -> None:
+def _stop(*_: object) -> None:
     raise KeyboardInterrupt

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import shtab
 
@@ -23,6 +22,7 @@ from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.model.errors import Exit
 from sysperf.model.knob import KNOBS
+from sysperf.model.record import JsonObject
 
 _FILES = frozenset(("CAPTURE", "FILE", "PATH", "REPORT", "MACHINE", "OUT.tar.zst", "-- COMMAND [ARGUMENT …]"))
 _FOLDERS = frozenset(("DIR", "FOLDER"))
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.CLEAN
 
 
-def _words() -> dict[str, Any]:
+def _words() -> JsonObject:
     """What completes an argument, by its name in the help."""
     ids = [rule.id for rule in judging.load_rules().rules]
     words = {"ID": ids, "AREA": collect.AREAS, "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()]}
@@ -47,7 +47,7 @@ def _words() -> dict[str, Any]:
     return choices | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
 
 
-def _of(name: str, words: Iterable[str]) -> dict[str, Any]:
+def _of(name: str, words: Iterable[str]) -> JsonObject:
     """How bash, zsh and fish complete one of some words. Other shells are left without."""
     listed = " ".join(words)
     function = f"_sysperf_{name}"
@@ -61,7 +61,7 @@ def _of(name: str, words: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _complete(parser: argparse.ArgumentParser, words: dict[str, Any]) -> None:
+def _complete(parser: argparse.ArgumentParser, words: JsonObject) -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse has no other list, and shtab reads this one
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for choice in action.choices.values():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import queue
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sysperf.cli import _options, tui
 from sysperf.model.errors import Exit, UsageError
@@ -92,7 +92,7 @@ _STYLES = {"cool": "good", "warm": "warning", "hot": "error", "title": "strong",
 def _json(now: Now) -> str:
     from sysperf.report import as_json, words  # noqa: PLC0415 - as above
 
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "schema": 1,
         "source": now.origin,
         "at": now.at,

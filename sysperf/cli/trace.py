@@ -17,7 +17,7 @@ import argparse
 import os
 import signal
 import sys
-from typing import Any
+from types import FrameType
 
 from sysperf import plugin
 from sysperf.cli import _options, plugins
@@ -100,7 +100,7 @@ def _become(uid: int, gid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _end(number: int, _: Any) -> None:
+def _end(number: int, _: FrameType | None) -> None:
     """Exit through the cleanup of the trace, so that nothing is left behind."""
     raise SystemExit(128 + number)
 

@@ -6,7 +6,6 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from sysperf.host import Host
 from sysperf.model.difference import Drift
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
-from sysperf.model.record import convert, from_json
+from sysperf.model.record import JsonObject, convert, from_json
 from sysperf.model.snapshot import Snapshot
 
 MAX_REPORT_BYTES = 64 << 20
@@ -95,7 +94,7 @@ def read_saved(path: StrPath) -> Snapshot:
             content = file.read(MAX_REPORT_BYTES + 1)
         if len(content) > MAX_REPORT_BYTES:
             raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint)
-        raw = from_json(content, dict[str, Any])
+        raw = from_json(content, JsonObject)
         return _typed(raw.get("snapshot", raw))
     except OSError as error:
         raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
@@ -103,7 +102,7 @@ def read_saved(path: StrPath) -> Snapshot:
         raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
 
 
-def _typed(raw: dict[str, Any]) -> Snapshot:
+def _typed(raw: JsonObject) -> Snapshot:
     """A snapshot whose areas hold their records again. Areas this version does not know are left out."""
     snapshot: Snapshot = convert(raw, Snapshot)
     known = records()

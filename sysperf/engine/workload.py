@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sysperf import verify
 from sysperf.engine import reading
@@ -11,6 +11,9 @@ from sysperf.host import Host
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.experiment import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from sysperf.collect.torch.records import Torch
 
 FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/programs.py"
 NAMES = (
@@ -44,7 +47,7 @@ def of_experiment(experiment: str) -> str:
 
 def _python() -> str:
     """An interpreter that has torch: the active one first. Raises UsageError."""
-    facts: Any = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
+    facts: Torch | None = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
     with_torch = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
     if not with_torch:
         raise UsageError(

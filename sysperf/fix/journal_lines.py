@@ -7,12 +7,12 @@ other words; they begin with the brace. A flipped bit cannot turn one form into 
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from sysperf.model.change import Change, Keeper, Lease, StepState
-from sysperf.model.record import Record, convert, from_json, to_json
+from sysperf.model.record import JsonObject, Record, convert, from_json, to_json
 
 VERSION = 2
 _CHECKSUM_BYTES = 8
@@ -175,6 +175,6 @@ def _decode_1(raw: bytes) -> Line:
     return line
 
 
-def _renamed(record: dict[str, Any]) -> dict[str, Any]:
+def _renamed(record: JsonObject) -> JsonObject:
     """A change or a keeper: the start time of a process was called `born`."""
     return {"start_time" if name == "born" else name: value for name, value in record.items()}

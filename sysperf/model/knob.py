@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
@@ -112,8 +112,30 @@ _BLOCK = "https://docs.kernel.org/admin-guide/abi-stable-files.html#abi-file-sta
 _MAN = "https://man7.org/linux/man-pages/"
 
 
-def _sysctl(key: str, doc: str, low: int, high: int, *, source: str = _SYSCTL, **more: Any) -> Knob:
-    return Knob(name=key, path="/proc/sys/" + key.replace(".", "/"), source=source + doc, kind="sysctl", low=low, high=high, **more)
+def _sysctl(
+    key: str,
+    doc: str,
+    low: int,
+    high: int,
+    *,
+    source: str = _SYSCTL,
+    yields_to: str = "",
+    partial: bool = False,
+    guards: bool = False,
+    note: str = "",
+) -> Knob:
+    return Knob(
+        name=key,
+        path="/proc/sys/" + key.replace(".", "/"),
+        source=source + doc,
+        kind="sysctl",
+        low=low,
+        high=high,
+        yields_to=yields_to,
+        partial=partial,
+        guards=guards,
+        note=note,
+    )
 
 
 _SHOWS = "lower shows more to every user: give it a lease"
