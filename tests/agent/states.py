@@ -124,11 +124,11 @@ def serving(
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     path = str(folder / "agent.sock")
-    shown, news = table or Table(), Events()
-    server = Server({**Api(shown, news, lambda: START + 60).routes(), **(more or {})}, limits)
+    served, news = table or Table(), Events()
+    server = Server({**Api(served, news, lambda: START + 60).routes(), **(more or {})}, limits)
     asyncio.run_coroutine_threadsafe(server.start(Listener(bind(path), path)), loop).result(10)
     try:
-        yield Running(path, shown, news, server, loop)
+        yield Running(path, served, news, server, loop)
     finally:
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
@@ -156,11 +156,11 @@ def send(path: str, data: bytes, *, close: bool = True) -> bytes:
 
 def rest(client: socket.socket) -> bytes:
     """All that comes until the end."""
-    found = []
+    parts = []
     with contextlib.suppress(ConnectionResetError):
         while data := client.recv(65_536):
-            found.append(data)
-    return b"".join(found)
+            parts.append(data)
+    return b"".join(parts)
 
 
 def get(path: str, target: str, *headers: str) -> Reply:

@@ -94,16 +94,16 @@ def test_what_is_handed_over_is_kept_in_order(tmp_path: Path) -> None:
 
     async def second() -> tuple[list[int], int, float | None]:
         kept = await AsyncStore.open(str(tmp_path / "history.db"))
-        told = [event.id for event in await kept.events()]
-        found = await kept.history(("cpu.busy",), START - 1, START + 60, 100)
+        numbers = [event.id for event in await kept.events()]
+        history = await kept.history(("cpu.busy",), START - 1, START + 60, 100)
         number = kept.event(START + 60, "gone", "", "d")
         await kept.close()
         assert number == 4
-        return told, len(found["cpu.busy"]), kept.first_seen("f1")
+        return numbers, len(history["cpu.busy"]), kept.first_seen("f1")
 
     numbers = within(10, first)
-    told, points, since = within(10, second)
-    assert told == numbers == [1, 2, 3]
+    events_kept, points, since = within(10, second)
+    assert events_kept == numbers == [1, 2, 3]
     assert points == 50
     assert since == START + 3
 

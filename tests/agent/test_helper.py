@@ -228,8 +228,8 @@ def test_strangers_are_refused(service: Service, sleeper: subprocess.Popen[bytes
         f"s = socket.socket(socket.AF_UNIX); s.connect({service.path!r}); s.sendall({_frame(question)!r})\n"
         "sys.stdout.write(s.makefile('rb').read().decode('utf-8', 'replace'))\n"
     )
-    told = subprocess.run((sys.executable, "-c", client), capture_output=True, text=True, check=True).stdout
-    assert "only root and members of group sysperf may ask" in told
+    printed = subprocess.run((sys.executable, "-c", client), capture_output=True, text=True, check=True).stdout
+    assert "only root and members of group sysperf may ask" in printed
     assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
 
 

@@ -67,7 +67,7 @@ def alive(path: str) -> bool:
 
 def test_curl_reads_it(path: str) -> None:
     """An ordinary client over the socket; two requests share one connection."""
-    told = subprocess.run(
+    output = subprocess.run(
         ["curl", "-sv", "--unix-socket", path, "http://localhost/v1/status", "http://localhost/"],
         check=True,
         capture_output=True,
@@ -75,8 +75,8 @@ def test_curl_reads_it(path: str) -> None:
         timeout=60,
     )
 
-    assert '"mode":"observe"' in told.stdout
-    assert "Re-using existing connection" in told.stderr or "Reusing existing" in told.stderr
+    assert '"mode":"observe"' in output.stdout
+    assert "Re-using existing connection" in output.stderr or "Reusing existing" in output.stderr
 
 
 def test_requests_sent_at_once_are_answered_in_order(path: str) -> None:
@@ -164,11 +164,11 @@ def test_malformed_requests_are_told_so(path: str, raw: bytes, status: int) -> N
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_garbage_ends_with_an_answer_or_a_close(path: str, raw: bytes) -> None:
     """Any bytes: an HTTP answer or none, the connection ends, the server goes on."""
-    said = send(path, raw)
+    answer = send(path, raw)
 
-    assert not said or said.startswith(b"HTTP/1.1 ")
-    assert b"Traceback" not in said
-    assert b" 500 " not in said
+    assert not answer or answer.startswith(b"HTTP/1.1 ")
+    assert b"Traceback" not in answer
+    assert b" 500 " not in answer
 
 
 def test_the_server_survived_the_garbage(path: str) -> None:
@@ -234,38 +234,38 @@ def test_a_slow_handler_does_not_hold_up_others(tmp_path: Path) -> None:
 def test_one_too_many_is_turned_away(tmp_path: Path) -> None:
     """With 503; when another leaves, there is room again."""
     with serving(tmp_path, limits=Limits(clients=3)) as running:
-        held = [connect(running.path) for _ in range(3)]
+        connections = [connect(running.path) for _ in range(3)]
         assert eventually(lambda: running.server.clients == 3)
         refused = parsed(send(running.path, b""))
-        held.pop().close()
+        connections.pop().close()
         assert eventually(lambda: running.server.clients == 2)
 
         assert (refused.status, refused.headers["retry-after"]) == (503, "10")
         assert alive(running.path)
-        for connection in held:
+        for connection in connections:
             connection.close()
 
 
 def test_two_hundred_clients_do_no_harm_to_another(tmp_path: Path) -> None:
     """190 that ask and do not read, half a request, nothing, or a stream: the next one is answered."""
     with serving(tmp_path, more=MORE) as running:
-        said = (
+        requests = (
             b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n",
             b"GET / HT",
             b"",
             b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n",
             b"GET /flood HTTP/1.1\r\nHost: x\r\n\r\n",
         )
-        held = []
+        clients = []
         for number in range(190):
             client = connect(running.path)
-            client.sendall(said[number % len(said)])
-            held.append(client)
+            client.sendall(requests[number % len(requests)])
+            clients.append(client)
         assert eventually(lambda: running.server.clients == 190)
 
         answers = [alive(running.path) for _ in range(20)]
 
-        for client in held:
+        for client in clients:
             client.close()
         assert all(answers)
         assert eventually(lambda: running.server.clients == 0)
@@ -389,11 +389,11 @@ def test_streams_reach_old_clients_too(tmp_path: Path) -> None:
 def test_the_socket_is_for_owner_and_group(tmp_path: Path) -> None:
     """And nothing else is left in the folder."""
     path = str(tmp_path / "deep/agent.sock")
-    made = Listener(bind(path), path)
+    bound = Listener(bind(path), path)
 
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
     assert os.listdir(tmp_path / "deep") == ["agent.sock"]
-    made.close()
+    bound.close()
     assert os.listdir(tmp_path / "deep") == []
 
 
@@ -446,22 +446,22 @@ def test_a_place_that_cannot_be_is_an_error(path: str) -> None:
 def test_a_replaced_socket_is_not_removed(tmp_path: Path) -> None:
     """Only our own file is ours to remove."""
     path = str(tmp_path / "agent.sock")
-    made = Listener(bind(path), path)
+    bound = Listener(bind(path), path)
     os.unlink(path)
     with bind(path):
-        made.close()
+        bound.close()
         assert os.path.exists(path)
 
 
 def test_many_at_once_leave_one(tmp_path: Path) -> None:
     """Agents that start in the same moment: one listens, the others are told."""
     path = str(tmp_path / "agent.sock")
-    made: list[socket.socket] = []
+    bound: list[socket.socket] = []
     refused: list[UsageError] = []
 
     def start() -> None:
         try:
-            made.append(bind(path))
+            bound.append(bind(path))
         except UsageError as error:
             refused.append(error)
 
@@ -471,9 +471,9 @@ def test_many_at_once_leave_one(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
 
-    assert (len(made), len(refused)) == (1, 7)
+    assert (len(bound), len(refused)) == (1, 7)
     connect(path).close()
-    made[0].close()
+    bound[0].close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
@@ -555,6 +555,6 @@ def test_a_socket_is_found_by_its_name(tmp_path: Path) -> None:
         passed = {"agent": sock}
         assert listener("/nowhere/agent.sock", "agent", passed).sock is sock
         assert passed == {}
-    made = listener(str(tmp_path / "agent.sock"), "agent", {})
-    assert made.path
-    made.close()
+    bound = listener(str(tmp_path / "agent.sock"), "agent", {})
+    assert bound.path
+    bound.close()

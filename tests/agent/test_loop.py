@@ -78,10 +78,10 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
     """It is found, sampled, and told; its end is noticed at once, not with the next scan."""
     environ = {"LIBRARY": str(torch_library(tmp_path))}
     with agent(tmp_path, "--interval", "0.2", "--history", "none") as running, programs(FAKE_TORCH, env=environ) as (program,):
-        found = until(
+        processes = until(
             lambda: [process for process in running.get("/v1/processes")["processes"] if process["process"]["pid"] == program.pid], 40
         )
-        assert found[0]["process"]["torch_version"] == "9.9.9+fake"
+        assert processes[0]["process"]["torch_version"] == "9.9.9+fake"
         until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"), 10)
         before = running.get("/v1/status")["samples"]
         time.sleep(1)
@@ -102,12 +102,14 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
     if not python:
         pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
     with running(python, LOADER) as pid, agent(tmp_path, "--interval", "0.5", "--history", "none") as watching:
-        found = until(lambda: [process for process in watching.get("/v1/processes")["processes"] if process["process"]["pid"] == pid], 20)
+        processes = until(
+            lambda: [process for process in watching.get("/v1/processes")["processes"] if process["process"]["pid"] == pid], 20
+        )
         wanted = {f"process.{pid}.{name}" for name in ("workers", "main_wait", "rss_bytes")}
         meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known, 20)
 
-    assert found[0]["process"]["workers"] == 2
-    assert found[0]["process"]["torch_version"]
+    assert processes[0]["process"]["workers"] == 2
+    assert processes[0]["process"]["torch_version"]
     assert meters[f"process.{pid}.workers"] == 2
     assert 0 <= meters[f"process.{pid}.main_wait"] <= 1
     assert meters[f"process.{pid}.rss_bytes"] > 100 << 20
@@ -150,12 +152,12 @@ def test_kill_9_loses_no_history(tmp_path: Path) -> None:
             finding for finding in until(lambda: running.get("/v1/findings")["findings"]) if finding["outcome"]["rule"] == "site.always"
         )
         past = running.get(f"/v1/history?series=memory.available_bytes&since={mine['first_seen'] - 60}&until={killed_at}")
-        told = running.said().count("site.always")
+        number = running.said().count("site.always")
 
     assert again["first_seen"] == pytest.approx(mine["first_seen"], abs=0.01)
     assert again["last_seen"] > killed_at
     assert past["history"]["memory.available_bytes"]
-    assert told == 1, "it held before the restart: no news"
+    assert number == 1, "it held before the restart: no news"
 
 
 def _count(history: str, table: str) -> int:
@@ -224,11 +226,11 @@ def test_a_stopped_agent_feeds_no_watchdog(tmp_path: Path) -> None:
 
 def test_a_loop_without_samples_feeds_no_watchdog() -> None:
     """The watchdog hears of samples, not of a loop that merely turns."""
-    told: list[str] = []
+    notified: list[str] = []
 
     class Notifier(notify.Notifier):
         def send(self, *states: str) -> bool:
-            told.extend(states)
+            notified.extend(states)
             return True
 
     daemon = loop.Agent(lambda: Setup(Settings(), Terms(rules())), Options(""), logging.getLogger("test"), Notifier({}))
@@ -244,9 +246,9 @@ def test_a_loop_without_samples_feeds_no_watchdog() -> None:
     daemon._sampler = Sampler()  # type: ignore[assignment]
     daemon._sampled_at = 1000.0
     daemon._feed(1001.0)
-    assert told == ["WATCHDOG=1"]
+    assert notified == ["WATCHDOG=1"]
     daemon._feed(1100.0)
-    assert told == ["WATCHDOG=1"], "no sample for 99 s"
+    assert notified == ["WATCHDOG=1"], "no sample for 99 s"
 
 
 def test_a_broken_rule_file_keeps_the_old_rules(tmp_path: Path) -> None:
@@ -312,20 +314,20 @@ def test_a_look_that_hangs_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     """A file system that never answers: samples go on, and the status says what hangs."""
     release = threading.Event()
 
-    def look(self: Auditor) -> None:
+    def hanging_pass(self: Auditor) -> None:
         self.doing = what if what == "reading storage" else ""
         release.wait(120)
 
-    def made() -> tuple[()]:
+    def hanging_journal() -> tuple[()]:
         if what != "reading storage":
             release.wait(120)
         return ()
 
-    monkeypatch.setattr(Auditor, "run_pass", look)
+    monkeypatch.setattr(Auditor, "run_pass", hanging_pass)
     monkeypatch.setattr(audit_runner, "HANGING_S", 0.5)
     monkeypatch.setattr(loop, "IDLE_S", 0.2)
     setup = Setup(Settings(interval_s=0.2), Terms(rules()))
-    options = Options(str(tmp_path / "a.sock"), transactions=made)
+    options = Options(str(tmp_path / "a.sock"), transactions=hanging_journal)
     daemon = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
     async def scenario() -> tuple[int, tuple[str, ...]]:
@@ -367,11 +369,11 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     setup = Setup(Settings(interval_s=0.2), Terms(rules()))
     daemon = loop.Agent(lambda: setup, options, logging.getLogger("test"), notify.Notifier({}))
 
-    told: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
     tell = Announcer.tell
 
     def heard(announcer: Announcer, kind: str, subject: str, text: str, *more: Any) -> None:
-        told.append((kind, text))
+        events.append((kind, text))
         tell(announcer, kind, subject, text, *more)
 
     monkeypatch.setattr(Announcer, "tell", heard)
@@ -395,7 +397,7 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         await asyncio.wait_for(task, 10)
 
     asyncio.run(scenario())
-    assert ("change", "vm.swappiness: 60 → 10") in told
+    assert ("change", "vm.swappiness: 60 → 10") in events
     assert [set(paths) for paths in invalid[:2]] == [looks_at(daemon._auditor._terms.ruleset, "memory.swappiness-high"), set()]
 
 
@@ -487,11 +489,11 @@ def test_only_allowed_rules_are_applied_and_once() -> None:
     hand = Hand()
     applies = applying(hand, "thp.never")
 
-    made = applies.step([held(), held("other.rule")], 0)
+    applied = applies.step([held(), held("other.rule")], 0)
     for now in range(1, 301):
         applies.step([held()], now)
 
-    assert [(name, outcome.rule) for name, outcome in made] == [("t1", "thp.never")]
+    assert [(name, outcome.rule) for name, outcome in applied] == [("t1", "thp.never")]
     assert hand.calls[0] == ("apply", "thp.enabled", "thp.never", 300)
     assert hand.calls[1:] == [("renew", "t1")] * 3
 
@@ -582,10 +584,10 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
         await called("undo", 1)
         daemon._reloaded()
         await called("apply", 2)
-        told = [event.kind for event in await daemon._store.events()]
+        kinds = [event.kind for event in await daemon._store.events()]
         daemon._stopped()
         await asyncio.wait_for(task, 10)
-        return told
+        return kinds
 
     assert "change" in asyncio.run(scenario())
     assert [call[0] for call in hand.calls] == ["apply", "undo", "apply", "undo"]

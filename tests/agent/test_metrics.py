@@ -51,8 +51,8 @@ def test_every_meter_has_a_metric_of_its_own() -> None:
     for series, value in table.figures.items():
         metric = find(series).metric
         assert metric is not None
-        (shown,) = [number for (name, _), number in by_metric.items() if name == f"sysperf_{metric.prometheus_name}"]
-        assert shown == pytest.approx(value * metric.unit.factor)
+        (exposed_value,) = [number for (name, _), number in by_metric.items() if name == f"sysperf_{metric.prometheus_name}"]
+        assert exposed_value == pytest.approx(value * metric.unit.factor)
 
 
 @pytest.mark.parametrize("pattern", METERS)

@@ -35,10 +35,10 @@ def promtool() -> str:
 
 
 def _program(name: str, package: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"no {name}: install the Debian package {package}")
-    return found
+    return path
 
 
 def checked(*command: str, given: bytes = b"") -> str:
@@ -100,8 +100,8 @@ def dashboard() -> Any:
 
 def expressions(dashboard: Any) -> list[str]:
     """Every query, with Grafana's variables filled in."""
-    found = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    return [expression.replace("$instance", ".*").replace("$__rate_interval", "5m") for expression in found]
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    return [expression.replace("$instance", ".*").replace("$__rate_interval", "5m") for expression in queries]
 
 
 def test_the_dashboard_is_one(dashboard: Any) -> None:
@@ -138,8 +138,8 @@ def test_the_dashboard_names_only_metrics_that_are_there(dashboard: Any) -> None
 
 def test_the_dashboard_shows_every_gpu_and_process_meter(dashboard: Any) -> None:
     """What the agent measures is to be seen: all but the bits of NVML, which two other meters spell out."""
-    shown = " ".join(expressions(dashboard))
-    hidden = {name for name in exposed() if name.startswith(("sysperf_gpu_", "sysperf_process_")) and f"{name}{{" not in shown}
+    queries = " ".join(expressions(dashboard))
+    hidden = {name for name in exposed() if name.startswith(("sysperf_gpu_", "sysperf_process_")) and f"{name}{{" not in queries}
 
     assert hidden == {"sysperf_gpu_clock_events", "sysperf_gpu_info", "sysperf_process_info"}
 
@@ -158,9 +158,9 @@ def test_the_queries_of_the_dashboard_parse(promtool: str, dashboard: Any, tmp_p
 def test_the_proxy_needs_next_to_nothing() -> None:
     """systemd's own score of its sandbox."""
     analyze = _program("systemd-analyze", "systemd")
-    said = checked(analyze, "security", "--offline=true", "--threshold=12", str(ROOT / "systemd/sysperf-metrics.service"))
+    score = checked(analyze, "security", "--offline=true", "--threshold=12", str(ROOT / "systemd/sysperf-metrics.service"))
 
-    assert "exposure level" in said
+    assert "exposure level" in score
 
 
 # ---------------------------------------------------------------------- a real scrape
@@ -205,9 +205,9 @@ def asked(url: str) -> str:
 def test_only_figures_are_behind_the_port(tmp_path: Path) -> None:
     """What others may reach shows no command lines, no facts, no history."""
     with serving(tmp_path) as running, metrics_socket(running, tmp_path) as path:
-        shown = running._replace(path=path)
-        assert shown.get("/metrics").status == 200
-        assert {shown.get(target).status for target in ("/", "/v1/snapshot", "/v1/processes", "/v1/history", "/v1/events")} == {404}
+        proxied = running._replace(path=path)
+        assert proxied.get("/metrics").status == 200
+        assert {proxied.get(target).status for target in ("/", "/v1/snapshot", "/v1/processes", "/v1/history", "/v1/events")} == {404}
 
 
 def test_prometheus_scrapes_through_the_proxy(tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_prometheus_scrapes_through_the_proxy(tmp_path: Path) -> None:
 
     def value(query: str) -> str:
         answer = asked(f"http://127.0.0.1:{ui}/api/v1/query?query={urllib.parse.quote(query)}")
-        found = json.loads(answer)["data"]["result"] if answer else []
-        return str(found[0]["value"][1]) if found else ""
+        series = json.loads(answer)["data"]["result"] if answer else []
+        return str(series[0]["value"][1]) if series else ""
 
     with (
         serving(tmp_path) as running,

@@ -94,11 +94,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     """The desk of one test; nothing of it stays."""
     if not shutil.which("ionice"):
         pytest.skip("no ionice: install util-linux")
-    found = Desk(tmp_path)
-    yield found
-    found.run("undo", "--all", "--force")
-    found.child.kill()
-    found.child.wait()
+    made_desk = Desk(tmp_path)
+    yield made_desk
+    made_desk.run("undo", "--all", "--force")
+    made_desk.child.kill()
+    made_desk.child.wait()
 
 
 # ---------------------------------------------------------------------- the whole way
@@ -243,7 +243,7 @@ def on_terminal(desk: Desk, *words: str, answer: str) -> tuple[int, str]:
     leader, follower = pty.openpty()
     process = subprocess.Popen([*SYSPERF, *words], env=desk.env, cwd=desk.folder, stdin=follower, stdout=follower, stderr=follower)
     os.close(follower)
-    shown = b""
+    output = b""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if select.select([leader], [], [], 0.1)[0]:
@@ -253,23 +253,23 @@ def on_terminal(desk: Desk, *words: str, answer: str) -> tuple[int, str]:
                 break
             if not part:
                 break
-            shown += part
+            output += part
             if b"[y/N]" in part:
                 os.write(leader, answer.encode())
         elif process.poll() is not None:
             break
     os.close(leader)
-    return process.wait(timeout=10), shown.decode()
+    return process.wait(timeout=10), output.decode()
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 2), ("\n", 2), ("Yess\n", 2), ("\x04", 2)])
 def test_a_question_is_asked_on_a_terminal(desk: Desk, answer: str, code: int) -> None:
     """The plan first, then one line; only a yes changes something."""
-    found, shown = on_terminal(desk, "apply", *desk.wish, answer=answer)
-    assert found == code, shown
-    assert shown.index("+ idle") < shown.index("Change 1 setting? [y/N]")
+    exit_code, output = on_terminal(desk, "apply", *desk.wish, answer=answer)
+    assert exit_code == code, output
+    assert output.index("+ idle") < output.index("Change 1 setting? [y/N]")
     assert desk.io_class == ("idle" if code == 0 else "none")
-    assert ("nothing was changed" in shown) == (code == 2)
+    assert ("nothing was changed" in output) == (code == 2)
 
 
 def test_without_a_terminal_nothing_is_changed(desk: Desk) -> None:
@@ -298,10 +298,10 @@ def test_a_signal_in_the_middle(desk: Desk, ending: signal.Signals) -> None:
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(ending)
-        _, said = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "interrupted" in said
-    assert "Traceback" not in said
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
     assert desk.io_class == "none"
 
 
@@ -323,21 +323,21 @@ def test_json_is_json(desk: Desk) -> None:
     applied = json.loads(desk.run("apply", "--yes", *desk.wish, "--format", "json").stdout)
     assert applied["transaction"]["state"] == "applied"
     listed = json.loads(desk.run("changes", "--format", "json").stdout)
-    mine = [found for found in listed["journals"] if found["folder"].startswith(str(desk.folder))]
+    mine = [journal for journal in listed["journals"] if journal["folder"].startswith(str(desk.folder))]
     assert mine[0]["transactions"][0]["standing"][0]["verdict"] == "holds"
     undone = json.loads(desk.run("undo", "--format", "json").stdout)
     assert undone["undone"][0]["step"]["state"] == "undone"
     assert undone["problems"] == []
-    assert {found["name"] for found in json.loads(desk.run("plan", "--list", "--format", "json").stdout)} == set(KNOBS)
+    assert {journal["name"] for journal in json.loads(desk.run("plan", "--list", "--format", "json").stdout)} == set(KNOBS)
 
 
 def test_the_list_has_every_setting(desk: Desk) -> None:
     """With its range and where it is documented."""
-    shown = desk.run("plan", "--list", COLUMNS="160").stdout
+    output = desk.run("plan", "--list", COLUMNS="160").stdout
     for knob in KNOBS.values():
-        assert knob.name in shown
-    assert "vm.swappiness" in shown
-    assert "0…200" in shown
+        assert knob.name in output
+    assert "vm.swappiness" in output
+    assert "0…200" in output
     assert desk.run("apply", "--list").returncode == 0
 
 
@@ -345,11 +345,11 @@ def test_the_list_has_every_setting(desk: Desk) -> None:
 def test_lines_fit(desk: Desk, columns: int) -> None:
     """Sentences follow the width; a path that must stay whole may be longer."""
     desk.run("apply", "--yes", *desk.wish)
-    shown = [
+    outputs = [
         desk.run(*words, COLUMNS=str(columns)).stdout
         for words in (("changes",), ("undo",), ("plan", *desk.wish), ("apply", "--yes", *desk.wish))
     ]  # fmt: skip
-    for line in "".join(shown).splitlines():
+    for line in "".join(outputs).splitlines():
         assert len(line) <= columns or "ioprio_set of process" in line or line.startswith("/"), line
 
 
@@ -363,7 +363,7 @@ def test_color_only_where_it_is_wanted(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("plan", "--set", "vm.swapiness=10"), "no setting that sysperf may change (did you mean `vm.swappiness`?)"),
         (("plan", "--set", "vm.swappiness=201"), "takes 0…200"),
@@ -381,11 +381,11 @@ def test_color_only_where_it_is_wanted(desk: Desk) -> None:
         (("undo", "x"), "invalid int"),
     ],
 )
-def test_mistakes_are_told(desk: Desk, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_told(desk: Desk, words: tuple[str, ...], message: str) -> None:
     """Exit code 2, what is wrong, no traceback."""
     done = desk.run(*words)
     assert done.returncode == 2, done
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr
 
@@ -416,11 +416,11 @@ def test_a_hostile_journal_is_shown_harmlessly(desk: Desk) -> None:
     """Whatever somebody wrote into it: no escape sequence, no traceback; undoing changes nothing."""
     desk.run("apply", "--yes", *desk.wish)
     evil = "\x1b[2J\x1b]0;x\x07\u202e[bold]"
-    found = journals.lines(desk.journal)
-    found[0].update(by=evil, why=evil, taken_at=evil)
-    found[1]["change"].update(knob=evil, item=evil, target=evil, before=evil, after=evil, rule=evil, shown_before=evil)
-    found[2].update(reason=evil, read=evil)
-    journals.write(desk.journal, found)
+    lines = journals.lines(desk.journal)
+    lines[0].update(by=evil, why=evil, taken_at=evil)
+    lines[1]["change"].update(knob=evil, item=evil, target=evil, before=evil, after=evil, rule=evil, shown_before=evil)
+    lines[2].update(reason=evil, read=evil)
+    journals.write(desk.journal, lines)
     for words in (("changes",), ("undo",), ("undo", "--all"), ("changes",)):
         done = desk.run(*words)
         assert harmless(done.stdout), done.stdout

@@ -233,10 +233,10 @@ def test_a_saved_report_is_judged_again(tmp_path: Path) -> None:
 
     again = json.loads(sysperf("audit", "--from", str(saved), "--format", "json", "--fail-on", "never").stdout)
 
-    def said(report: dict[str, object]) -> list[tuple[object, ...]]:
+    def outcomes_of(report: dict[str, object]) -> list[tuple[object, ...]]:
         return [(outcome["rule"], outcome["state"], outcome["subject"], outcome["message"]) for outcome in report["outcomes"]]  # type: ignore[attr-defined]
 
-    assert said(again) == said(first)
+    assert outcomes_of(again) == outcomes_of(first)
     assert again["tally"] == first["tally"]
 
 
@@ -365,7 +365,7 @@ def on_terminal(*arguments: str, **environment: str) -> str:
         environ.pop("NO_COLOR", None)
     with subprocess.Popen([sys.executable, "-m", "sysperf", *arguments], stdout=follower, stderr=follower, env=environ):
         os.close(follower)
-        shown = b""
+        output = b""
         while True:
             try:
                 part = os.read(leader, 65_536)
@@ -373,9 +373,9 @@ def on_terminal(*arguments: str, **environment: str) -> str:
                 break
             if not part:
                 break
-            shown += part
+            output += part
     os.close(leader)
-    return shown.decode()
+    return output.decode()
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -21,8 +21,8 @@ def kernel(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def installed(path: Path, name: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads((path / f"share/jupyter/kernels/{name}/kernel.json").read_text())
-    return found
+    spec: dict[str, object] = json.loads((path / f"share/jupyter/kernels/{name}/kernel.json").read_text())
+    return spec
 
 
 def test_install_and_remove(tmp_path: Path) -> None:

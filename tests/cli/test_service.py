@@ -89,11 +89,11 @@ def test_what_was_written_is_found_again(tmp_path: Path) -> None:
     foreign = tmp_path / "etc/systemd/system/sysperf-mine.service"
     foreign.write_text("[Service]\nExecStart=/bin/true\n")
 
-    found = [file.path for file in _units.written(str(tmp_path))]
-    assert str(foreign) not in found
-    assert len(found) == 14
+    paths = [file.path for file in _units.written(str(tmp_path))]
+    assert str(foreign) not in paths
+    assert len(paths) == 14
 
-    for path in found:
+    for path in paths:
         _units.remove(path)
     assert [path.name for path in (tmp_path / "etc/systemd/system").iterdir()] == [foreign.name]
 

@@ -87,11 +87,11 @@ def test_counts_are_written_as_json(program: Path) -> None:
     program.write_text(TRAIN + "sys.exit(7)\n")
     path = program.parent.parent / "steps.json"
     done = wrap(program, "-q", "--output", str(path))
-    found = json.loads(path.read_text())
+    counts = json.loads(path.read_text())
 
     assert (done.returncode, done.stderr) == (7, "")
-    assert (found["schema"], found["steps"]["counts"], found["steps"]["exit_code"]) == (1, "optimizer", 7)
-    (process,) = found["steps"]["processes"]
+    assert (counts["schema"], counts["steps"]["counts"], counts["steps"]["exit_code"]) == (1, "optimizer", 7)
+    (process,) = counts["steps"]["processes"]
     assert (process["steps"], process["instance"]) == (30, None)
     assert 1 < process["steps_per_s"] < 500
     assert process["pid"] > 1
@@ -220,16 +220,16 @@ def test_ctrl_c_of_a_terminal_comes_once(program: Path) -> None:
         env=BASE, cwd=program.parent, stdin=slave, stdout=slave, stderr=slave,
     ) as started:  # fmt: skip
         os.close(slave)
-        said = b""
-        while b"ready" not in said:
-            said += os.read(master, 1_000)
+        output = b""
+        while b"ready" not in output:
+            output += os.read(master, 1_000)
         os.write(master, b"\x03")
         with contextlib.suppress(OSError):  # the terminal is gone with its last program
             while part := os.read(master, 1_000):
-                said += part
+                output += part
     os.close(master)
 
-    assert b"['SIGINT']" in said
+    assert b"['SIGINT']" in output
     assert started.returncode == 9
 
 

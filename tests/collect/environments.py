@@ -77,11 +77,11 @@ def dist(site: str, name: str, version: str, requires: tuple[str, ...] = (), ins
 
 def torch_in(site: str, version: str = "2.13.0+cpu", cuda: str = "", hip: str = "", requires: tuple[str, ...] = (), **more: str) -> Files:
     """An installed torch."""
-    said = VERSION_PY.format(
+    version_file = VERSION_PY.format(
         version=version, debug=more.get("debug", "False"), cuda=f"'{cuda}'" if cuda else "None", hip=f"'{hip}'" if hip else "None"
     )
     return {
-        f"{site}/torch/version.py": said,
+        f"{site}/torch/version.py": version_file,
         f"{site}/torch/__init__.py": "",
         f"{site}/torch/lib/libtorch_cpu.so": "",
         f"{site}/torch/lib/libgomp.so.1": "",

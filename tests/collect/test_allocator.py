@@ -116,10 +116,10 @@ def test_any_cache_is_read_or_refused(head: bytes, tail: bytes, old: bool) -> No
     good = cache({"libx.so": "/lib/libx.so"}, old=old)
     for raw in (head, good[: len(head)] + tail, good + tail, good[:20] + head + good[20:]):
         try:
-            found = ldcache.parse(raw, frozenset((b"libx.so",)))
+            paths = ldcache.parse(raw, frozenset((b"libx.so",)))
         except ValueError:
             continue
-        assert all(path.startswith(b"/") for path in found.values())
+        assert all(path.startswith(b"/") for path in paths.values())
 
 
 @pytest.mark.skipif(
@@ -136,6 +136,6 @@ def test_this_machines_cache_is_read_as_ldconfig_prints_it() -> None:
     for words in lines:
         expected.setdefault(words[0].encode(), words[-1].encode())
 
-    found = ldcache.parse(Path("/etc/ld.so.cache").read_bytes(), frozenset(expected), 0x0300)
+    paths = ldcache.parse(Path("/etc/ld.so.cache").read_bytes(), frozenset(expected), 0x0300)
 
-    assert found == expected
+    assert paths == expected

@@ -33,8 +33,8 @@ def threads(count: int, run_s: float, wait_s: float, call: str = "running\n") ->
 
 
 def only(machine: MakeMachine, files: Files) -> Process:
-    (found,) = collect(machine(files)).processes
-    return found
+    (program,) = collect(machine(files)).processes
+    return program
 
 
 def test_a_starving_team_wants_more_than_it_receives(machine: MakeMachine) -> None:

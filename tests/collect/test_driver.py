@@ -136,11 +136,11 @@ def test_toolkits_tell_versions_compilers_and_copies(machine: MakeMachine) -> No
     facts = collect(machine(files, {"/usr/local/cuda": "/usr/local/cuda-13.0"}))
 
     assert facts.toolkits is not None
-    found = {toolkit.path: toolkit for toolkit in facts.toolkits}
-    assert set(found) == {new, old, bare}
-    assert (found[new].version, found[new].nvcc, found[new].cudnn, found[new].compat_version) == ("13.0.2", True, (), "")
-    assert (found[old].version, found[old].nvcc, found[old].cudnn) == ("10.2.89", False, (f"{old}/lib64/libcudnn.so.7.6.5",))
-    assert (found[bare].version, found[bare].compat_version) == ("12.4", "550.54.15")
+    toolkits = {toolkit.path: toolkit for toolkit in facts.toolkits}
+    assert set(toolkits) == {new, old, bare}
+    assert (toolkits[new].version, toolkits[new].nvcc, toolkits[new].cudnn, toolkits[new].compat_version) == ("13.0.2", True, (), "")
+    assert (toolkits[old].version, toolkits[old].nvcc, toolkits[old].cudnn) == ("10.2.89", False, (f"{old}/lib64/libcudnn.so.7.6.5",))
+    assert (toolkits[bare].version, toolkits[bare].compat_version) == ("12.4", "550.54.15")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"cuda": 3}', '{"cuda": {"version": {}}}', "[" * 5000, "\x00\x01"])

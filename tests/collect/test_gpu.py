@@ -67,14 +67,14 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
     """On a machine that answers everything nothing is left unknown but the fan, which an SXM board lacks."""
 
     def unknown(record: Any, path: str) -> list[str]:
-        found = []
+        paths = []
         for name in record.__struct_fields__:
             value = getattr(record, name)
             if value is None:
-                found.append(path + name)
+                paths.append(path + name)
             elif hasattr(value, "__struct_fields__"):
-                found += unknown(value, f"{path}{name}.")
-        return found
+                paths += unknown(value, f"{path}{name}.")
+        return paths
 
     assert unknown(only(server(machine, H100)), "") == ["thermal.fan_percent"]
 
@@ -318,11 +318,11 @@ def test_nvidia_sound_is_no_gpu(machine: MakeMachine) -> None:
 
 def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
     """Held by nouveau or by nobody, it is listed with that."""
-    for held in ("nouveau", "vfio-pci", ""):
-        gpu_files, links = files(1, driver=held)
+    for driver_name in ("nouveau", "vfio-pci", ""):
+        gpu_files, links = files(1, driver=driver_name)
         facts = collect(machine(gpu_files, links))
         assert facts.functions is not None
-        assert [function.driver for function in facts.functions] == [held]
+        assert [function.driver for function in facts.functions] == [driver_name]
         assert facts.devices is not None
         assert len(facts.devices) == 1
 
@@ -366,9 +366,9 @@ def test_a_display_controller_whose_vendor_was_not_captured_may_be_nvidias() -> 
 def test_names_used_are_names_of_pynvml() -> None:
     """Every call that the collectors make exists in nvidia-ml-py, with as many arguments as we give it."""
     pynvml = pytest.importorskip("pynvml")
-    made = {name for module in (gpu, device, links, locality, memory_errors, driver) for name in _literals(module)}
-    assert len(made) > 50
-    for name in sorted(made):
+    calls_made = {name for module in (gpu, device, links, locality, memory_errors, driver) for name in _literals(module)}
+    assert len(calls_made) > 50
+    for name in sorted(calls_made):
         assert hasattr(pynvml, f"nvml{name}"), name
     for key in calls(H100, RTX, VGPU):
         name, _, arguments = key.removeprefix("nvml:").rstrip(")").partition("(")
@@ -384,10 +384,10 @@ def test_names_used_are_names_of_pynvml() -> None:
 def _literals(module: Any) -> list[str]:
     """Texts in a module's source that are NVML calls; the three process lists are put together from parts."""
     tree = ast.parse(Path(module.__file__).read_text())
-    found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names = [
         text.removeprefix("nvml:")
-        for text in found
+        for text in texts
         if text.removeprefix("nvml:").startswith(("Device", "System", "Gpm")) and " " not in text
     ]
     listed = [f"DeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")]
@@ -448,11 +448,11 @@ ANSWERS = st.recursive(
 @given(st.data())
 def test_no_answer_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture answers anything to any call: nothing raises, the record stays encodable and bounded."""
-    made = calls(H100, A100_PCIE)
-    changed = data.draw(st.dictionaries(st.sampled_from(sorted(made)), ANSWERS, max_size=12))
+    recorded = calls(H100, A100_PCIE)
+    changed = data.draw(st.dictionaries(st.sampled_from(sorted(recorded)), ANSWERS, max_size=12))
     gpu_files, links = files(2)
     changed_files = data.draw(st.dictionaries(st.sampled_from(sorted(gpu_files)), st.binary(max_size=40), max_size=4))
-    answers = {**made, **changed, "run:dmesg": data.draw(st.text(max_size=200))}
+    answers = {**recorded, **changed, "run:dmesg": data.draw(st.text(max_size=200))}
     host = make_machine({**gpu_files, **changed_files}, links, calls=answers, deep=True)
 
     facts = collect(host)

@@ -282,9 +282,9 @@ def test_slots_are_read_with_deep_only(machine: MakeMachine) -> None:
 )
 def test_channel_labels(slot: str, bank: str, channel: str | None) -> None:
     """Makers name channels in many ways; a label that names none gives none."""
-    (found,) = parse_dimms(slots((slot, bank, "8192 MB")))
+    (dimm,) = parse_dimms(slots((slot, bank, "8192 MB")))
 
-    assert found.channel == channel
+    assert dimm.channel == channel
 
 
 def test_channels_that_hold_memory(machine: MakeMachine) -> None:

@@ -27,8 +27,8 @@ def card(name: str, **files: str) -> tuple[Files, dict[str, str]]:
 
 
 def only(machine: MakeMachine, name: str = "eth0", **files: str) -> Interface:
-    (found,) = collect(machine(*card(name, **files))).interfaces or ()
-    return found
+    (interface,) = collect(machine(*card(name, **files))).interfaces or ()
+    return interface
 
 
 def test_a_card_is_described(machine: MakeMachine) -> None:

@@ -15,12 +15,12 @@ CARD = "0000:3b:00.0"
 
 def port(name: str = "mlx5_0", number: int = 1, **changed: str) -> Files:
     """A healthy 400 Gbit/s port, as mlx5 shows it."""
-    said = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", **changed}
+    state = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", **changed}
     counters = {
         f"counters/{name}": "0" for name in ("link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards")
     }
     counters |= {f"counters/{name}": "0" for name in ("local_link_integrity_errors", "excessive_buffer_overrun_errors")}
-    files = {f"{IB}/{name}/ports/{number}/{file}": f"{text}\n" for file, text in {**counters, **said}.items()}
+    files = {f"{IB}/{name}/ports/{number}/{file}": f"{text}\n" for file, text in {**counters, **state}.items()}
     return {
         **files,
         f"{IB}/{name}/fw_ver": "28.39.1002\n",

@@ -33,8 +33,8 @@ def test_captured_nodes(kind: str, name: str, _field: str, nodes: list[dict[str,
     assert [node.id for node in facts.nodes] == [node["id"] for node in nodes]
     assert [str(node.cpus) for node in facts.nodes] == [node["cpus"] for node in nodes]
     assert [node.gpu_memory for node in facts.nodes] == [node.get("kind") == "gpu-memory" for node in nodes]
-    for node, said in zip(facts.nodes, nodes, strict=True):
-        assert said["memory_bytes"] in (None, node.mem_total_bytes)
+    for node, known in zip(facts.nodes, nodes, strict=True):
+        assert known["memory_bytes"] in (None, node.mem_total_bytes)
 
 
 @pytest.mark.parametrize(("kind", "name", "field", "value"), expected("distances", "allowed_nodes"))

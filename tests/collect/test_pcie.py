@@ -272,13 +272,13 @@ def test_captured_machines_agree_with_hwloc(name: str) -> None:
     folder = fixture_folder("hwloc")
     expected = json.loads((folder / f"{name}.expected.json").read_text())["pci"]
 
-    found = {function.address: function for function in pcie.functions(captured("hwloc", name))}
+    functions = {function.address: function for function in pcie.functions(captured("hwloc", name))}
 
-    assert {address for address, function in found.items() if not (function.class_id or "").startswith(("0604", "0600"))} >= {
+    assert {address for address, function in functions.items() if not (function.class_id or "").startswith(("0604", "0600"))} >= {
         device["busid"] for device in expected if not device["class"].startswith("06")
     }
     for device in expected:
-        function = found[device["busid"]]
+        function = functions[device["busid"]]
         assert function.class_id is not None
         assert function.class_id[:4] == device["class"]
         assert str(function.local_cpus) == device["local_cpus"]

@@ -286,7 +286,7 @@ def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
     """torch.compile starts a pool whose command line names it, and the pool forks its workers when they are needed."""
     pool = f"python {SITE}/torch/_inductor/compile_worker/__main__.py --workers=2"
     head, workers = process(80, ppid=70, argv=pool), [process(pid, ppid=80, argv=pool) for pid in (81, 82)]
-    program, waiting = (only(collect(machine(files(process(70), head, *made)))) for made in (workers, []))
+    program, waiting = (only(collect(machine(files(process(70), head, *more)))) for more in (workers, []))
 
     assert (program.compile_workers, program.workers, program.forks) == (2, 0, 0)
     assert waiting.compile_workers == 1
@@ -585,10 +585,10 @@ def test_any_stat_is_read_or_refused(text: str) -> None:
     name = text.replace("\n", " ")
     assert Stat(stat(9, name)).comm == name
     try:
-        found = Stat(text)
+        parsed = Stat(text)
     except ValueError:
         return
-    assert found.ppid >= 0 or "-" in text
+    assert parsed.ppid >= 0 or "-" in text
 
 
 @given(st.text(alphabet="N0123456789=k_ernlpagsizB: \n", max_size=200))
@@ -633,8 +633,8 @@ def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
     everything = to_json(facts).decode() + repr(host.answers) + repr(host.sources)
     hidden = [*secrets.values(), "verysecretvalue", "hunter2", "nccl-secret"]
     assert [secret for secret in hidden if secret in everything] == []
-    shown = (program.name, program.command or "", *(program.env or {}).values())
-    assert not any(char in text for text in shown for char in "\x1b\x07\n\u202e")
+    texts = (program.name, program.command or "", *(program.env or {}).values())
+    assert not any(char in text for text in texts for char in "\x1b\x07\n\u202e")
     assert (program.torch_version, program.torch_prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
     assert "--password" in (program.command or "")
 
@@ -709,13 +709,13 @@ def findings(pid: int) -> tuple[Process, dict[str, Any]]:
 def test_binding_variables_collapse_real_workers_and_the_rule_says_so() -> None:
     """OMP_PROC_BIND=true leaves both workers of a real loader on one CPU; without it nothing is said."""
     with running(TORCH_PYTHON, LOADER, env={"OMP_PROC_BIND": "true"}) as pid:
-        bound, said = findings(pid)
+        bound, rules = findings(pid)
     with running(TORCH_PYTHON, LOADER) as pid:
         free, quiet = findings(pid)
 
     assert (bound.workers, bound.worker_start, len(bound.worker_cpus or ())) == (2, "fork", 1)
     assert len(bound.allowed or ()) == 1 < len(bound.allowed_at_start or ())
-    assert "OMP_PROC_BIND" in said["openmp.affinity-pins-workers"].message
+    assert "OMP_PROC_BIND" in rules["openmp.affinity-pins-workers"].message
     assert len(free.worker_cpus or ()) == len(free.allowed or ()) > 1
     assert "openmp.affinity-pins-workers" not in quiet
 
@@ -728,13 +728,13 @@ def test_a_real_program_is_described(tmp_path: Path) -> None:
         (TORCH_PYTHON, "-c", "import torch; print(torch.__version__)"), capture_output=True, text=True, check=True
     ).stdout.strip()
     with running(TORCH_PYTHON, LOADER, env={"LD_PRELOAD": "/nope/libjemalloc.so.1", "OMP_NUM_THREADS": "2"}) as pid:
-        program, said = findings(pid)
+        program, rules = findings(pid)
 
     assert (program.torch_version, program.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
     assert Path(program.torch_prefix, "bin").is_dir()
     assert program.openmp
     assert program.pins_memory is False
-    assert "allocator.preload-missing-file" in said
+    assert "allocator.preload-missing-file" in rules
 
 
 # ---------------------------------------------------------------------- stuck
@@ -770,8 +770,8 @@ def test_a_process_in_vfork_is_seen_as_stuck() -> None:
             children, state = Path(f"/proc/{parent.pid}/task/{parent.pid}/children"), Path(f"/proc/{parent.pid}/stat")
             while time.monotonic() < end and not (children.read_text() and " D " in state.read_text()):
                 time.sleep(0.05)  # an interpreter that reads its modules from disk is in state D as well, but has no child
-            found = stuck_tasks.stuck(Host(deep=True))
+            stuck = stuck_tasks.stuck(Host(deep=True))
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
 
-    assert parent.pid in {program.pid for program in found or ()}
+    assert parent.pid in {program.pid for program in stuck or ()}

@@ -124,12 +124,12 @@ def test_a_venv_that_shares_the_systems_packages_says_so(machine: MakeMachine) -
     files["/srv/v/pyvenv.cfg"] = "home = /usr/bin\ninclude-system-site-packages = true\nversion_info = 3.11.2.final.0\n"
     host = machine(files, DEBIAN_LINKS, HOME)
 
-    found = environment_at(host, site_of("/srv/v") + "/torch/lib/libtorch_cpu.so", shell_of(host))
+    environment = environment_at(host, site_of("/srv/v") + "/torch/lib/libtorch_cpu.so", shell_of(host))
 
-    assert found is not None
-    assert found.prefix == "/srv/v"
-    assert found.python_version == "3.11.2"
-    assert found.site_packages[-1] == "/usr/lib/python3/dist-packages"
+    assert environment is not None
+    assert environment.prefix == "/srv/v"
+    assert environment.python_version == "3.11.2"
+    assert environment.site_packages[-1] == "/usr/lib/python3/dist-packages"
 
 
 def test_a_free_threaded_interpreter_is_told_by_its_folder(machine: MakeMachine) -> None:
@@ -138,10 +138,10 @@ def test_a_free_threaded_interpreter_is_told_by_its_folder(machine: MakeMachine)
     del files["/v/lib/python3.13/site-packages/pip/__init__.py"]
     host = machine(files, calls=HOME)
 
-    found = environment_at(host, "/v", shell_of(host))
+    environment = environment_at(host, "/v", shell_of(host))
 
-    assert found is not None
-    assert (found.library, found.free_threaded) == ("python3.13t", True)
+    assert environment is not None
+    assert (environment.library, environment.free_threaded) == ("python3.13t", True)
 
 
 def test_no_more_than_a_bounded_number_is_looked_at(machine: MakeMachine) -> None:

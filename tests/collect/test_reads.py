@@ -31,12 +31,12 @@ IN_WORDS = {
 
 def expanded(pattern: str) -> Iterator[str]:
     """``/sys/{a,b}/c`` is ``/sys/a/c`` and ``/sys/b/c``, from the inside out; an empty choice is nothing."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if not found:
+    choices = re.search(r"\{([^{}]*)\}", pattern)
+    if not choices:
         yield pattern
         return
-    for choice in found[1].split(","):
-        yield from expanded(pattern[: found.start()] + choice + pattern[found.end() :])
+    for choice in choices[1].split(","):
+        yield from expanded(pattern[: choices.start()] + choice + pattern[choices.end() :])
 
 
 def patterns_of(docstring: str) -> Iterator[str]:
@@ -108,9 +108,9 @@ def test_collectors_read_what_their_headers_say_on_captured_machines(kind: str, 
     """Older kernels, other architectures, GPUs."""
     (archive,) = fixture_folder(kind).glob(f"{name}.tar.*")
     tree = open_tree(str(archive))
-    found = {area: undeclared(Host("/captured", tree=tree, answers=Answers(), record=True), area) for area in AREAS}
+    undeclared_reads = {area: undeclared(Host("/captured", tree=tree, answers=Answers(), record=True), area) for area in AREAS}
 
-    assert {area: paths[:5] for area, paths in found.items() if paths} == {}
+    assert {area: paths[:5] for area, paths in undeclared_reads.items() if paths} == {}
 
 
 def test_every_collector_has_a_header() -> None:

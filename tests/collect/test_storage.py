@@ -47,8 +47,8 @@ def one_disk(machine: MakeMachine, target: str, name: str, files: Files | None =
     links, folder = on(target, name)
     contents: Files = {f"{folder}/{path}": content for path, content in (files or DISK).items()}
     host = machine({**contents, "/proc/self/mountinfo": mountinfo}, {**links, "/sys/dev/block/259:2": f"../../block/{name}/{name}p2"}, HERE)
-    (found,) = collect(host).disks or ()
-    return found
+    (disk,) = collect(host).disks or ()
+    return disk
 
 
 def test_a_drive_is_described(machine: MakeMachine) -> None:
@@ -137,9 +137,9 @@ def test_places_are_followed_through_encryption_and_raid(machine: MakeMachine) -
         {**HERE, "mount-of:cwd": "/"},
     )
 
-    held = {drive.name: drive.holds for drive in collect(host).disks or ()}
+    places = {drive.name: drive.holds for drive in collect(host).disks or ()}
 
-    assert held == {"sda": ("root", "tmp", "home", "cwd"), "sdb": ("root", "tmp", "home", "cwd"), "sdc": ()}
+    assert places == {"sda": ("root", "tmp", "home", "cwd"), "sdb": ("root", "tmp", "home", "cwd"), "sdc": ()}
 
 
 def test_btrfs_is_followed_by_its_source(machine: MakeMachine) -> None:
@@ -159,9 +159,9 @@ def test_a_mount_on_a_spinning_disk_says_so(machine: MakeMachine, says: str, spi
     files: Files = {f"{folder}/queue/rotational": says, "/proc/self/mountinfo": f"{ROOT}\n{NFS}"}
     host = machine(files, {**links, "/sys/dev/block/259:2": "../../block/nvme0n1/nvme0n1p2"}, HERE)
 
-    found = {mount.path: mount.rotational for mount in collect(host).mounts or ()}
+    rotational = {mount.path: mount.rotational for mount in collect(host).mounts or ()}
 
-    assert found == {"/": spins, "/data": None}
+    assert rotational == {"/": spins, "/data": None}
 
 
 def test_a_place_on_an_untraceable_disk_leaves_the_others_unknown(machine: MakeMachine) -> None:

@@ -112,12 +112,12 @@ def test_two_environments_on_a_real_disk(tmp_path: Path) -> None:
     write_capture(host, tmp_path / "machine.tar.zst")
 
     assert collect(Host(tmp_path / "machine.tar.zst")) == live
-    found = {install.prefix: install for install in live.installs}
+    installs = {install.prefix: install for install in live.installs}
 
-    assert found[f"{tmp_path}/conda"].version == "2.5.1"
-    assert found[f"{tmp_path}/conda"].conda_channel == "pytorch"
-    assert found[f"{tmp_path}/venv"].version == "2.13.0+cu130"
-    assert found[f"{tmp_path}/venv"].pin_mismatches == ()
+    assert installs[f"{tmp_path}/conda"].version == "2.5.1"
+    assert installs[f"{tmp_path}/conda"].conda_channel == "pytorch"
+    assert installs[f"{tmp_path}/venv"].version == "2.13.0+cu130"
+    assert installs[f"{tmp_path}/venv"].pin_mismatches == ()
 
 
 def test_a_process_names_its_installation_by_a_mapped_library(machine: MakeMachine) -> None:
@@ -366,19 +366,19 @@ def test_the_answers_of_the_interpreter_win(machine: MakeMachine) -> None:
     )
     host.deep = True
 
-    (found,) = collect(host).installs
+    (install,) = collect(host).installs
 
-    assert found.deep is not None
-    assert (found.arch_list, found.arch_source, found.sass, found.ptx) == (
+    assert install.deep is not None
+    assert (install.arch_list, install.arch_source, install.sass, install.ptx) == (
         ("sm_80", "sm_90a", "compute_90"),
         "probe",
         ("8.0", "9.0"),
         ("9.0",),
     )
-    assert (found.cudnn, found.deep.threads) == ("9.20.0", None)
-    assert found.deep.cuda_error == "driver \\x1b[31mtoo old"
-    assert found.deep.broken is not None
-    assert found.deep.broken[0].name == "flash_attn"
+    assert (install.cudnn, install.deep.threads) == ("9.20.0", None)
+    assert install.deep.cuda_error == "driver \\x1b[31mtoo old"
+    assert install.deep.broken is not None
+    assert install.deep.broken[0].name == "flash_attn"
     assert any(source.path == f"probe:torch:{python}" and "threads" in (source.error or "") for source in host.sources)
 
 
@@ -403,10 +403,10 @@ def test_without_deep_nothing_is_started(machine: MakeMachine) -> None:
 )
 def test_the_table_of_official_builds(version: str, cuda: str, machine_name: str, has: str, lacks: str) -> None:
     """Spot checks against the release notes' support matrix."""
-    found = gpu_code(version, cuda, machine_name)
+    code = gpu_code(version, cuda, machine_name)
 
-    assert has in found
-    assert lacks not in found
+    assert has in code
+    assert lacks not in code
 
 
 @pytest.mark.parametrize(("version", "cuda"), [("2.15.0", "13.2"), ("1.13.1", "11.7"), ("dev", "13.0"), ("2.13.0", "")])

@@ -57,10 +57,12 @@ def other_values(before: Any, after: Any, fact: str) -> Iterator[tuple[str, Any,
     elif fact == "pcie.devices":
         known = {device["address"]: device for device in after}
         assert all(known[address]["kind"] is None for address in known.keys() - {device["address"] for device in before}), "a device more"
-        yield from (found for device in before for found in other_values(device, known.get(device["address"], "gone"), "pcie.device"))
+        yield from (
+            difference for device in before for difference in other_values(device, known.get(device["address"], "gone"), "pcie.device")
+        )
     elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
-        for one, other in zip(before, after, strict=True):
-            yield from other_values(one, other, fact)
+        for first, other in zip(before, after, strict=True):
+            yield from other_values(first, other, fact)
     else:
         yield fact, before, after
 

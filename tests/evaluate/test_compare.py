@@ -78,7 +78,7 @@ def test_a_pytorch_elsewhere_is_the_same_pytorch() -> None:
     here, there, other = Install("/a", "2.9", "12.8"), Install("/b", "2.9", "12.8"), Install("/a", "2.8", "12.8")
 
     assert compare([torch(here), torch(there)], TORCH) == []
-    assert [found.values for found in compare([torch(here), torch(other)], TORCH)] == [("2.9", "2.8")]
+    assert [differences.values for differences in compare([torch(here), torch(other)], TORCH)] == [("2.9", "2.8")]
     assert compare([torch(here, other), torch(Install("/z", "2.8", "12.8"), there)], TORCH) == []
 
 
@@ -86,9 +86,9 @@ def test_one_pytorch_more_is_one_difference() -> None:
     """Those of one version are compared, the other is counted."""
     here, there = Install("/a", "2.9", "12.8"), Install("/b", "2.9", "13.0")
 
-    found = compare([torch(here), torch(there, Install("/c", "2.8"))], TORCH)
+    differences = compare([torch(here), torch(there, Install("/c", "2.8"))], TORCH)
 
-    assert [(difference.fact, difference.values) for difference in found] == [
+    assert [(difference.fact, difference.values) for difference in differences] == [
         ("torch.installs[2.9].cuda", ("12.8", "13.0")),
         ("torch.installs.count", ("1", "2")),
     ]

@@ -125,10 +125,10 @@ def test_a_guard_that_holds_outweighs_one_that_is_unknown() -> None:
     """And confidence has a lowest step."""
     guards = [{"when": "box.mode == 'x'", "because": "of x"}, {"when": "box.busy", "because": "it is busy"}]
 
-    (held,) = judged([rule(unless=guards)], Box(swappiness=60, busy=True)).outcomes
+    (guarded,) = judged([rule(unless=guards)], Box(swappiness=60, busy=True)).outcomes
     (low,) = judged([rule(confidence="low", unless=guards)], Box(swappiness=60, busy=False)).outcomes
 
-    assert (held.state, held.because) == ("suppressed", "it is busy")
+    assert (guarded.state, guarded.because) == ("suppressed", "it is busy")
     (first,) = judged([rule(unless=guards[::-1])], Box(swappiness=60, busy=True)).outcomes
     assert (first.state, first.because) == ("suppressed", "it is busy")
     assert (low.state, low.confidence) == ("finding", "low")
@@ -154,12 +154,12 @@ def test_each_item_is_judged(count: int) -> None:
     verdicts = judged([rule(for_each="d in box.disks", when="d.rotational", message="{d.name} spins")], Box(disks=disks), sources)
 
     spinning = [number for number in range(1, count) if number % 3 == 0]
-    found = {outcome.subject: outcome for outcome in verdicts.outcomes}
-    assert {name for name, outcome in found.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
-    assert found["sd0"].state == "unknown"
+    by_subject = {outcome.subject: outcome for outcome in verdicts.outcomes}
+    assert {name for name, outcome in by_subject.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
+    assert by_subject["sd0"].state == "unknown"
     assert verdicts.passed == count - 1 - len(spinning)
     for number in spinning:
-        assert found[f"sd{number}"].evidence[0].source == f"/sys/block/sd{number}/queue/rotational"
+        assert by_subject[f"sd{number}"].evidence[0].source == f"/sys/block/sd{number}/queue/rotational"
 
 
 def test_a_list_that_could_not_be_read_is_unknown_and_an_empty_one_is_not() -> None:
@@ -180,9 +180,9 @@ def test_ranking_puts_the_worst_and_surest_first() -> None:
         rule(id="box.e"),
     ]
 
-    found = [outcome.rule for outcome in sorted(judged(rules, Box(swappiness=60)).outcomes, key=rank)]
+    rules_in_order = [outcome.rule for outcome in sorted(judged(rules, Box(swappiness=60)).outcomes, key=rank)]
 
-    assert found == ["box.c", "box.d", "box.e", "box.b", "box.a"]
+    assert rules_in_order == ["box.c", "box.d", "box.e", "box.b", "box.a"]
 
 
 def test_severity_threshold() -> None:

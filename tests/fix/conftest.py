@@ -58,6 +58,6 @@ def fast() -> Iterator[Path]:
 @pytest.fixture
 def victim() -> Iterator[Victim]:
     """A process whose settings may be changed."""
-    found = Victim()
-    yield found
-    found.end()
+    process = Victim()
+    yield process
+    process.end()

@@ -33,7 +33,7 @@ def write_1(journal: Journal, number: int = 1) -> None:
     """The same transaction as version 1 of the format wrote it: without checksums, in its words."""
     tags = {"begin": "open", "step-started": "intend", "step-result": "told", "before-rewritten": "moved"}
     tags |= {"lease-set": "lease", "keeper-started": "keeper", "end": "close"}
-    found = []
+    written = []
     for line in lines(journal, number):
         line["line"] = tags[line["line"]]
         if line["line"] == "open":
@@ -44,8 +44,8 @@ def write_1(journal: Journal, number: int = 1) -> None:
         for name in ("change", "keeper"):
             if "start_time" in line.get(name, {}):
                 line[name]["born"] = line[name].pop("start_time")
-        found.append(json.dumps(line))
-    Path(journal.path(number)).write_text("".join(line + "\n" for line in found))
+        written.append(json.dumps(line))
+    Path(journal.path(number)).write_text("".join(line + "\n" for line in written))
 
 
 def another_boot(journal: Journal) -> None:

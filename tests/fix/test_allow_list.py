@@ -99,9 +99,9 @@ def test_items_are_one_name(item: str) -> None:
 
 @given(st.sampled_from([path for knob in SETTINGS for path in [knob.path]] + [knob.path for knob in PERSISTED.values()]), texts, texts)
 @settings(max_examples=600)
-def test_only_exact_paths_are_writable(path: str, one: str, other: str) -> None:
+def test_only_exact_paths_are_writable(path: str, item: str, other: str) -> None:
     """With anything put in for the item, before or behind it: writable is only what a knob covers."""
-    for tried in (path.replace("{item}", one).replace("*", other), path + one, one + path, path.replace("/", one, 1), f"{path}/{one}"):
+    for tried in (path.replace("{item}", item).replace("*", other), path + item, item + path, path.replace("/", item, 1), f"{path}/{item}"):
         if is_writable(tried):
             assert tried.isascii()
             assert os.path.normpath(tried) == tried
@@ -181,9 +181,9 @@ def test_a_command_line_names_settings_only(name: str, item: str, value: str) ->
         f"process.nice@{item}={value}",
     ):
         with contextlib.suppress(UsageError):
-            found = setting(text)
-            assert KNOBS[found.knob].accepts(found.value)
-            assert KNOBS[found.knob].takes_item(found.item)
+            setting_named = setting(text)
+            assert KNOBS[setting_named.knob].accepts(setting_named.value)
+            assert KNOBS[setting_named.knob].takes_item(setting_named.item)
 
 
 @pytest.mark.parametrize(

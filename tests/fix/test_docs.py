@@ -14,11 +14,11 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "changes.md"
 
 def rows() -> list[str]:
     """The table of settings, as it must stand in the document."""
-    found = []
+    table = []
     for knob in KNOBS.values():
         name = f"`{knob.name}{'@…' if knob.item else ''}`"
-        found.append(f"| {name} | {knob.range()} | `{knob.path}` | [source]({knob.source}) |{f' {knob.note}' if knob.note else ''} |")
-    return found
+        table.append(f"| {name} | {knob.range()} | `{knob.path}` | [source]({knob.source}) |{f' {knob.note}' if knob.note else ''} |")
+    return table
 
 
 def test_the_table_is_the_allow_list() -> None:

@@ -307,13 +307,13 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     )
 
     assert not done.returncode, done.stderr
-    said = done.stdout.splitlines()
-    assert said[0].startswith("apply:")
-    assert "No space left" in said[0]
-    assert said[1] == "20"
-    assert said[2].startswith("undo:")
-    assert "No space left" in said[2]
-    assert said[3:] == ["60", "['undone'] undone"]
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("apply:")
+    assert "No space left" in lines[0]
+    assert lines[1] == "20"
+    assert lines[2].startswith("undo:")
+    assert "No space left" in lines[2]
+    assert lines[3:] == ["60", "['undone'] undone"]
 
 
 def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
@@ -345,22 +345,22 @@ def test_a_folder_on_a_read_only_file_system(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- two at once
 
 
-def _applier(folder: Path, value: int, gate: Any, told: Any) -> None:
+def _applier(folder: Path, value: int, gate: Any, answers: Any) -> None:
     machine = Machine(folder)
     planned = machine.plan(f"vm.swappiness={value}", f"vm.dirty_ratio={value}")
     gate.wait()
-    told.put((value, transaction.apply(machine.host, machine.journal, planned, asked()).state))
+    answers.put((value, transaction.apply(machine.host, machine.journal, planned, asked()).state))
 
 
 def test_two_at_once_wait_for_each_other(fast: Path) -> None:
     """One is applied, the other finds that its plan is out of date and is rolled back; both journals are whole."""
     machine = Machine.make(fast / "m")
     context = multiprocessing.get_context("fork")
-    gate, told = context.Barrier(2), context.Queue()
-    running = [context.Process(target=_applier, args=(fast / "m", value, gate, told)) for value in (11, 22)]
+    gate, answers = context.Barrier(2), context.Queue()
+    running = [context.Process(target=_applier, args=(fast / "m", value, gate, answers)) for value in (11, 22)]
     for process in running:
         process.start()
-    states = dict(told.get(timeout=30) for _ in running)
+    states = dict(answers.get(timeout=30) for _ in running)
     for process in running:
         process.join()
 

@@ -179,8 +179,8 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
 
 def limit(machine: Machine) -> int:
     """The wake-up limit in force."""
-    found: int = struct.unpack("=i", os.read(machine.kernel.hold(LATENCY, os.O_RDONLY), 4))[0]
-    return found
+    value: int = struct.unpack("=i", os.read(machine.kernel.hold(LATENCY, os.O_RDONLY), 4))[0]
+    return value
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_wake_up_limit_holds_as_long_as_its_keeper(device: Machine) -> None:
     assert standing.standings(device.host, device.journal, device.journal.read(1))[0].verdict == "holds"
     os.kill(keeper_process.pid, signal.SIGKILL)
     assert until(lambda: limit(device) == RELAXED_US)
-    assert [found.step.state for found in recovery.undo(device.host, device.journal, 1)] == ["undone"]
+    assert [value.step.state for value in recovery.undo(device.host, device.journal, 1)] == ["undone"]
 
 
 def test_undoing_gives_a_wake_up_limit_up(device: Machine) -> None:

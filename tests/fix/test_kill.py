@@ -144,8 +144,8 @@ def _interrupted(machine: Machine) -> None:
     for point in range(1, 2_000):
         trial = machine.copy(machine.folder.parent / "trial")
         _killed(lambda: _apply(Machine(trial.folder), *SEVERAL, persist=True), point, "call")  # noqa: B023 - called before the next
-        found = [step.state for logged in trial.journal.transactions() for step in logged.steps]
-        if found[3:] == ["intended"] and trial.kernel.state()[f"{POLICY}1/scaling_governor"] == "performance":
+        step_states = [step.state for logged in trial.journal.transactions() for step in logged.steps]
+        if step_states[3:] == ["intended"] and trial.kernel.state()[f"{POLICY}1/scaling_governor"] == "performance":
             shutil.rmtree(machine.folder)
             os.rename(trial.folder, machine.folder)
             return

@@ -417,9 +417,9 @@ def test_a_container_with_read_only_kernel_settings() -> None:
     )  # fmt: skip
 
     assert not done.returncode, done.stderr
-    said = done.stdout.splitlines()
-    assert said[0].startswith("read-only here") or "others" in said[0] or "sets it" in said[0]
-    assert said[1:] == ["rolled-back refused Read-only file system", "True"]
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("read-only here") or "others" in lines[0] or "sets it" in lines[0]
+    assert lines[1:] == ["rolled-back refused Read-only file system", "True"]
 
 
 def test_both_files_of_balancing_are_one_setting(sandbox: Machine) -> None:

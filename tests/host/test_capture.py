@@ -60,9 +60,9 @@ def test_all_collectors_find_the_same_in_a_capture_of_this_machine(tmp_path: Pat
     assert without_names(facts(again)) == without_names(live)
 
 
-def without_names(found: Any) -> Any:
+def without_names(facts: Any) -> Any:
     """Facts in which all that pseudonyms replace, and pseudonyms, are one letter."""
-    text = str(found)
+    text = str(facts)
     return (
         captures._SHAPE.sub("~", text).replace(os.uname().nodename, "~") if len(os.uname().nodename) > 3 else captures._SHAPE.sub("~", text)
     )

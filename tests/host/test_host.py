@@ -189,9 +189,9 @@ def test_failures_are_distinct_and_bounded() -> None:
     """An area lists each file once."""
     sources = [Source("/a", error="x"), Source("/a", error="y"), Source("/b"), *(Source(f"/{number}", error="z") for number in range(300))]
 
-    found = failures(sources)
-    assert len(found) == 200
-    assert (found[0], found[1].path) == (Source("/a", error="x"), "/0")
+    distinct = failures(sources)
+    assert len(distinct) == 200
+    assert (distinct[0], distinct[1].path) == (Source("/a", error="x"), "/0")
 
 
 # ---------------------------------------------------------------------- calls

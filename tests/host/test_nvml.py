@@ -31,8 +31,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler: install gcc")
     pytest.importorskip("pynvml")
     folder = tmp_path_factory.mktemp("nvml")
-    made = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", made, HERE / "fake_nvml.c"], check=True)
+    path = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, HERE / "fake_nvml.c"], check=True)
     return folder
 
 

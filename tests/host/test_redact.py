@@ -129,12 +129,12 @@ ENVIRONMENT = {
 @pytest.mark.parametrize("argv", VANISH, ids=lambda argv: " ".join(argv)[:60])
 def test_a_secret_on_a_command_line_vanishes(argv: tuple[str, ...]) -> None:
     """Named, placed or shaped like a secret: not a piece of it is left, and the program's name is."""
-    shown = redact.arguments("\0".join(argv).encode() + b"\0").decode()
+    redacted = redact.arguments("\0".join(argv).encode() + b"\0").decode()
 
-    assert not [secret for secret in SECRETS if secret in shown]
-    assert HIDDEN in shown
-    assert not re.search("hunter2|Tr0ub4dor", shown)
-    assert shown.split("\0")[0] == argv[0]
+    assert not [secret for secret in SECRETS if secret in redacted]
+    assert HIDDEN in redacted
+    assert not re.search("hunter2|Tr0ub4dor", redacted)
+    assert redacted.split("\0")[0] == argv[0]
 
 
 @pytest.mark.parametrize("argv", SURVIVE, ids=lambda argv: " ".join(argv)[:60])
@@ -177,22 +177,24 @@ def test_mount_options_and_logins_vanish_and_paths_stay() -> None:
         f"38 35 0:2 / /web rw - davfs https://me:{SECRET}@dav.example/x rw,credentials=/root/{SECRET}\n"
         f"39 35 0:3 / /ceph rw - ceph mon1:/ rw,name=admin,secret={SECRET}==,acl\n"
     )
-    shown = redact.mounts(raw.encode()).decode()
+    redacted = redact.mounts(raw.encode()).decode()
 
-    assert not re.search("hunter2|Tr0ub4dor", shown)
-    assert overlay in shown
-    assert "vers=3.0,username=me,password=<hidden>,soft" in shown
-    assert "secret=<hidden>,acl" in shown
-    assert shown.count("\n") == raw.count("\n")
+    assert not re.search("hunter2|Tr0ub4dor", redacted)
+    assert overlay in redacted
+    assert "vers=3.0,username=me,password=<hidden>,soft" in redacted
+    assert "secret=<hidden>,acl" in redacted
+    assert redacted.count("\n") == raw.count("\n")
 
 
 def test_kernel_parameters() -> None:
     """The kernel's line keeps what it says about CPUs and memory."""
     kept = "BOOT_IMAGE=/vmlinuz-6.8 root=UUID=3b1d2f4e-0000-4000-8000-1234567890ab ro isolcpus=2-7 transparent_hugepage=never"
-    shown = redact.clean("/proc/cmdline", f"{kept} rd.iscsi.password={SECRET} netroot=iscsi:me:{SECRET}@10.0.0.1::3260\n".encode()).decode()
+    redacted = redact.clean(
+        "/proc/cmdline", f"{kept} rd.iscsi.password={SECRET} netroot=iscsi:me:{SECRET}@10.0.0.1::3260\n".encode()
+    ).decode()
 
-    assert shown.startswith(kept)
-    assert "hunter2" not in shown
+    assert redacted.startswith(kept)
+    assert "hunter2" not in redacted
 
 
 @pytest.mark.parametrize(
@@ -234,9 +236,9 @@ RANDOM = st.one_of(
 def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -> None:
     """Whatever a secret looks like, its name or its place gives it away."""
     plain = carrier.format("")
-    shown = redact.arguments((before + carrier.format(secret) + "\0").encode()).decode()
+    redacted = redact.arguments((before + carrier.format(secret) + "\0").encode()).decode()
 
-    assert secret not in shown or secret in before + plain or secret in HIDDEN
+    assert secret not in redacted or secret in before + plain or secret in HIDDEN
 
 
 @settings(max_examples=300)
@@ -344,22 +346,22 @@ def test_no_environment_takes_long() -> None:
     """Neither many long variables nor very many short ones; the first ones are kept."""
     for raw in (b"\0".join(b"NCCL_%d=%s" % (place, b"a:b@" * 8_000) for place in range(64)), b"NCCL_A=a token=x@\0" * 110_000):
         began = time.process_time()
-        shown = redact.environment(raw)
+        redacted = redact.environment(raw)
 
         assert time.process_time() - began < 0.8
-        assert shown.startswith(raw[:6])
-        assert len(shown) < 100_000
+        assert redacted.startswith(raw[:6])
+        assert len(redacted) < 100_000
 
 
 def test_a_long_command_line_is_cut_between_arguments() -> None:
     """No piece of a key is left where a line is cut."""
     key = KEYS["hugging face"]
     raw = b"\0".join([b"python", b"x" * 32_740, key.encode(), b"z" * 9_999])
-    shown = redact.arguments(raw)
+    redacted = redact.arguments(raw)
 
     assert raw.index(key.encode()) < 32_768 < raw.index(key.encode()) + len(key)
-    assert b"hf_" not in shown
-    assert len(shown) <= 32_768
+    assert b"hf_" not in redacted
+    assert len(redacted) <= 32_768
 
 
 def _nested(depth: int) -> list[str]:

@@ -278,7 +278,7 @@ def test_a_single_top_folder_of_the_kernel_is_none(capture: Open) -> None:
 
 def garbage(tmp_path: Path) -> dict[str, Path]:
     good = pack(tmp_path / "good.tar", ("proc/a", b"x" * 5000), ("sys/b", b"y" * 5000)).read_bytes()
-    made = {
+    contents = {
         "a text": b"just a text file\n" * 100,
         "a short text": b"hello\n",
         "nothing": b"",
@@ -301,9 +301,9 @@ def garbage(tmp_path: Path) -> dict[str, Path]:
         "a way out": pack(tmp_path / "out.tar", ("proc/../../etc/passwd", b"x")).read_bytes(),
         "a long name": pack(tmp_path / "long.tar", ("proc/" + "a" * 5000, b"x")).read_bytes(),
     }
-    for name, content in made.items():
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    return {name: tmp_path / name for name in made}
+    return {name: tmp_path / name for name in contents}
 
 
 def header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
@@ -565,27 +565,27 @@ def answer(ask: Callable[[], object]) -> object:
 @settings(max_examples=300)
 @given(TREES, st.lists(ASKED, min_size=1, max_size=8))
 def test_a_folder_and_an_archive_answer_alike_and_nothing_is_outside(
-    tmp_path_factory: pytest.TempPathFactory, made: dict[str, str | bytes | None], asked: list[str]
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, str | bytes | None], asked: list[str]
 ) -> None:
     """On random trees of files, folders and links; the kernel under the same root agrees on what can be read."""
-    entries = [("proc/keep", b"1"), ("sys", None), *consistent(made)]
+    entries = [("proc/keep", b"1"), ("sys", None), *consistent(tree)]
     base = tmp_path_factory.mktemp("tree")
     (base / "a").write_bytes(b"OUTSIDE")
     folder = Folder(unpack(base / "root", *entries))
     packed = Archive(pack(base / "root.tar", *entries))
     for path in asked:
-        said = answers(folder, path)
-        assert said == answers(packed, path), path
-        assert b"OUTSIDE" not in said
+        of_folder = answers(folder, path)
+        assert of_folder == answers(packed, path), path
+        assert b"OUTSIDE" not in of_folder
         inside = str(base / "root")
         real = os.path.realpath(inside + path)
         if (
-            isinstance(said[0], bytes)
+            isinstance(of_folder[0], bytes)
             and real.startswith(inside + "/")
             and "/.." not in path
             and not any(str(c).startswith("-> /") for _, c in entries)
         ):
-            assert Path(real).read_bytes() == said[0], "the kernel goes the same way"
+            assert Path(real).read_bytes() == of_folder[0], "the kernel goes the same way"
 
 
 def test_opening_a_real_capture_is_quick() -> None:

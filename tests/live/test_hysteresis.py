@@ -205,8 +205,8 @@ def test_any_order_of_answers(text: str, samples: int, window_s: float) -> None:
         assert not (before == "-" and now == "A") or letter == "F"
         assert not (before == "A" and now == "-") or letter in ".s"
         before = now
-    for held in case.findings.all():
-        assert held.first_seen <= held.last_seen
+    for tracked in case.findings.all():
+        assert tracked.first_seen <= tracked.last_seen
 
 
 def test_a_number_that_was_given_away_is_another_subject() -> None:
@@ -229,5 +229,5 @@ def test_what_was_seen_under_a_rules_earlier_id_was_seen() -> None:
 
     case.see(msgspec.structs.replace(outcome(), scope="host"))
 
-    (held,) = case.findings.active()
-    assert held.first_seen == 1e9
+    (tracked,) = case.findings.active()
+    assert tracked.first_seen == 1e9

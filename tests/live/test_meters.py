@@ -422,9 +422,9 @@ def test_torch_is_found_and_its_end_too(tmp_path: Path) -> None:
     clock = Clock()
     scanner = Scanner(clock)
     with programs(FAKE_TORCH, env={"LIBRARY": str(torch_library(tmp_path))}) as (program,), programs(SLEEPERS, "0") as (other,):
-        found = scanner.scan()
-        assert program.pid in found.started
-        assert other.pid not in found.started
+        change = scanner.scan()
+        assert program.pid in change.started
+        assert other.pid not in change.started
         assert program.pid in scanner.torch
         clock.now += 100
         assert program.pid not in scanner.scan().started

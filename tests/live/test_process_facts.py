@@ -18,9 +18,9 @@ MANY = 2 * PROGRAMS_AT_ONCE + 4
 SLEEPING = FAKE_TORCH.replace("sum(range(20000))", "pass").replace("sleep(0.01)", "sleep(1)")
 
 
-def known(found: AuditPass, pids: set[int]) -> set[int]:
+def known(audit_pass: AuditPass, pids: set[int]) -> set[int]:
     """Those of our programs that the facts describe."""
-    facts = found.snapshot.areas["process"].facts
+    facts = audit_pass.snapshot.areas["process"].facts
     return pids & {program.pid for program in facts.processes}
 
 
@@ -52,8 +52,8 @@ def test_a_burst_of_programs_is_read_some_at_a_time(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(auditor, "collect", lambda _, areas: read.append(areas))
         watching.ended(ended.pid)
         assert watching.due()
-        found = watching.run_pass()
+        audit_pass = watching.run_pass()
 
-    assert known(found, pids) == pids - {ended.pid}
+    assert known(audit_pass, pids) == pids - {ended.pid}
     assert read == []
-    assert f"process:{ended.pid}" not in " ".join(found.present["process"])
+    assert f"process:{ended.pid}" not in " ".join(audit_pass.present["process"])

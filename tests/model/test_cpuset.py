@@ -24,13 +24,13 @@ def mask(cpus: frozenset[int], words: int = 1) -> str:
 @given(CPUS)
 def test_what_is_printed_is_read_again(cpus: frozenset[int]) -> None:
     """Text and set are the same thing."""
-    made = CpuSet(cpus)
+    cpu_set = CpuSet(cpus)
 
-    assert CpuSet.parse(str(made)) == made
-    assert CpuSet.parse(f" {made}\n\0") == made
-    assert (frozenset(made), len(made), bool(made), made.first()) == (cpus, len(cpus), bool(cpus), min(cpus, default=None))
-    assert list(made) == sorted(cpus)
-    assert hash(CpuSet(sorted(cpus, reverse=True))) == hash(made)
+    assert CpuSet.parse(str(cpu_set)) == cpu_set
+    assert CpuSet.parse(f" {cpu_set}\n\0") == cpu_set
+    assert (frozenset(cpu_set), len(cpu_set), bool(cpu_set), cpu_set.first()) == (cpus, len(cpus), bool(cpus), min(cpus, default=None))
+    assert list(cpu_set) == sorted(cpus)
+    assert hash(CpuSet(sorted(cpus, reverse=True))) == hash(cpu_set)
 
 
 @given(CPUS, st.integers(1, 4))
@@ -42,14 +42,14 @@ def test_a_mask_and_a_list_are_the_same(cpus: frozenset[int], words: int) -> Non
 
 
 @given(CPUS, CPUS)
-def test_sets_are_sets(one: frozenset[int], other: frozenset[int]) -> None:
+def test_sets_are_sets(first: frozenset[int], other: frozenset[int]) -> None:
     """Every operation agrees with Python's."""
-    a, b = CpuSet(one), CpuSet(other)
+    a, b = CpuSet(first), CpuSet(other)
 
-    assert (frozenset(a & b), frozenset(a | b), frozenset(a - b)) == (one & other, one | other, one - other)
-    assert (a == b, a.isdisjoint(b), a.issubset(b)) == (one == other, one.isdisjoint(other), one <= other)
+    assert (frozenset(a & b), frozenset(a | b), frozenset(a - b)) == (first & other, first | other, first - other)
+    assert (a == b, a.isdisjoint(b), a.issubset(b)) == (first == other, first.isdisjoint(other), first <= other)
     assert CpuSet.union([a, b, a]) == a | b
-    assert all((cpu in a) == (cpu in one) for cpu in (*other, -1, LARGEST))
+    assert all((cpu in a) == (cpu in first) for cpu in (*other, -1, LARGEST))
     assert "0" not in a
 
 
@@ -67,8 +67,8 @@ def test_any_text_is_a_set_or_an_error(text: str) -> None:
     """Nothing but ValueError, and what is read prints as something that reads the same."""
     for parse in (CpuSet.parse, CpuSet.parse_mask):
         with contextlib.suppress(ValueError):
-            found = parse(text)
-            assert CpuSet.parse(str(found)) == found
+            parsed = parse(text)
+            assert CpuSet.parse(str(parsed)) == parsed
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ ACTIVE = "\x1b\r\x07\x08\x7f\x85\x9b\u061c\u200e\u202e\u2028\u2029\u2066\ufeff\U
 @example("\ud800", 10)
 def test_neutral_text_is_one_harmless_line(text: str, limit: int) -> None:
     """No control, format or surrogate character, never longer than the limit, encodable, stable."""
-    shown = neutral(text, limit)
+    harmless = neutral(text, limit)
 
-    assert len(shown) <= limit
-    assert not [char for char in shown if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
-    assert len(shown.splitlines()) <= 1
-    shown.encode()
-    assert neutral(shown, limit) == shown
+    assert len(harmless) <= limit
+    assert not [char for char in harmless if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    assert len(harmless.splitlines()) <= 1
+    harmless.encode()
+    assert neutral(harmless, limit) == harmless
 
 
 @given(st.text(st.characters(codec=None, exclude_categories=("C", "Zl", "Zp")), max_size=60))
@@ -43,12 +43,12 @@ def test_neutral_spells_what_it_hides() -> None:
 @given(ANY)
 def test_escaped_text_keeps_its_lines(text: str) -> None:
     """Newlines, tabs and NULs separate fields; all else that acts is spelled out; twice changes nothing."""
-    shown = escaped(text)
+    harmless = escaped(text)
 
-    assert not set(shown) & set(ACTIVE)
-    assert [shown.count(char) for char in "\n\t\0"] == [text.count(char) for char in "\n\t\0"]
-    assert escaped(shown) == shown
-    assert len(shown.splitlines()) <= text.count("\n") + 1
+    assert not set(harmless) & set(ACTIVE)
+    assert [harmless.count(char) for char in "\n\t\0"] == [text.count(char) for char in "\n\t\0"]
+    assert escaped(harmless) == harmless
+    assert len(harmless.splitlines()) <= text.count("\n") + 1
 
 
 @given(st.integers(0, 2**63))
@@ -111,10 +111,10 @@ def test_natural_order_sorts_anything(names: list[str]) -> None:
 
 
 @given(st.integers(0, 10**20), st.integers(0, 10**20), st.text("abc-_", max_size=4))
-def test_natural_order_is_that_of_the_numbers(one: int, other: int, stem: str) -> None:
+def test_natural_order_is_that_of_the_numbers(first: int, other: int, stem: str) -> None:
     """node10 comes after node9."""
-    if max(one, other) < 10**18:
-        assert (natural(f"{stem}{one}") < natural(f"{stem}{other}")) == (one < other)
+    if max(first, other) < 10**18:
+        assert (natural(f"{stem}{first}") < natural(f"{stem}{other}")) == (first < other)
 
 
 def test_natural_order() -> None:

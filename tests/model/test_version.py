@@ -22,36 +22,36 @@ VERSIONS = TEXTS.map(Version)
 
 
 @given(VERSIONS, VERSIONS, VERSIONS)
-def test_the_order_is_total(one: Version, two: Version, three: Version) -> None:
+def test_the_order_is_total(first: Version, second: Version, third: Version) -> None:
     """Exactly one of less, equal, more; transitive; equal ones hash alike."""
-    assert [one < two, one == two, one > two].count(True) == 1
-    assert (one <= two) == (one < two or one == two)
-    if one <= two <= three:
-        assert one <= three
-    if one == two:
-        assert hash(one) == hash(two)
-        assert (one < three) == (two < three)
+    assert [first < second, first == second, first > second].count(True) == 1
+    assert (first <= second) == (first < second or first == second)
+    if first <= second <= third:
+        assert first <= third
+    if first == second:
+        assert hash(first) == hash(second)
+        assert (first < third) == (second < third)
 
 
 @given(TEXTS)
 def test_what_was_written_is_printed(text: str) -> None:
     """Nothing is normalised away."""
-    made = Version(text)
+    version = Version(text)
 
-    assert str(made) == text.strip()
-    assert Version(str(made)) == made
-    assert repr(made) == f"Version({text.strip()!r})"
+    assert str(version) == text.strip()
+    assert Version(str(version)) == version
+    assert repr(version) == f"Version({text.strip()!r})"
 
 
 @given(st.text("0123456789.abrcdevpost+-_ v٣\n", max_size=30))
 def test_any_text_is_a_version_or_an_error(text: str) -> None:
     """Nothing but ValueError."""
     try:
-        made = Version(text)
+        version = Version(text)
     except ValueError:
         return
-    assert made == made  # noqa: PLR0124 - reflexive
-    assert made.minor.startswith(f"{made.major}.")
+    assert version == version  # noqa: PLR0124 - reflexive
+    assert version.minor.startswith(f"{version.major}.")
 
 
 def test_the_order_of_stages() -> None:
@@ -73,7 +73,7 @@ def test_the_order_of_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("13", "13.0"),
         ("13.0.0", "13"),
@@ -87,10 +87,10 @@ def test_the_order_of_stages() -> None:
         ("1.0c1", "1.0rc1"),
     ],
 )
-def test_what_is_equal(one: str, other: str) -> None:
+def test_what_is_equal(first: str, other: str) -> None:
     """Missing numbers are zero; local parts, flavours and spellings do not count."""
-    assert Version(one) == Version(other)
-    assert hash(Version(one)) == hash(Version(other))
+    assert Version(first) == Version(other)
+    assert hash(Version(first)) == hash(Version(other))
 
 
 def test_parts() -> None:

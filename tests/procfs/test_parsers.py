@@ -227,8 +227,8 @@ def test_the_innermost_and_latest_mount_holds_a_path() -> None:
     """/data/a is on the second mount of /data, and /database is not."""
     mounts = tuple(mountinfo.Mount(point, fstype, frozenset()) for point, fstype in (("/", "ext4"), ("/data", "nfs4"), ("/data", "xfs")))
 
-    found = [mountinfo.mount_of(mounts, path) for path in ("/data/a", "/data", "/database")]
-    assert [mount and mount.fstype for mount in found] == ["xfs", "xfs", "ext4"]
+    holders = [mountinfo.mount_of(mounts, path) for path in ("/data/a", "/data", "/database")]
+    assert [mount and mount.fstype for mount in holders] == ["xfs", "xfs", "ext4"]
 
 
 @given(st.dictionaries(WORD, st.integers(0, 1 << 40), max_size=20), st.booleans())

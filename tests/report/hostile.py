@@ -49,6 +49,6 @@ texts = st.lists(st.sampled_from(_PIECES) | st.text(st.characters(exclude_catego
 """Any characters, lone surrogates too, mixed with what has a meaning in one of our formats."""
 
 
-def harmless(shown: str) -> bool:
+def harmless(text: str) -> bool:
     """Whether a terminal only prints it: lines without control, direction, format or surrogate characters."""
-    return not any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in shown.replace("\n", ""))
+    return not any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in text.replace("\n", ""))

@@ -57,7 +57,7 @@ def test_an_outcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "now", "said"),
+    ("verdict", "now", "words"),
     [
         ("holds", "10", "holds"),
         ("replaced", "transaction 4", "transaction 4 has set it since"),
@@ -66,12 +66,12 @@ def test_an_outcome() -> None:
         ("unknown", "Permission denied", "unknown: Permission denied"),
     ],
 )
-def test_how_a_change_stands(verdict: str, now: str, said: str) -> None:
+def test_how_a_change_stands(verdict: str, now: str, words: str) -> None:
     """In words."""
     step = Step(SWAPPINESS, "applied", "10")
     transaction = Transaction(number=3, state="applied", steps=(step,), taken_at="2026-11-21T06:00:00Z", by="root", why="apply")
     text = changes.transactions([(transaction, [Standing(step, now, verdict)])], {3: 125.0}, color=False, width=80)
-    assert said in text
+    assert words in text
     assert "3  in force, 2 min 5 s left" in text
     assert "60 → 10, for memory.swappiness-high" in text
 
@@ -104,22 +104,22 @@ def test_durations(seconds: float, text: str) -> None:
 
 @given(texts, texts, texts, st.sampled_from([40, 80, 120]))
 @settings(max_examples=150)
-def test_hostile_texts_are_harmless_and_fit(one: str, two: str, three: str, width: int) -> None:
+def test_hostile_texts_are_harmless_and_fit(first: str, second: str, third: str, width: int) -> None:
     """In every place that text of others can reach: nothing that a terminal acts on; no sentence wider than it."""
-    change = Change(one, two, three, one, two, three, shown_before=one)
-    step = Step(change, "applied", read=two, reason=three)
-    whole = Transaction(number=1, state="applied", steps=(step,), taken_at=one, by=two, why=three, persisted=(one,), problem=two)
-    standings = [Standing(step, one, verdict) for verdict in ("changed",)]
-    told = [
+    change = Change(first, second, third, first, second, third, shown_before=first)
+    step = Step(change, "applied", read=second, reason=third)
+    whole = Transaction(number=1, state="applied", steps=(step,), taken_at=first, by=second, why=third, persisted=(first,), problem=second)
+    standings = [Standing(step, first, verdict) for verdict in ("changed",)]
+    rendered = [
         changes.outcome(whole, color=False, width=width),
         changes.outcome(msgspec.structs.replace(whole, state="rolled-back"), color=False, width=width),
         changes.transactions([(whole, standings)], {1: 5.0}, color=False, width=width),
-        changes.undone([Undone(1, step, two)], color=False, width=width),
+        changes.undone([Undone(1, step, second)], color=False, width=width),
     ]
-    known = Change("vm.swappiness", two, three, one, two, three, shown_before=one)
-    told.append(changes.plan(Plan((known,), (Skipped(Setting(one, two, three), two),)), color=False, width=width))
-    assert all(map(harmless, told))
+    known = Change("vm.swappiness", second, third, first, second, third, shown_before=first)
+    rendered.append(changes.plan(Plan((known,), (Skipped(Setting(first, second, third), second),)), color=False, width=width))
+    assert all(map(harmless, rendered))
     from sysperf.report.terminal import cells
 
-    for text in told[:-1]:
+    for text in rendered[:-1]:
         assert all(cells(line) <= width for line in text.splitlines())

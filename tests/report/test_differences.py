@@ -24,10 +24,10 @@ FOUND = [
 @pytest.mark.parametrize("width", [60, 100])
 def test_two_machines_stand_beside_each_other(width: int, golden: Golden) -> None:
     """A table where it fits, one below the other where it does not."""
-    shown = differences.render(FOUND, ["/tmp/fast.tar.zst", "."], width=width)
+    text = differences.render(FOUND, ["/tmp/fast.tar.zst", "."], width=width)
 
-    golden(FOLDER / f"differences-{width}.txt", shown)
-    assert max(map(cells, shown.splitlines())) <= width
+    golden(FOLDER / f"differences-{width}.txt", text)
+    assert max(map(cells, text.splitlines())) <= width
 
 
 def test_of_many_machines_the_odd_one_out_is_named() -> None:
@@ -35,9 +35,9 @@ def test_of_many_machines_the_odd_one_out_is_named() -> None:
     names = [f"node{number}.json" for number in range(40)]
     values = tuple("powersave" if number == 17 else "performance" for number in range(40))
 
-    shown = differences.render([Difference("power", "power.governors", values, WHY, 0)], names)
+    text = differences.render([Difference("power", "power.governors", values, WHY, 0)], names)
 
-    assert "    performance  node0, node1, node2, node3, node4, node5 and 33 more\n    powersave  node17\n" in shown
+    assert "    performance  node0, node1, node2, node3, node4, node5 and 33 more\n    powersave  node17\n" in text
 
 
 def test_nothing_differs() -> None:
@@ -59,7 +59,7 @@ def test_markdown_is_one_table(golden: Golden) -> None:
 @settings(max_examples=40)
 def test_foreign_text_is_printable(text: str) -> None:
     """Names and values of other machines are neutral in both formats, on wide and narrow terminals."""
-    found = [Difference(text, text, (text, "x"), text, 0)]
+    listed = [Difference(text, text, (text, "x"), text, 0)]
 
     for format, width in (("text", 60), ("text", 2_000), ("markdown", 100)):  # noqa: A001 - the option's name
-        assert harmless(differences.render(found, [text, "b"], format, width=width))
+        assert harmless(differences.render(listed, [text, "b"], format, width=width))

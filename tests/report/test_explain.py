@@ -36,10 +36,10 @@ RULE = Rule(
 
 def test_a_rule_is_told_whole(golden: Golden) -> None:
     """When it is reported and when not, why, what to do, how to take it back, who says so."""
-    shown = explain.render(RULE, color=False, width=80)
+    text = explain.render(RULE, color=False, width=80)
 
-    golden(FOLDER / "explain.txt", shown)
-    assert all(cells(line) <= 80 or "https://" in line for line in shown.splitlines())
+    golden(FOLDER / "explain.txt", text)
+    assert all(cells(line) <= 80 or "https://" in line for line in text.splitlines())
 
 
 def test_a_fix_is_told_with_all_that_a_person_needs() -> None:
@@ -49,8 +49,8 @@ def test_a_fix_is_told_with_all_that_a_person_needs() -> None:
         Preload(library="tcmalloc_minimal"),
         Advice(by="package", title="install another", text="Write down the version first.", command="pip install x"),
     )
-    shown = explain.render(msgspec.structs.replace(RULE, fix=fixes), color=False, width=100)
+    text = explain.render(msgspec.structs.replace(RULE, fix=fixes), color=False, width=100)
 
-    assert "env -u OMP_PLACES OMP_NUM_THREADS={cpu.cores} python …" in shown
-    assert "preload tcmalloc_minimal" in shown
-    assert "Write down the version first." in shown
+    assert "env -u OMP_PLACES OMP_NUM_THREADS={cpu.cores} python …" in text
+    assert "preload tcmalloc_minimal" in text
+    assert "Write down the version first." in text

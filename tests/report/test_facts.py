@@ -13,11 +13,11 @@ from tests.report.hostile import harmless, texts
 
 def test_facts_have_the_names_that_rules_use() -> None:
     """Each on a line of its own, sizes in units."""
-    shown = facts.render(reports.snapshot(), width=80).splitlines()
+    lines = facts.render(reports.snapshot(), width=80).splitlines()
 
-    assert any(line.split() == ["numa.nodes[1].cpus", "96-191"] for line in shown)
-    assert any(line.split() == ["memory.total_bytes", "1.5", "TiB"] for line in shown)
-    assert max(map(cells, shown)) <= 80
+    assert any(line.split() == ["numa.nodes[1].cpus", "96-191"] for line in lines)
+    assert any(line.split() == ["memory.total_bytes", "1.5", "TiB"] for line in lines)
+    assert max(map(cells, lines)) <= 80
 
 
 def test_unknown_facts_and_areas_say_so() -> None:
@@ -28,12 +28,12 @@ def test_unknown_facts_and_areas_say_so() -> None:
             {"free_bytes": None, "swaps": []}, failures=tuple(Source(f"/proc/{i}", error="Permission denied") for i in range(7))
         ),
     }
-    shown = facts.render(Snapshot(taken_at="", areas=areas))
+    text = facts.render(Snapshot(taken_at="", areas=areas))
 
-    assert "  unknown: no driver\n" in shown
-    assert "  memory.free_bytes  unknown\n" in shown
-    assert "  memory.swaps       none\n" in shown
-    assert "  could not read /proc/4: Permission denied\n  and 2 other files; --verbose lists them\n" in shown
+    assert "  unknown: no driver\n" in text
+    assert "  memory.free_bytes  unknown\n" in text
+    assert "  memory.swaps       none\n" in text
+    assert "  could not read /proc/4: Permission denied\n  and 2 other files; --verbose lists them\n" in text
     assert "/proc/6" in facts.render(Snapshot(taken_at="", areas=areas), verbose=True)
 
 

@@ -14,14 +14,14 @@ from tests.report.hostile import texts
 COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
 
 
-def commands(shown: str) -> list[tuple[str, str, str]]:
+def commands(text: str) -> list[tuple[str, str, str]]:
     """(command, title, text) of every line, unescaped as the runner does it; each line must be one."""
-    found = []
-    for line in shown.removesuffix("\n").split("\n"):
+    annotations = []
+    for line in text.removesuffix("\n").split("\n"):
         match = COMMAND.fullmatch(line)
         assert match, line
-        found.append((match[1], _plain(match[2]), _plain(match[3])))
-    return found
+        annotations.append((match[1], _plain(match[2]), _plain(match[3])))
+    return annotations
 
 
 def _plain(text: str) -> str:
@@ -32,26 +32,26 @@ def _plain(text: str) -> str:
 
 def test_findings_become_annotations() -> None:
     """Errors and warnings by their names, the rest as notices, the verdict at the end."""
-    found = commands(render(reports.sick(), "github"))
+    annotations = commands(render(reports.sick(), "github"))
 
-    assert [name for name, _, _ in found] == ["error"] * 3 + ["warning"] + ["notice"] * 5
-    assert found[3][1] == "numa.balancing-on"
-    assert "sudo sysctl -w kernel.numa_balancing=0" in found[3][2].split("\n")
-    assert found[-1][2].startswith("3 errors and 1 warning cost speed here")
+    assert [name for name, _, _ in annotations] == ["error"] * 3 + ["warning"] + ["notice"] * 5
+    assert annotations[3][1] == "numa.balancing-on"
+    assert "sudo sysctl -w kernel.numa_balancing=0" in annotations[3][2].split("\n")
+    assert annotations[-1][2].startswith("3 errors and 1 warning cost speed here")
 
 
 def test_titles_and_texts_are_escaped() -> None:
     """A colon or comma would end the title, a percent sign would be decoded."""
-    shown = render(reports.report(reports.balancing(subject="a:b,c%0A", message="100 %0A: x, y")), "github")
+    text = render(reports.report(reports.balancing(subject="a:b,c%0A", message="100 %0A: x, y")), "github")
 
-    assert shown.startswith("::warning title=numa.balancing-on (a%3Ab%2Cc%250A)::100 %250A: x, y%0Aobserved: numa.balancing = 1 from /proc")
+    assert text.startswith("::warning title=numa.balancing-on (a%3Ab%2Cc%250A)::100 %250A: x, y%0Aobserved: numa.balancing = 1 from /proc")
 
 
 @given(text=texts)
 @settings(max_examples=60)
 def test_foreign_text_starts_no_command(text: str) -> None:
     """Every line is a command of ours, and gives the text back."""
-    found = commands(render(reports.hostile(text), "github"))
+    annotations = commands(render(reports.hostile(text), "github"))
 
-    assert len(found) == 4
-    assert found[0][2].split("\n")[0] == neutral(text)
+    assert len(annotations) == 4
+    assert annotations[0][2].split("\n")[0] == neutral(text)

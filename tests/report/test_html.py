@@ -103,25 +103,25 @@ def test_the_page_is_balanced_and_needs_nothing_else(machine: str) -> None:
 
 def test_the_policy_allows_its_own_style_sheet_only() -> None:
     """The hash in the policy is that of the style sheet in the page; a browser refuses all else."""
-    shown = render(reports.sick(), "html")
-    style = re.search(r"<style>(.*?)</style>", shown, re.DOTALL)
+    page = render(reports.sick(), "html")
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
     assert style
 
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
 
-    assert f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'" in shown
+    assert f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'" in page
     assert "url(" not in style[1]
     assert "@import" not in style[1]
 
 
 def test_severities_can_be_hidden() -> None:
     """A box for each severity found, its label, and a style that hides its section."""
-    shown = render(reports.sick(), "html")
+    page = render(reports.sick(), "html")
 
     for severity in ("error", "warning", "info", "hint"):
-        assert f'id="show-{severity}"' in shown
-        assert f'for="show-{severity}"' in shown
-        assert f"#show-{severity}:not(:checked)~main .{severity}" in shown
+        assert f'id="show-{severity}"' in page
+        assert f'for="show-{severity}"' in page
+        assert f"#show-{severity}:not(:checked)~main .{severity}" in page
 
 
 def test_only_references_are_links() -> None:

@@ -91,13 +91,13 @@ def test_a_report_reads_back_as_itself() -> None:
 @settings(max_examples=60)
 def test_foreign_text_survives_as_data(text: str) -> None:
     """It parses, gives the same text back, and shows no control or direction character to a terminal."""
-    shown = render(reports.hostile(text), "json")
+    rendered = render(reports.hostile(text), "json")
 
-    message = json.loads(shown)["outcomes"][0]["message"]
+    message = json.loads(rendered)["outcomes"][0]["message"]
     assert message == text.encode("utf-16", "surrogatepass").decode("utf-16", "backslashreplace") or message.encode() == text.encode(
         "utf-8", "backslashreplace"
     )
-    assert all(line.isprintable() or not set(line) & set("\x1b\x7f\x9b\u202e\u2066\u200b") for line in shown.split("\n"))
+    assert all(line.isprintable() or not set(line) & set("\x1b\x7f\x9b\u202e\u2066\u200b") for line in rendered.split("\n"))
 
 
 def test_the_published_schema_describes_every_area(machine: MakeMachine) -> None:

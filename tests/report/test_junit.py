@@ -13,9 +13,9 @@ from tests.report import reports
 from tests.report.hostile import texts
 
 
-def read(shown: str) -> ET.Element:
+def read(xml: str) -> ET.Element:
     """The root element, as any reader of XML finds it."""
-    return ET.fromstring(shown.encode())  # noqa: S314 - our own output
+    return ET.fromstring(xml.encode())  # noqa: S314 - our own output
 
 
 def parsed(machine: str) -> ET.Element:

@@ -27,7 +27,7 @@ NVIDIA = {"kind": "gpu", "vendor_id": "10de", "driver": "nvidia"}
 
 
 @pytest.mark.parametrize(
-    ("gpu", "pcie", "shown"),
+    ("gpu", "pcie", "expected"),
     [
         ({"devices": []}, {"nvidia_gpus": 0}, "none"),
         ("no driver", {"nvidia_gpus": 0}, "none"),
@@ -43,13 +43,13 @@ NVIDIA = {"kind": "gpu", "vendor_id": "10de", "driver": "nvidia"}
         ({"devices": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}, {}, "2 \u00d7 A and B, driver 580.65.06, CUDA 13.0"),
     ],
 )
-def test_gpus_are_counted_or_said_to_be_unknown(gpu: Any, pcie: Any, shown: str) -> None:
+def test_gpus_are_counted_or_said_to_be_unknown(gpu: Any, pcie: Any, expected: str) -> None:
     """None is only said when the bus was seen to have none."""
-    assert line("GPU", gpu=gpu, pcie=pcie) == shown
+    assert line("GPU", gpu=gpu, pcie=pcie) == expected
 
 
 @pytest.mark.parametrize(
-    ("torch", "shown"),
+    ("torch", "expected"),
     [
         ({"installs": []}, "no installation found"),
         ("no Python", "unknown: no Python"),
@@ -61,22 +61,22 @@ def test_gpus_are_counted_or_said_to_be_unknown(gpu: Any, pcie: Any, shown: str)
         ),
     ],
 )
-def test_installations_say_what_they_were_built_for(torch: Any, shown: str) -> None:
+def test_installations_say_what_they_were_built_for(torch: Any, expected: str) -> None:
     """CUDA, ROCm or CPU only; many are cut."""
-    assert line("PyTorch", torch=torch) == shown
+    assert line("PyTorch", torch=torch) == expected
 
 
 @pytest.mark.parametrize(
-    ("unreadable", "shown"),
+    ("unreadable", "expected"),
     [
         (0, None),
         (1, "1 large one of other users could not be examined; root can"),
         (3, "3 large ones of other users could not be examined; root can"),
     ],
 )
-def test_programs_that_nobody_could_look_at_are_told(unreadable: int, shown: str | None) -> None:
+def test_programs_that_nobody_could_look_at_are_told(unreadable: int, expected: str | None) -> None:
     """Without root, nothing found in others' programs is not the same as nothing there."""
-    assert dict(described(reports.snapshot(process={"processes": [], "unreadable": unreadable}))).get("programs") == shown
+    assert dict(described(reports.snapshot(process={"processes": [], "unreadable": unreadable}))).get("programs") == expected
 
 
 def test_whose_programs_a_capture_could_not_look_at_is_not_known() -> None:

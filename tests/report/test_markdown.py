@@ -22,9 +22,9 @@ INLINE = {"text", "code_inline", "strong_open", "strong_close", "html_inline", "
 OUR_HTML = re.compile(r"</details>\n?|<details><summary>[^<>]*(<b>[^<>]*</b>)?[^<>]*</summary>\n?")
 
 
-def tokens(shown: str) -> list[Token]:
+def tokens(page: str) -> list[Token]:
     """The blocks of a page."""
-    return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(shown)
+    return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(page)
 
 
 def inline(parsed: list[Token]) -> Iterator[Token]:
@@ -33,9 +33,9 @@ def inline(parsed: list[Token]) -> Iterator[Token]:
         yield from token.children or ()
 
 
-def text_of(shown: str) -> str:
+def text_of(page: str) -> str:
     """What a reader of one line sees."""
-    return "".join(token.content for token in inline(tokens(shown)) if token.type != "html_inline")
+    return "".join(token.content for token in inline(tokens(page)) if token.type != "html_inline")
 
 
 def test_findings_are_a_table_with_details() -> None:

@@ -76,10 +76,10 @@ OUTCOMES = (
 @pytest.mark.parametrize("width", [80, 120])
 def test_programs_with_their_findings(width: int, golden: Golden) -> None:
     """A row a program, what is wrong below it."""
-    shown = render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
+    text = render(snapshot(TRAIN, SERVE, unreadable=3), OUTCOMES, width=width)
 
-    golden(FOLDER / f"processes-{width}.txt", shown)
-    assert max(map(cells, shown.splitlines())) <= width
+    golden(FOLDER / f"processes-{width}.txt", text)
+    assert max(map(cells, text.splitlines())) <= width
 
 
 def test_verbose_tells_how_it_was_started(golden: Golden) -> None:
@@ -102,9 +102,9 @@ def test_no_program_is_an_answer() -> None:
 
 def test_processes_that_may_not_be_read_are_told() -> None:
     """Unknown is not absent."""
-    shown = render(snapshot(unreadable=3), ())
+    text = render(snapshot(unreadable=3), ())
 
-    assert "3 large programs of other users could not be examined → run it as root: `sudo sysperf ps`" in shown
+    assert "3 large programs of other users could not be examined → run it as root: `sudo sysperf ps`" in text
 
 
 def test_an_unread_area_gives_its_reason() -> None:
@@ -113,18 +113,18 @@ def test_an_unread_area_gives_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(5, "5 s"), (61, "1 min"), (11_100, "3 h 05"), (200_000, "2 d 07 h"), (None, "?"), (-1, "?")]
+    ("seconds", "text"), [(5, "5 s"), (61, "1 min"), (11_100, "3 h 05"), (200_000, "2 d 07 h"), (None, "?"), (-1, "?")]
 )
-def test_ages_are_short(seconds: Any, shown: str) -> None:
+def test_ages_are_short(seconds: Any, text: str) -> None:
     """Two units at most."""
-    assert processes.age(seconds) == shown
+    assert processes.age(seconds) == text
 
 
 def test_gpus_are_numbers_where_they_are_known() -> None:
     """Bus addresses are matched whatever their case; unknown is a question mark, none is a dash."""
-    shown = render(snapshot(TRAIN, SERVE, {**TRAIN, "gpu_bus_ids": None}, {**TRAIN, "gpu_bus_ids": ["0000:99:00.0"]}), (), width=120)
+    text = render(snapshot(TRAIN, SERVE, {**TRAIN, "gpu_bus_ids": None}, {**TRAIN, "gpu_bus_ids": ["0000:99:00.0"]}), (), width=120)
 
-    assert [line.split("2.13.0")[1].split()[0] for line in shown.splitlines()[1:5]] == ["0,1", "-", "?", "0000:99:00.0"]
+    assert [line.split("2.13.0")[1].split()[0] for line in text.splitlines()[1:5]] == ["0,1", "-", "?", "0000:99:00.0"]
 
 
 @given(text=texts)
@@ -135,9 +135,9 @@ def test_foreign_text_is_printable(text: str) -> None:
     program |= {"env": {text: text}, "gpu_bus_ids": [text], "openmp": [{"name": text}]}
 
     again = Rewrap(4242, text, (text,))
-    shown = render(snapshot(program), (about(4242, message=text, rule=text),), (again,), verbose=True)
+    rendered = render(snapshot(program), (about(4242, message=text, rule=text),), (again,), verbose=True)
 
-    assert harmless(shown)
+    assert harmless(rendered)
 
 
 def test_what_wrap_would_have_set_stands_under_its_program() -> None:

@@ -25,10 +25,10 @@ print(*sorted(set(sys.modules) - before))
 @pytest.mark.parametrize("machine", reports.MACHINES)
 def test_every_report_renders_in_every_format(machine: str, format: str) -> None:  # noqa: A002 - the option's name
     """Text that ends with a newline and can be written as UTF-8."""
-    shown = render(reports.MACHINES[machine](), format)
+    text = render(reports.MACHINES[machine](), format)
 
-    assert shown.endswith("\n")
-    assert shown.encode()
+    assert text.endswith("\n")
+    assert text.encode()
 
 
 def test_an_unknown_format_is_a_usage_error() -> None:

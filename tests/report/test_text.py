@@ -23,10 +23,10 @@ def lines(machine: str = "sick", **options: object) -> list[str]:
 
 def test_a_healthy_machine_fits_one_screen() -> None:
     """24 lines of 80 columns hold the machine, the verdict, the hints and what could not be read."""
-    shown = lines("healthy", width=80)
+    screen = lines("healthy", width=80)
 
-    assert len(shown) <= 24
-    assert max(map(cells, shown)) <= 80
+    assert len(screen) <= 24
+    assert max(map(cells, screen)) <= 80
 
 
 def test_a_perfect_machine_is_called_healthy() -> None:
@@ -36,10 +36,10 @@ def test_a_perfect_machine_is_called_healthy() -> None:
 
 def test_a_machine_nobody_could_read_is_not_called_healthy() -> None:
     """All unknown is no verdict."""
-    shown = "\n".join(lines("silent"))
+    text = "\n".join(lines("silent"))
 
-    assert "Healthy" not in shown
-    assert "Cannot tell" in shown
+    assert "Healthy" not in text
+    assert "Cannot tell" in text
 
 
 def test_worst_comes_first() -> None:
@@ -51,13 +51,13 @@ def test_worst_comes_first() -> None:
 
 def test_a_finding_shows_value_file_reason_command_undo_and_gain() -> None:
     """All that a person needs to believe it, act on it and take it back."""
-    shown = "\n".join(lines(width=100))
+    text = "\n".join(lines(width=100))
 
-    assert "numa.balancing = 1  from /proc/sys/kernel/numa_balancing" in shown
-    assert "Balancing unmaps pages" in shown
-    assert re.search(r"\n +sudo sysctl -w kernel.numa_balancing=0\n", shown)
-    assert "undo      sudo sysctl -w kernel.numa_balancing=1\n" in shown
-    assert "gain      unmeasured; acts on step time (documented)\n" in shown
+    assert "numa.balancing = 1  from /proc/sys/kernel/numa_balancing" in text
+    assert "Balancing unmaps pages" in text
+    assert re.search(r"\n +sudo sysctl -w kernel.numa_balancing=0\n", text)
+    assert "undo      sudo sysctl -w kernel.numa_balancing=1\n" in text
+    assert "gain      unmeasured; acts on step time (documented)\n" in text
 
 
 def test_one_rule_on_several_gpus_is_told_once() -> None:
@@ -69,9 +69,9 @@ def test_one_rule_on_several_gpus_is_told_once() -> None:
 
 def test_unknowns_are_grouped_by_reason_with_a_remedy() -> None:
     """Two files that need root are one line, with what to do."""
-    shown = "\n".join(lines(width=100))
+    text = "\n".join(lines(width=100))
 
-    assert "? Permission denied (2 checks): power.rapl_limit_watts and memory.slab_bytes\n  → run it as root: `sudo sysperf audit`" in shown
+    assert "? Permission denied (2 checks): power.rapl_limit_watts and memory.slab_bytes\n  → run it as root: `sudo sysperf audit`" in text
 
 
 def test_it_ends_with_the_next_step() -> None:
@@ -121,17 +121,17 @@ def test_reasons_that_differ_by_file_only_are_one() -> None:
         for pid in range(200)
     ]
 
-    shown = render(reports.report(*gaps), "text", width=80)
+    text = render(reports.report(*gaps), "text", width=80)
 
-    assert "? Permission denied (200 checks): proc.env\n" in shown
+    assert "? Permission denied (200 checks): proc.env\n" in text
 
 
 @given(text=texts)
 @settings(max_examples=60)
 def test_foreign_text_never_reaches_the_terminal(text: str) -> None:
     """Whatever a name holds, a report is printable lines, and colours are only ours."""
-    shown = render(reports.hostile(text), "text", color=True, width=80, verbose=True)
+    rendered = render(reports.hostile(text), "text", color=True, width=80, verbose=True)
 
-    rest = ANSI.sub("", shown)
+    rest = ANSI.sub("", rendered)
     assert harmless(rest)
-    assert set(ANSI.findall(shown)) <= {f"\x1b[{code}m" for code in ("0", "1", "2", "32", "35", "36", "1;31", "1;32", "1;33", "1;36")}
+    assert set(ANSI.findall(rendered)) <= {f"\x1b[{code}m" for code in ("0", "1", "2", "32", "35", "36", "1;31", "1;32", "1;33", "1;36")}

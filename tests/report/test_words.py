@@ -93,7 +93,7 @@ def test_the_mood_is_good_only_when_most_was_seen(outcomes: Any, passed: int, mo
 
 
 @pytest.mark.parametrize(
-    ("data", "name", "shown"),
+    ("data", "name", "expected"),
     [
         (None, "x", "unknown"),
         (True, "x", "true"),
@@ -107,13 +107,13 @@ def test_the_mood_is_good_only_when_most_was_seen(outcomes: Any, passed: int, mo
         ("a\x1bb", "x", "a\\x1bb"),
     ],
 )
-def test_values_are_for_people(data: Any, name: str, shown: str) -> None:
+def test_values_are_for_people(data: Any, name: str, expected: str) -> None:
     """Sizes have units, an empty list is *none*, and None is *unknown*, never nothing."""
-    assert words.value(data, name) == shown
+    assert words.value(data, name) == expected
 
 
 @pytest.mark.parametrize(
-    ("source", "shown"),
+    ("source", "expected"),
     [
         ("/proc/meminfo", "/proc/meminfo"),
         ("nvml:DeviceGetName(0)", "NVML DeviceGetName(0)"),
@@ -123,9 +123,9 @@ def test_values_are_for_people(data: Any, name: str, shown: str) -> None:
         ("", ""),
     ],
 )
-def test_origins_name_who_was_asked(source: str, shown: str) -> None:
+def test_origins_name_who_was_asked(source: str, expected: str) -> None:
     """A file by its path, a library or command by its name."""
-    assert words.origin(Evidence("a.b", 1, source)) == shown
+    assert words.origin(Evidence("a.b", 1, source)) == expected
 
 
 def test_a_borrowed_figure_is_never_a_promise() -> None:

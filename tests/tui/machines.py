@@ -222,22 +222,22 @@ def _at_start(machine: Snapshot) -> Snapshot:
 
 def meters(report: Report) -> dict[str, float]:
     """A sample that fits the facts."""
-    found = {
+    values = {
         **meters_of(report.snapshot),
         "cpu.busy": 0.42, "cpu.iowait": 0.06, "cpu.steal": 0.0, "cpu.frequency_mhz": 3_050.0, "pressure.cpu.some_avg10": 0.12,
         "pressure.memory.some_avg10": 0.0, "pressure.io.some_avg10": 0.31, "network.received_bytes_per_s": 1.2e9, "network.sent_bytes_per_s": 4e8,
         "disk.read_bytes_per_s": 2.1e9, "disk.written_bytes_per_s": 3e6, "disk.busy": 0.88,
     }  # fmt: skip
     for index in range(5):
-        if f"gpu.{index}.utilization" in found:
-            found |= {f"gpu.{index}.sm_active": 0.61, f"gpu.{index}.tensor_active": 0.42, f"gpu.{index}.pcie_received_bytes_per_s": 1.5e9,
+        if f"gpu.{index}.utilization" in values:
+            values |= {f"gpu.{index}.sm_active": 0.61, f"gpu.{index}.tensor_active": 0.42, f"gpu.{index}.pcie_received_bytes_per_s": 1.5e9,
                       f"gpu.{index}.pcie_sent_bytes_per_s": 2e8}  # fmt: skip
     area: Area | None = report.snapshot.areas.get("process")
     for number, program in enumerate(area.facts.processes if area and area.facts else ()):
         prefix = f"process.{program.pid}."
-        found |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
+        values |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
-    return found
+    return values
 
 
 def news(report: Report) -> list[SourceUpdate]:

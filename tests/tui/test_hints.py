@@ -23,9 +23,9 @@ def test_help_and_quit_stand_last_on_any_width() -> None:
     """What does not fit is left out from the right, but never how to get help and how to leave."""
     here, everywhere = [Hint(key, key, "does much") for key in "abcdef"], [Hint("?", "?", "Help"), Hint("q", "q", "Quit")]
     for width in range(200):
-        found = fitting(here, everywhere, width)
-        assert found[-2:] == everywhere
-        assert width < sum(hint.width for hint in everywhere) or sum(hint.width for hint in found) <= width + 1
+        hints = fitting(here, everywhere, width)
+        assert hints[-2:] == everywhere
+        assert width < sum(hint.width for hint in everywhere) or sum(hint.width for hint in hints) <= width + 1
     assert [hint.key for hint in fitting(here, everywhere, 40)] == ["a", "b", "?", "q"]
 
 
@@ -68,12 +68,12 @@ def test_screens_are_shown_again_without_new_widgets() -> None:
     """Widgets that are made at each change of screens are garbage, and to collect it holds keys up."""
 
     async def do(app: Dashboard, pilot: Any) -> None:
-        def shown() -> list[Widget]:
+        def footers() -> list[Widget]:
             return list(app.screen.walk_children(Widget))
 
-        before = shown()
+        before = footers()
         await press(pilot, "7", "1")
-        assert [id(hint) for hint in shown()] == [id(hint) for hint in before]
+        assert [id(hint) for hint in footers()] == [id(hint) for hint in before]
 
     drive(dashboard(server()), do)
 

@@ -134,21 +134,21 @@ def test_filter_order_and_unknowns() -> None:
     """`/` narrows while it is typed, Esc shows all again; `o` changes the order, `x` adds what could not be checked."""
 
     async def do(app: Dashboard, pilot: Any) -> None:
-        def shown() -> list[str]:
+        def rows() -> list[str]:
             return [str(line.key) for line in pane(app, "list").lines]
 
-        everything = shown()
+        everything = rows()
         await press(pilot, "slash", *"numa")
-        assert shown() == ["0f3c9a44d1e2b7a6"] or len(shown()) == 1
+        assert rows() == ["0f3c9a44d1e2b7a6"] or len(rows()) == 1
         await press(pilot, "enter")
         assert app.screen.focused is pane(app, "list")
         await press(pilot, "escape")
-        assert shown() == everything
+        assert rows() == everything
         await press(pilot, "o")
-        assert shown() != everything
-        assert sorted(shown()) == sorted(everything)
+        assert rows() != everything
+        assert sorted(rows()) == sorted(everything)
         await press(pilot, "x")
-        assert len(shown()) == len(everything) + 3
+        assert len(rows()) == len(everything) + 3
         await press(pilot, "G")
         assert "only read with --deep" in screen_text(app) or "Permission denied" in screen_text(app)
 
@@ -241,9 +241,9 @@ def test_no_color_shows_severity_without_colour(monkeypatch: pytest.MonkeyPatch)
 
     async def do(app: Dashboard, pilot: Any) -> None:
         styles = [segment.style for strip in app.screen._compositor.render_strips() for segment in strip if segment.style]
-        shown = {colour.triplet for style in styles for colour in (style.color, style.bgcolor) if colour and colour.triplet}
-        assert shown
-        assert all(max(colour) - min(colour) <= 2 for colour in shown)
+        colours = {colour.triplet for style in styles for colour in (style.color, style.bgcolor) if colour and colour.triplet}
+        assert colours
+        assert all(max(colour) - min(colour) <= 2 for colour in colours)
         assert "✗ gpu.link-narrow" in screen_text(app)
 
     drive(started(server(), "findings"), do)
@@ -585,8 +585,8 @@ def test_a_wrap_command_is_copied_without_opening() -> None:
 
 def readings(at: float, *cpu_s: float) -> Workers:
     """Workers that used so many CPU seconds."""
-    found = [Worker(900 + n, "SRD"[n % 3], used, n, 1 << 28, CpuSet.parse("0-7"), int(used) << 20) for n, used in enumerate(cpu_s)]
-    return Workers(77, at, tuple(found))
+    workers = [Worker(900 + n, "SRD"[n % 3], used, n, 1 << 28, CpuSet.parse("0-7"), int(used) << 20) for n, used in enumerate(cpu_s)]
+    return Workers(77, at, tuple(workers))
 
 
 def test_workers_unfold_under_their_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,14 +662,14 @@ def test_wait_for_data_is_a_bound_or_unknown() -> None:
     now = Now()
     report = box()
     now.take(Facts(report))
-    one = now.processes()[0]
-    assert programs.data_wait(now, one) == "?"
+    process = now.processes()[0]
+    assert programs.data_wait(now, process) == "?"
     now.take(Meters(START, {"process.77.workers": 4, "process.77.data_wait": 0.43}))
-    assert programs.data_wait(now, one) == 0.43
-    assert "at most 43 %" in "\n".join(line.text for line in program.detail(now, one, None, 120))
+    assert programs.data_wait(now, process) == 0.43
+    assert "at most 43 %" in "\n".join(line.text for line in program.detail(now, process, None, 120))
     now.take(Meters(START + 1, {"process.77.workers": 0}))
-    assert programs.data_wait(now, one) == "-"
-    assert "sysperf stacks PID" in "\n".join(line.text for line in program.detail(now, one, None, 200))
+    assert programs.data_wait(now, process) == "-"
+    assert "sysperf stacks PID" in "\n".join(line.text for line in program.detail(now, process, None, 200))
 
 
 def test_a_program_that_ends_leaves_the_list() -> None:

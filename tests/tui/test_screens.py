@@ -41,7 +41,7 @@ def test_screens_are_as_they_were(name: str, size: tuple[int, int], golden: Gold
 
 async def _all_screens(name: str, size: tuple[int, int], golden: Golden) -> None:
     app = dashboard(MACHINES[name](), remembers=name == "server")
-    found = []
+    screens = []
     async with app.run_test(size=size) as pilot:
         for number, screen in enumerate(TABS, 1):
             await pilot.press(str(number))
@@ -49,9 +49,9 @@ async def _all_screens(name: str, size: tuple[int, int], golden: Golden) -> None
             if screen == "processes":
                 await pilot.press("enter")
                 await settled(pilot)
-            found.append(f"{screen}\n{screen_text(app)}")
+            screens.append(f"{screen}\n{screen_text(app)}")
             assert not [pane.failure for pane in app.screen.query(Pane) if pane.failure]
-    golden(FOLDER / f"{name}-{size[0]}x{size[1]}.txt", ("\n" + "=" * size[0] + "\n").join(found))
+    golden(FOLDER / f"{name}-{size[0]}x{size[1]}.txt", ("\n" + "=" * size[0] + "\n").join(screens))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -71,8 +71,8 @@ async def _measured(size: tuple[int, int], golden: Golden) -> None:
         golden(FOLDER / f"bench-{size[0]}x{size[1]}.txt", screen_text(app))
         await pilot.press("2", "j")
         await settled(pilot)
-        told = " ".join(line.text for line in app.screen.query_one("#detail", Pane).lines)
-        assert "unclear here, more runs" in told
+        detail = " ".join(line.text for line in app.screen.query_one("#detail", Pane).lines)
+        assert "unclear here, more runs" in detail
         assert not [pane.failure for pane in app.screen.query(Pane) if pane.failure]
 
 

@@ -116,9 +116,9 @@ async def visit(address: str, folder: Path) -> None:
     try:
         assert chromium.stderr is not None
         async with asyncio.timeout(WITHIN_S) if sys.version_info >= (3, 11) else contextlib.nullcontext():
-            while b"DevTools listening on ws://" not in (said := await chromium.stderr.readline()):
-                assert said, "Chromium ended"
-        port = said.split(b"ws://127.0.0.1:")[1].split(b"/")[0].decode()
+            while b"DevTools listening on ws://" not in (line := await chromium.stderr.readline()):
+                assert line, "Chromium ended"
+        port = line.split(b"ws://127.0.0.1:")[1].split(b"/")[0].decode()
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
                 (page,) = [target for target in await answer.json() if target["type"] == "page"]
@@ -135,11 +135,11 @@ async def look(browser: Browser, address: str) -> None:
     await browser.hears("Overview")
     await browser.hears("memory")
     picture = await browser.ask("Page.captureScreenshot", format="png")
-    shown = base64.b64decode(picture["data"])
-    assert shown.startswith(b"\x89PNG")
-    assert len(shown) > 10_000
+    png = base64.b64decode(picture["data"])
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 10_000
     if keep := os.environ.get("SYSPERF_TEST_PICTURE"):
-        Path(keep).write_bytes(shown)  # noqa: ASYNC240 - a test may wait
+        Path(keep).write_bytes(png)  # noqa: ASYNC240 - a test may wait
     await browser.ask("Runtime.evaluate", expression="document.querySelector('textarea') && document.querySelector('textarea').focus()")
     await browser.press("2")
     await browser.hears("by cost")

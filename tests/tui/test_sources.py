@@ -102,8 +102,8 @@ def test_a_newer_agent_may_say_more() -> None:
     """Fields that this version does not know are left out; a finding of another shape is left out as a whole."""
     raw = plain(reports.balancing())
     raw |= {"new": 1, "evidence": [{**evidence, "more": [1]} for evidence in raw["evidence"]]}
-    found = decode.outcome(raw)
-    assert found == reports.balancing()
+    outcome = decode.outcome(raw)
+    assert outcome == reports.balancing()
     assert decode.outcome({"rule": 3}) is None
     assert decode.outcome("text") is None
 

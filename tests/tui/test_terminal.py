@@ -51,10 +51,10 @@ class Terminal:
     def waits_for(self, text: str, within_s: float = 60) -> str:
         """The screen, once it holds this."""
         end = time.monotonic() + within_s
-        while text not in (shown := self.shown()):
-            assert time.monotonic() < end, f"{text!r} is not in\n{shown}"
+        while text not in (screen := self.shown()):
+            assert time.monotonic() < end, f"{text!r} is not in\n{screen}"
             time.sleep(0.05)
-        return shown
+        return screen
 
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._name, "kill-server"], capture_output=True, check=False, timeout=20)
@@ -62,9 +62,9 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    found = Terminal(tmp_path)
-    yield found
-    found.close()
+    emulator = Terminal(tmp_path)
+    yield emulator
+    emulator.close()
 
 
 def start(terminal: Terminal, options: str, wanted: str) -> int:
@@ -133,9 +133,9 @@ def test_what_is_no_terminal_is_refused(terminal: Terminal, how: str) -> None:
     """Textual draws on stderr: without it there would be a blank screen, and on a dumb terminal a litter of codes."""
     before = "" if how else "TERM=dumb "
     terminal.type(f"{before}{sys.executable} -m sysperf tui --no-agent {how}; echo so $((40 + 2))", "Enter")
-    told = terminal.waits_for("so 42")
-    assert "Overview" not in told
-    assert how == "2>/dev/null" or "the dashboard needs a terminal" in told
+    screen = terminal.waits_for("so 42")
+    assert "Overview" not in screen
+    assert how == "2>/dev/null" or "the dashboard needs a terminal" in screen
 
 
 def test_a_captured_machine_ended_by_a_signal(terminal: Terminal) -> None:
@@ -155,6 +155,6 @@ def test_a_crash_leaves_the_terminal_clean(terminal: Terminal, tmp_path: Path) -
     terminal.waits_for("Linux ")
     terminal.type("?")
     is_clean(terminal, "ended 2")
-    told = terminal.tmux("capture-pane", "-p", "-S", "-200")
-    assert "sysperf: internal error: ZeroDivisionError: division by zero" in told
-    assert "Traceback" not in told
+    screen = terminal.tmux("capture-pane", "-p", "-S", "-200")
+    assert "sysperf: internal error: ZeroDivisionError: division by zero" in screen
+    assert "Traceback" not in screen

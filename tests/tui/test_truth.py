@@ -61,8 +61,8 @@ def test_a_filter_says_how_many_of_how_many() -> None:
     drive(started(server(), "processes"), do)
 
 
-@pytest.mark.parametrize(("more", "shown"), [({"gpu_bus_ids": ["0000:01:00.0"], "cuda_used": True}, "?"), ({"cuda_used": False}, "-")])
-def test_use_of_a_gpu_is_unknown_or_does_not_apply(more: dict[str, Any], shown: str) -> None:
+@pytest.mark.parametrize(("more", "expected"), [({"gpu_bus_ids": ["0000:01:00.0"], "cuda_used": True}, "?"), ({"cuda_used": False}, "-")])
+def test_use_of_a_gpu_is_unknown_or_does_not_apply(more: dict[str, Any], expected: str) -> None:
     """A program on a GPU that does not tell is no program without one, and neither is blank."""
     now = now_of(gpu={"devices": [{"index": 0, "bus_id": "0000:01:00.0"}]}, process={"processes": [process(7, **more)]})
     row = programs.draw(now, now.processes(), 200)[0].text
@@ -71,7 +71,7 @@ def test_use_of_a_gpu_is_unknown_or_does_not_apply(more: dict[str, Any], shown: 
     for _, wide in heads:
         cut, row = [*cut, row[:wide].strip()], row[wide + 1 :]
     cells_of = dict(zip((name for name, _ in heads), cut, strict=True))
-    assert (cells_of["GPU %"], cells_of["GPU mem"]) == (shown, shown)
+    assert (cells_of["GPU %"], cells_of["GPU mem"]) == (expected, expected)
 
 
 def test_the_curve_of_pressure_is_that_of_its_bar() -> None:
@@ -79,8 +79,8 @@ def test_the_curve_of_pressure_is_that_of_its_bar() -> None:
     now = now_of()
     now.take(Past({"pressure.cpu.some_avg10": [0.99] * 12, "pressure.io.some_avg10": [0.0] * 12}))
     now.take(Meters(START, {"pressure.cpu.some_avg10": 0.99, "pressure.memory.some_avg10": 0.0, "pressure.io.some_avg10": 0.0}))
-    shown = next(line.text for line in system.draw(now, 90) if line.text.startswith("pressure"))
-    assert "█████ cpu 99 %" in shown
+    row = next(line.text for line in system.draw(now, 90) if line.text.startswith("pressure"))
+    assert "█████ cpu 99 %" in row
 
 
 def test_a_silent_source_says_how_old_its_meters_are() -> None:
@@ -152,9 +152,9 @@ def test_a_long_origin_keeps_its_end() -> None:
 def test_the_end_of_a_text_fits(text: str) -> None:
     """At any width, and it is an end."""
     for width in range(60):
-        shown = tail(text, width)
-        assert cells(shown) <= width
-        assert text.endswith(shown.removeprefix("…"))
+        end = tail(text, width)
+        assert cells(end) <= width
+        assert text.endswith(end.removeprefix("…"))
 
 
 def test_ten_gpus_stand_in_one_column() -> None:
@@ -181,15 +181,17 @@ def test_all_devices_of_a_node_are_on_the_map() -> None:
         gpu={"devices": []},
     )
     lines = topology.draw(now, 60)
-    shown = " ".join(line.text for line in lines).split()
-    assert [name for name in shown if name.startswith("mlx5_")] == [str(port["name"]) for port in rdma]
+    words = " ".join(line.text for line in lines).split()
+    assert [name for name in words if name.startswith("mlx5_")] == [str(port["name"]) for port in rdma]
     assert all(cells(line.text) <= 60 for line in lines)
 
 
 def test_programs_are_told_apart_where_room_is_scarce() -> None:
     """Their folders are cut before their names."""
     commands = ("/opt/venv/bin/python /home/somebody/projects/llm/train.py --lr 1", "python /home/somebody/projects/llm/data.py")
-    now = now_of(gpu={"devices": []}, process={"processes": [process(7 + number, command=told) for number, told in enumerate(commands)]})
+    now = now_of(
+        gpu={"devices": []}, process={"processes": [process(7 + number, command=command) for number, command in enumerate(commands)]}
+    )
     narrow = [line.text for line in programs.draw(now, now.processes(), 84)]
     assert ("train.py" in narrow[0], "data.py" in narrow[1]) == (True, True)
     assert "/home/somebody/projects/llm/train.py --lr 1" in programs.draw(now, now.processes(), 240)[0].text
