@@ -85,17 +85,17 @@ def main() -> None:
 def peers(folder: str) -> list[Peer]:
     """The agent, and the peers that are installed."""
     socket = f"{folder}/agent.sock"
-    found = [
+    installed = [
         Peer("sysperf agent", (sys.executable, "-m", "sysperf", "agent", "--socket", socket, "--history", f"{folder}/history.db")),
         Peer("sysperf agent, no file", (sys.executable, "-m", "sysperf", "agent", "--socket", socket, "--history", "none")),
     ]
     if tuned := shutil.which("tuned"):
-        found.append(Peer("tuned", (tuned, "--no-dbus", "--profile", "throughput-performance")))
+        installed.append(Peer("tuned", (tuned, "--no-dbus", "--profile", "throughput-performance")))
     if exporter := shutil.which("prometheus-node-exporter") or shutil.which("node_exporter"):
-        found.append(Peer("node_exporter", (exporter, "--web.listen-address=127.0.0.1:19100"), scrape))
+        installed.append(Peer("node_exporter", (exporter, "--web.listen-address=127.0.0.1:19100"), scrape))
     if glances := shutil.which("glances"):
-        found.append(Peer("glances", (glances, "--quiet", "--export", "csv", "--export-csv-file", f"{folder}/glances.csv")))
-    return found
+        installed.append(Peer("glances", (glances, "--quiet", "--export", "csv", "--export-csv-file", f"{folder}/glances.csv")))
+    return installed
 
 
 def scrape() -> None:

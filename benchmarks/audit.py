@@ -69,7 +69,7 @@ def once(argv: Sequence[str]) -> tuple[float, int]:
 
 
 def print_ratio(what: str, above: list[float], below: list[float]) -> None:
-    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    ratios = [value / other for value, other in zip(above, below, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     print(f"{what}: {middle:.1f} [{low:.1f}-{high:.1f}]")
 

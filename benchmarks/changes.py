@@ -42,23 +42,23 @@ def seconds(command: Sequence[str], env: dict[str, str]) -> float:
 
 def knobs() -> dict[str, tuple[Path, str, str]]:
     """Ten settings: (file, value now, value for the test)."""
-    found = {}
+    settings = {}
     for key in SYSCTLS:
         path = Path("/proc/sys", *key.split("."))
         now = path.read_text().strip()
-        found[key] = (path, now, str(int(now) + (-1 if key == "kernel.perf_event_paranoid" and int(now) > 0 else 1)))
+        settings[key] = (path, now, str(int(now) + (-1 if key == "kernel.perf_event_paranoid" and int(now) > 0 else 1)))
     for name in sorted(os.listdir("/sys/block"))[: 10 - len(SYSCTLS)]:
         path = Path(BLOCK.format(name))
-        found[f"block.read_ahead_kb@{name}"] = (path, path.read_text().strip(), str(int(path.read_text()) // 2 or 64))
-    return found
+        settings[f"block.read_ahead_kb@{name}"] = (path, path.read_text().strip(), str(int(path.read_text()) // 2 or 64))
+    return settings
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
-    found = knobs()
-    apply = (SYSPERF, "apply", "--yes", *(part for name, (_, _, then) in found.items() for part in ("--set", f"{name}={then}")))
+    settings = knobs()
+    apply = (SYSPERF, "apply", "--yes", *(part for name, (_, _, then) in settings.items() for part in ("--set", f"{name}={then}")))
     times: dict[str, list[float]] = {"apply": [], "undo": [], "sysctl -w, there and back": [], "one fdatasync": []}
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         env = {**os.environ, "STATE_DIRECTORY": folder}
@@ -66,12 +66,12 @@ def main() -> None:
         for _ in range(rounds):
             times["apply"].append(seconds(apply, env))
             times["undo"].append(seconds((SYSPERF, "undo"), env))
-            there = sum(seconds(("sysctl", "-qw", f"{key}={found[key][2]}"), env) for key in SYSCTLS)
-            back = sum(seconds(("sysctl", "-qw", f"{key}={found[key][1]}"), env) for key in SYSCTLS)
+            there = sum(seconds(("sysctl", "-qw", f"{key}={settings[key][2]}"), env) for key in SYSCTLS)
+            back = sum(seconds(("sysctl", "-qw", f"{key}={settings[key][1]}"), env) for key in SYSCTLS)
             times["sysctl -w, there and back"].append(there + back)
             times["one fdatasync"].append(synced(folder))
-    left = [name for name, (path, before, _) in found.items() if path.read_text().strip() != before]
-    print(f"{len(found)} settings, {rounds} rounds; not as before at the end: {', '.join(left) or 'none'}\n")
+    left = [name for name, (path, before, _) in settings.items() if path.read_text().strip() != before]
+    print(f"{len(settings)} settings, {rounds} rounds; not as before at the end: {', '.join(left) or 'none'}\n")
     for name, values in times.items():
         low, middle, high = statistics.quantiles(values, n=4)
         print(f"{name:28} {middle * 1e3:8.1f} ms [{low * 1e3:.1f}–{high * 1e3:.1f}]")

@@ -110,10 +110,10 @@ def main() -> None:
             for job in (plain, listening):
                 os.killpg(job.program.pid, signal.SIGKILL)
     print(f"{'':<22} {'steps/s':>9} {'cost':>8} {'quartiles':>18}")
-    for name, found in rates.items():
-        costs = [100 * (1 - rate / alone) for rate, alone in zip(found, rates["alone"], strict=True)]
+    for name, measured in rates.items():
+        costs = [100 * (1 - rate / alone) for rate, alone in zip(measured, rates["alone"], strict=True)]
         low, _, high = statistics.quantiles(costs, n=4) if len(costs) > 1 else (costs[0], 0, costs[0])
-        print(f"{name:<22} {statistics.median(found):9.1f} {statistics.median(costs):7.2f}% {low:8.2f} to {high:5.2f}%")
+        print(f"{name:<22} {statistics.median(measured):9.1f} {statistics.median(costs):7.2f}% {low:8.2f} to {high:5.2f}%")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def main() -> None:
 def fill(store: Store, seconds: int, series: int, programs: int) -> float:
     """CPU seconds that the store used; making up the samples is not counted."""
     dice = random.Random(7)  # noqa: S311 - not a secret
-    values = [{f"series.number_{one}": dice.random() * 1e9 for one in range(series)} for _ in range(60)]
+    values = [{f"series.number_{number}": dice.random() * 1e9 for number in range(series)} for _ in range(60)]
     used = 0.0
     for second in range(seconds):
         sample = values[second % 60]
@@ -50,7 +50,7 @@ def fill(store: Store, seconds: int, series: int, programs: int) -> float:
             born = second // 60
             sample = {
                 **sample,
-                **{f"process.{pid}.meter_{one}": dice.random() for pid in range(born, born + programs) for one in range(10)},
+                **{f"process.{pid}.meter_{number}": dice.random() for pid in range(born, born + programs) for number in range(10)},
             }
         start = time.process_time()
         store.append(START + second, sample)

@@ -67,19 +67,19 @@ def processes(schema: Schema, sick: int) -> tuple[object, ...]:
     return tuple(known(record, number, int(number < sick)) for number in range(PROGRAMS))
 
 
-def known(record: type, number: int, one: int) -> object:
+def known(record: type, number: int, value: int) -> object:
     """A process whose facts are all known: zero, empty, or its number."""
 
-    given = {name: sample(field.type, one) for name, field in fields(record).items()}
+    given = {name: sample(field.type, value) for name, field in fields(record).items()}
     given["pid"] = 1000 + number
     return partial(record, {name: value for name, value in given.items() if value is not None}, "proc")
 
 
-def sample(annotation: object, one: int) -> object:
+def sample(annotation: object, number: int) -> object:
     """A known value of this type: zero or one, no or yes, empty, or a record of such."""
     if is_record(annotation):
-        return {name: value for name, field in fields(annotation).items() if (value := sample(field.type, one)) is not None}
-    values = {"number": one, "text": "", "truth": bool(one), "list": [], "mapping": {}, "cpus": "0-3", "version": "2.13.0"}
+        return {name: value for name, field in fields(annotation).items() if (value := sample(field.type, number)) is not None}
+    values = {"number": number, "text": "", "truth": bool(number), "list": [], "mapping": {}, "cpus": "0-3", "version": "2.13.0"}
     return values.get(kind(annotation))
 
 

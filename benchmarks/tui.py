@@ -172,17 +172,17 @@ def alone(seconds: float) -> tuple[float, float]:
 
 def first_paint(rounds: int = 5) -> tuple[float, float]:
     """(seconds until the screen is drawn, until the facts of this machine are on it), medians."""
-    drawn, told = [], []
+    drawn, with_facts = [], []
     for _ in range(rounds):
         terminal = Terminal(dashboard("--no-agent"))
         try:
             terminal.read_until(b"Overview")
             drawn.append(time.perf_counter() - terminal.started)
             terminal.read_until(b"Linux")
-            told.append(time.perf_counter() - terminal.started)
+            with_facts.append(time.perf_counter() - terminal.started)
         finally:
             terminal.close()
-    return statistics.median(drawn), statistics.median(told)
+    return statistics.median(drawn), statistics.median(with_facts)
 
 
 def key_times(sleepers: int, rounds: int = 40) -> list[float]:
@@ -219,9 +219,9 @@ def beside(peer: str, seconds: float, with_agent: float, without: float) -> str:
         return "not installed"
     terminal = Terminal(PEERS[peer])
     try:
-        said = terminal.read_for(5)
+        printed = terminal.read_for(5)
         if terminal.ended():
-            return f"it ended: {said.decode(errors='replace').strip().partition(chr(10))[0].strip()}"
+            return f"it ended: {printed.decode(errors='replace').strip().partition(chr(10))[0].strip()}"
         share, mib = cost(terminal, seconds)
     finally:
         terminal.close()
@@ -246,8 +246,8 @@ def main() -> None:
             print(f"dashboard, {hertz:g} Hz, {name}: {share:.2%} of a core, {mib:.1f} MiB")
     share, mib = alone(given.seconds)
     print(f"dashboard without an agent, 1 Hz, this machine: {share:.2%} of a core, {mib:.1f} MiB")
-    drawn, told = first_paint()
-    print(f"first paint: {drawn:.2f} s; facts of this machine: {told:.2f} s")
+    drawn, with_facts = first_paint()
+    print(f"first paint: {drawn:.2f} s; facts of this machine: {with_facts:.2f} s")
     times = key_times(given.sleepers)
     print(f"a key, {given.sleepers} processes: median {times[len(times) // 2] * 1e3:.0f} ms, slowest {times[-1] * 1e3:.0f} ms")
     for peer in PEERS:

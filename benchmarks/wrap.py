@@ -113,13 +113,13 @@ def _row(name: str, condition: str, rounds: int, run_seconds: float, busy: float
     kept: dict[str, list[float]] = {kind: [] for kind in kinds}
     noisy = 0
     for _ in range(rounds):
-        found = {kind: step_seconds(command, busy) for kind, command in random.sample(list(kinds.items()), 3)}
-        if any(value is None for value, _ in found.values()):
-            print(f"{name}: did not run: {[kind for kind, (value, _) in found.items() if value is None]}")
+        results = {kind: step_seconds(command, busy) for kind, command in random.sample(list(kinds.items()), 3)}
+        if any(value is None for value, _ in results.values()):
+            print(f"{name}: did not run: {[kind for kind, (value, _) in results.items() if value is None]}")
             return
-        if busy == 0 and max(others for _, others in found.values()) > FOREIGN_SHARE:
+        if busy == 0 and max(others for _, others in results.values()) > FOREIGN_SHARE:
             noisy += 1
-        for kind, (value, _) in found.items():
+        for kind, (value, _) in results.items():
             kept[kind].append(value or 0.0)
     cells = []
     for kind in ("run_cpu", "wrap"):

@@ -308,7 +308,7 @@ def _killed_keeper() -> dict[str, Any]:
     latency = latency_us()
     early = here("undo", "--expired")
     in_force = time.clock_gettime(time.CLOCK_BOOTTIME) < lease["lease"]["until_s"]
-    held = different(before, values())
+    changed = different(before, values())
     _until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > lease["lease"]["until_s"] + 0.5)
     still = different(before, values())
     late = here("undo", "--expired")
@@ -317,7 +317,7 @@ def _killed_keeper() -> dict[str, Any]:
         "latency_us": latency,
         "early": early,
         "in_force": in_force,
-        "held": sorted(held),
+        "held": sorted(changed),
         "still": sorted(still),
         "late": late,
         "left": different(before, values()),
@@ -411,10 +411,10 @@ def until(wishes: Mapping[str, str], step: int, moment: str, then: Callable[[], 
             then()
 
     def of(host: Host, change: Change) -> Any:
-        target = found(host, change)
+        target = target_of(host, change)
         return Deadly(target, then) if (count, moment) == (step, "after") else target
 
-    found = targets.of
+    target_of = targets.of
     targets.of = of
     request = change.request("a test", persist=persist)._replace(progress=progress)
     transaction.apply(Host(), Journal(), planned(wishes), request)
@@ -619,8 +619,8 @@ def _ours() -> list[dict[str, Any]]:
             until(SAME, step, moment, _die, persist=False)
         os.waitpid(child, 0)
         killed = _tunables()
-        said = here("undo", "--expired")
-        seen.append({"step": step, "moment": moment, "killed": killed, "said": said, "after": _tunables()})
+        printed = here("undo", "--expired")
+        seen.append({"step": step, "moment": moment, "killed": killed, "said": printed, "after": _tunables()})
     here("apply", "--yes", *sets(SAME))
     done = _tunables()
     seen.append({"step": 0, "moment": "done", "killed": done, "said": here("undo"), "after": _tunables()})

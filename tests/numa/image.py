@@ -164,11 +164,11 @@ def kernel() -> Path:
 
 def _make_kernel(folder: Path) -> None:
     depends = run("apt-cache", "depends", KERNEL)
-    found = re.search(r"Depends: (linux-image-\S+)", depends)
-    assert found, f"apt knows no {KERNEL}: {depends}"
+    match = re.search(r"Depends: (linux-image-\S+)", depends)
+    assert match, f"apt knows no {KERNEL}: {depends}"
     unpacked = folder / "unpacked"
     unpacked.mkdir()
-    _unpack(_download([found[1]], folder), unpacked)
+    _unpack(_download([match[1]], folder), unpacked)
     (image,) = unpacked.glob("boot/vmlinuz-*")
     image.rename(folder / "vmlinuz")
     _make_initramfs(unpacked, folder)

@@ -198,7 +198,7 @@ def _write_job(folder: Path, files: Mapping[str, str]) -> None:
 
 def _boot(command: Sequence[str], folder: Path, power_loss_at: str, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    with (folder / "qemu").open("wb") as said, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as qemu:
+    with (folder / "qemu").open("wb") as log, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as qemu:
         try:
             while qemu.poll() is None:
                 if power_loss_at and power_loss_at.encode() in (folder / "output").read_bytes():

@@ -165,9 +165,9 @@ def test_a_fix_that_can_affect_others_is_left_to_a_person(seen: Seen) -> None:
     """And what it would take to include it is said."""
     findings = seen["findings"]
     assert findings["first"].keys() >= FOUND
-    told = ok(findings["careful"])
-    assert all(f"{rule}: can affect other programs" in told for rule in FOUND - {"kernel.perf-paranoid"})
-    assert "kernel.perf-paranoid: keeps users from each other" in told
+    text = ok(findings["careful"])
+    assert all(f"{rule}: can affect other programs" in text for rule in FOUND - {"kernel.perf-paranoid"})
+    assert "kernel.perf-paranoid: keeps users from each other" in text
     changed, pages = findings["after careful"]
     assert not changed
     assert pages["1"] == findings["pages before"]["1"], "the process may get more memory meanwhile, but none of it moved"

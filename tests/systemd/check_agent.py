@@ -89,8 +89,8 @@ def metrics_on_a_port() -> list[Any]:
     """Started by the first scrape: nothing runs for it before."""
     run("systemctl", "start", "sysperf-metrics.socket", check=True)
     before = show("sysperf-metrics.service", "ActiveState")["ActiveState"]
-    told = [run("curl", "--silent", "--max-time", "10", f"http://127.0.0.1:9109{path}")["out"] for path in ("/metrics", "/v1/snapshot")]
-    return [before, *told, show("sysperf-metrics.service", "ActiveState", "SubState", "NRestarts")]
+    answers = [run("curl", "--silent", "--max-time", "10", f"http://127.0.0.1:9109{path}")["out"] for path in ("/metrics", "/v1/snapshot")]
+    return [before, *answers, show("sysperf-metrics.service", "ActiveState", "SubState", "NRestarts")]
 
 
 @fact
@@ -106,8 +106,8 @@ def findings() -> list[str]:
 
 @fact
 def history_file() -> list[Any]:
-    found = HISTORY.stat()
-    return [oct(found.st_mode & 0o777), found.st_uid == os.stat(f"/proc/{pid()}").st_uid, oct(HISTORY.parent.stat().st_mode & 0o777)]
+    status = HISTORY.stat()
+    return [oct(status.st_mode & 0o777), status.st_uid == os.stat(f"/proc/{pid()}").st_uid, oct(HISTORY.parent.stat().st_mode & 0o777)]
 
 
 @fact

@@ -78,8 +78,8 @@ def member_changes() -> list[Any]:
 
 @fact
 def journal_of_changes() -> list[Any]:
-    found = sorted(os.listdir("/var/lib/sysperf/changes"))
-    return [found, os.stat("/var/lib/sysperf/changes").st_uid, as_user(MEMBER, SYSPERF, "changes")["out"]]
+    names = sorted(os.listdir("/var/lib/sysperf/changes"))
+    return [names, os.stat("/var/lib/sysperf/changes").st_uid, as_user(MEMBER, SYSPERF, "changes")["out"]]
 
 
 @fact
@@ -117,9 +117,9 @@ def leaves() -> list[Any]:
 @fact
 def lease_ends() -> list[Any]:
     done = applied(6, lease_s=3)
-    held = nice()
-    wait(lambda: nice() != held, 15)
-    return [done, held, nice()]
+    during = nice()
+    wait(lambda: nice() != during, 15)
+    return [done, during, nice()]
 
 
 @fact
@@ -129,9 +129,9 @@ def killed() -> list[Any]:
     before = show(HELPER, "MainPID")["MainPID"]
     run("systemctl", "kill", "--signal=SIGKILL", HELPER)
     wait(lambda: show(HELPER, "MainPID")["MainPID"] not in ("0", before), 18)
-    held = nice()
-    wait(lambda: nice() != held, 30)
-    return [done, held, nice(), show(HELPER, "NRestarts")["NRestarts"]]
+    during = nice()
+    wait(lambda: nice() != during, 30)
+    return [done, during, nice(), show(HELPER, "NRestarts")["NRestarts"]]
 
 
 @fact
@@ -140,11 +140,11 @@ def stopped() -> list[Any]:
     done = applied(9, lease_s=3)
     timers = run("systemctl", "list-timers", "--all", "--no-legend", "--plain", "sysperf-lease-*")["out"]
     run("systemctl", "stop", "sysperf-helper.socket", HELPER, check=True)
-    held = nice()
-    wait(lambda: nice() != held, 20)
-    found = [done, timers.count(".timer"), held, nice(), show(HELPER, "ActiveState")["ActiveState"]]
+    during = nice()
+    wait(lambda: nice() != during, 20)
+    answers = [done, timers.count(".timer"), during, nice(), show(HELPER, "ActiveState")["ActiveState"]]
     run("systemctl", "start", "sysperf-helper.socket", check=True)
-    return found
+    return answers
 
 
 @fact
@@ -152,9 +152,9 @@ def apply_inside_a_service() -> list[Any]:
     """The process that would end the lease is killed with the service that started it."""
     setting = f"process.nice@{PID}={BASE + 8}"
     done = run("systemd-run", "--wait", "--collect", "--quiet", SYSPERF, "apply", "--yes", "--set", setting, "--lease", "4s")
-    held = nice()
-    wait(lambda: nice() != held, 20)
-    return [done, held, nice()]
+    during = nice()
+    wait(lambda: nice() != during, 20)
+    return [done, during, nice()]
 
 
 @fact

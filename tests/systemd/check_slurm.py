@@ -69,8 +69,8 @@ prepared()
 def srun(*options: str) -> dict[str, Any]:
     """What each rank says, by rank, and what srun gave back."""
     done = run("srun", *options, SYSPERF, "wrap", "--", "/opt/sysperf/bin/python", "-c", SHOW, seconds=40)
-    told = [json.loads(line) for line in done["out"].splitlines() if line.startswith("{")]
-    return {"code": done["code"], "ranks": sorted(told, key=lambda rank: int(rank["rank"])), "err": done["err"]}
+    ranks = [json.loads(line) for line in done["out"].splitlines() if line.startswith("{")]
+    return {"code": done["code"], "ranks": sorted(ranks, key=lambda rank: int(rank["rank"])), "err": done["err"]}
 
 
 @fact

@@ -66,8 +66,8 @@ def started(argument: str, settings: str = "", name: str = "wrapped.service") ->
     unit(name, f"[Service]\nExecStart={words}\nStandardOutput=file:{OUT}\nStandardError=journal\n{settings}\n")
     done = run("systemctl", "start", name)
     wait(lambda: OUT.exists() and OUT.read_text().count("\n") > 0)
-    found = show(name, "MainPID", "ActiveState", "StatusText", "Result", "ExecMainStatus")
-    return {"start": done["code"], "told": json.loads(OUT.read_text().splitlines()[0]), **found}
+    properties = show(name, "MainPID", "ActiveState", "StatusText", "Result", "ExecMainStatus")
+    return {"start": done["code"], "told": json.loads(OUT.read_text().splitlines()[0]), **properties}
 
 
 @fact

@@ -99,12 +99,12 @@ def test_a_killed_agent_comes_back_with_its_history(agent: Booted) -> None:
 
 def test_a_hung_agent_is_started_again(agent: Booted) -> None:
     """It feeds the watchdog while it is well; stopped by a signal it does not, and systemd replaces it."""
-    fed, other, restarts, told = agent["hung"]
+    fed, other, restarts, logged = agent["hung"]
 
     assert fed
     assert other
     assert restarts == 1
-    assert told
+    assert logged
 
 
 def test_it_stops_when_told(agent: Booted) -> None:

@@ -29,11 +29,11 @@ def test_roots_commands_tell_nothing(foreign: Booted) -> None:
 @pytest.mark.parametrize("units", ["alone", "with_all_users"])
 def test_agent_port_and_audit_tell_nothing(foreign: Booted, units: str) -> None:
     """The API, the metrics port, the daily audit and the logs, with and without the drop-in that shows all users."""
-    found = foreign[units]
-    assert found["leaks"] == []
-    assert found["port"]
-    assert found["sees"] == (units == "with_all_users")
-    assert found["audit"] == "success"
+    answers = foreign[units]
+    assert answers["leaks"] == []
+    assert answers["port"]
+    assert answers["sees"] == (units == "with_all_users")
+    assert answers["audit"] == "success"
 
 
 def test_helper_and_restore_tell_nothing(foreign: Booted) -> None:

@@ -36,12 +36,12 @@ def test_a_question_starts_it(helper: Booted) -> None:
 
 def test_the_journal_is_roots_and_readable(helper: Booted) -> None:
     """Who made the change is in it, and every user may read that."""
-    files, owner, shown = helper["journal_of_changes"]
+    files, owner, listed = helper["journal_of_changes"]
 
     assert "000001.jsonl" in files
     assert owner == 0
-    assert "by 4321" in shown
-    assert "setpriority of process" in shown
+    assert "by 4321" in listed
+    assert "setpriority of process" in listed
 
 
 def test_a_member_takes_it_back(helper: Booted) -> None:
@@ -85,39 +85,39 @@ def test_it_leaves_when_it_is_idle(helper: Booted) -> None:
 
 def test_a_lease_ends(helper: Booted) -> None:
     """The value goes back by itself; the helper stays until then."""
-    answer, held, later = helper["lease_ends"]
+    answer, during, later = helper["lease_ends"]
 
     assert answer["transaction"]["state"] == "applied"
-    assert held == 6
+    assert during == 6
     assert later != 6
 
 
 def test_a_lease_ends_although_the_helper_was_killed(helper: Booted) -> None:
     """kill -9: systemd starts it again, and it finds in its journal what it owes."""
-    answer, held, later, restarts = helper["killed"]
+    answer, during, later, restarts = helper["killed"]
 
     assert answer["transaction"]["state"] == "applied"
-    assert held == 4
+    assert during == 4
     assert later != 4
     assert restarts == "1"
 
 
 def test_a_lease_ends_although_the_helper_was_stopped(helper: Booted) -> None:
     """A timer of systemd, one for each lease, is the second guard."""
-    answer, timers, held, later, state = helper["stopped"]
+    answer, timers, during, later, state = helper["stopped"]
 
     assert answer["transaction"]["state"] == "applied", answer
     assert timers == 1
-    assert (held, state) == (9, "inactive")
+    assert (during, state) == (9, "inactive")
     assert later != 9
 
 
 def test_a_lease_ends_although_its_keeper_was_killed_with_a_service(helper: Booted) -> None:
     """`sysperf apply --lease` inside a service: its processes end with it."""
-    done, held, later = helper["apply_inside_a_service"]
+    done, during, later = helper["apply_inside_a_service"]
 
     assert done["code"] == 0, done
-    assert held == 8
+    assert during == 8
     assert later != 8
 
 

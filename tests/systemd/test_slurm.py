@@ -35,10 +35,10 @@ def test_slurm_runs(slurm: Booted) -> None:
 
 def test_each_rank_gets_its_share(slurm: Booted) -> None:
     """With --cpu-bind=none the CPUs of the node are divided: nobody's CPU is another's."""
-    found = slurm["unbound"]
-    first, second = (set(rank["cpus"]) for rank in found["ranks"])
+    answer = slurm["unbound"]
+    first, second = (set(rank["cpus"]) for rank in answer["ranks"])
 
-    assert found["code"] == 0, found["err"]
+    assert answer["code"] == 0, answer["err"]
     assert first
     assert second
     assert not first & second

@@ -35,9 +35,9 @@ def exposure(path: Path) -> float:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(path)], capture_output=True, text=True, check=False
     )
-    found = re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout)
-    assert found, done.stdout + done.stderr
-    return float(found[1])
+    match = re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert match, done.stdout + done.stderr
+    return float(match[1])
 
 
 def settings(name: str, key: str) -> list[str]:

@@ -65,15 +65,15 @@ def test_the_exit_code_is_the_programs(wrap: Booted) -> None:
 
 def test_it_works_in_a_sandbox(wrap: Booted) -> None:
     """A user made up by systemd, no home, a filter of system calls: the program starts all the same."""
-    found = wrap["in_a_sandbox"]
+    answer = wrap["in_a_sandbox"]
 
-    assert (found["start"], found["Result"]) == (0, "success")
-    assert found["told"]["uid"] not in (0, os.getuid())
+    assert (answer["start"], answer["Result"]) == (0, "success")
+    assert answer["told"]["uid"] not in (0, os.getuid())
 
 
 def test_sockets_reach_the_program(wrap: Booted) -> None:
     """Socket activation: the descriptor and LISTEN_PID, which names the process, are the program's."""
-    told = wrap["socket_passed"]["told"]
+    program = wrap["socket_passed"]["told"]
 
-    assert told["fds"] == "1"
-    assert told["passed"] == ["/run/passed.sock"]
+    assert program["fds"] == "1"
+    assert program["passed"] == ["/run/passed.sock"]
