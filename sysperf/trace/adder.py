@@ -10,7 +10,7 @@ from typing import Any
 
 from sysperf.trace.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, number
 from sysperf.trace.part import STEP, FirstPart
-from sysperf.trace.timeline import PYTHON, Collective, Memory, Timeline
+from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
@@ -171,7 +171,9 @@ class Adder:
         except TypeError:  # lists and objects: no thread has such a name
             key, thread = (0, 0), None
         if thread is None:
-            thread = self._threads[key] = self._timeline.thread(self._number_of(key[0]), self._number_of(key[1]))
+            thread = self._timeline.thread(self._number_of(key[0]), self._number_of(key[1]))
+            if len(self._threads) < MAX_THREADS:
+                self._threads[key] = thread
         return thread
 
     def _number_of(self, value: Any) -> int:

@@ -69,12 +69,13 @@ def _read(address: str, path: str, progress: Progress, text: Callable[[bytes], s
 
 def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read an ``.nsys-rep`` by way of `nsys export`. Raises TraceError with the command to run where nsys is not installed."""
+    import shlex  # noqa: PLC0415 - for reports only
     import shutil  # noqa: PLC0415 - for reports only
     import subprocess  # noqa: PLC0415 - as above
     import tempfile  # noqa: PLC0415 - as above
 
     nsys = shutil.which("nsys")
-    command = f"nsys export --type sqlite --output {path.removesuffix(REPORT)}.sqlite {path}"
+    command = f"nsys export --type sqlite --output {shlex.quote(path.removesuffix(REPORT) + '.sqlite')} {shlex.quote(path)}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
     with tempfile.TemporaryDirectory() as folder:

@@ -13,10 +13,13 @@ from typing import Any
 
 from sysperf.model.errors import TraceError
 from sysperf.startup import lazy
+from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
 
-MAX_ROWS = 20_000_000
+MAX_ROWS = 1_000_000
+"""Of one table. Times that do not tell apart what is early and late keep no more either."""
 ROWS_AT_ONCE = 20_000
+SAMPLED_ROWS = 500
 _OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 """What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
 _SUFFIX = lazy(r"_v\d+$")
@@ -43,6 +46,7 @@ class Reader:
         self._progress = progress
         self._columns: dict[str, set[str]] = {}
         self._strings: dict[Any, Any] = {}
+        self._cut: int | None = None
 
     def read(self) -> Timeline:
         """Everything that is used. Raises TraceError where no table is one of Nsight Systems."""
@@ -54,10 +58,27 @@ class Reader:
         if not any(table in self._columns for table in (KERNELS, COPIES, CALLS, RANGES)):
             raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
         self._strings = dict(self._rows("StringIds", ("id", "value")))
+        self._cut = self._timeline.cut = self._first_part()
         for step in (self._kernels, self._copies, self._sets, self._calls, self._ranges, self._devices, self._rest):
             step()
             self._progress(0)
         return self._timeline
+
+    def _first_part(self) -> int | None:
+        """Of a large export, the time until which the first rows start, by a sample of them; None: all of it is examined."""
+        counts, starts = 0, list[tuple[int, float]]()
+        for table in (KERNELS, COPIES, SETS, CALLS, RANGES):
+            if "start" not in self._columns.get(table, ()):
+                continue
+            count = next(self._connection.execute(f'SELECT max(rowid) FROM "{table}"'))[0]  # noqa: S608 - our own names
+            if not isinstance(count, int) or count <= 0:
+                continue
+            places = {1 + place * (count - 1) // SAMPLED_ROWS for place in range(SAMPLED_ROWS + 1)}
+            asked = f"{_is_whole('start')} AND rowid IN ({', '.join(map(str, places))})"
+            times = [start for (start,) in self._connection.execute(f'SELECT "start" FROM "{table}" WHERE {asked}')]  # noqa: S608 - as above
+            counts += count
+            starts += [(start, count / len(times)) for start in times]
+        return _until(starts, MAX_UNMARKED_ROWS) if counts > WHOLE_ROWS else None
 
     # ------------------------------------------------------------------ rows
 
@@ -65,7 +86,6 @@ class Reader:
         """The rows of a small table; a column that is absent is NULL."""
         known = self._columns.get(table)
         if known is None:
-            self._timeline.absent.add(table)
             return iter(())
         listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
         return self._connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
@@ -74,13 +94,18 @@ class Reader:
         """Start, end and these expressions as columns, many rows at once, of the rows that have times."""
         known = self._columns.get(table)
         if known is None or not {"start", "end"} <= known:
-            self._timeline.absent.add(table)
             return
         timed = f"{_is_whole('start')} AND {_is_whole('end')}{where}"
+        if self._cut is not None:
+            timed += f' AND "start" <= {self._cut}'
         asked = ", ".join(columns)
         cursor = self._connection.execute(f'SELECT "start", "end", {asked} FROM "{table}" WHERE {timed} LIMIT {MAX_ROWS}')  # noqa: S608 - our own words
+        count = 0
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
             yield list(zip(*rows, strict=True))
+            count += len(rows)
+        if count == MAX_ROWS:
+            self._timeline.damage.truncated = f"more than {MAX_ROWS:,} rows of {table} start at one time"
 
     def _whole(self, table: str, column: str, otherwise: int = -1) -> str:
         """SQL for a column's whole number below 2**30; `otherwise` where it is none, or there is no such column."""
@@ -116,6 +141,8 @@ class Reader:
 
     def _text(self, number: Any) -> str:
         text = self._strings.get(number)
+        if text is None and len(self._strings) == MAX_ROWS and isinstance(number, int):
+            text = next(self._connection.execute("SELECT value FROM StringIds WHERE id = ?", (number,)), (None,))[0]
         return str(text) if text is not None else "(unnamed)"
 
     # ------------------------------------------------------------------ what devices did
@@ -231,19 +258,21 @@ class Reader:
         cuda = {gpu: device for gpu, device in self._rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId")) if isinstance(device, int)}
         for number, name, memory, major, minor, processors in self._rows("TARGET_INFO_GPU", columns):
             if isinstance(number, int):
-                capability = major + (minor or 0) / 10 if isinstance(major, int) and major > 0 else None
-                self._timeline.devices[cuda.get(number, number)] = Device(name, memory, capability, processors)
+                capability = major + (minor if isinstance(minor, int) else 0) / 10 if isinstance(major, int) and major > 0 else None
+                self._timeline.devices[cuda.get(number, number)] = Device(
+                    name[:80] if isinstance(name, str) else None,
+                    memory if isinstance(memory, int) else None,
+                    capability,
+                    processors if isinstance(processors, int) else None,
+                )
 
     def _rest(self) -> None:
-        """Profiler overhead, the operating system's waits, scheduling, unified memory and the GPU's own counters."""
+        """Profiler overhead, scheduling, unified memory and the GPU's own counters."""
         timeline = self._timeline
         for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
             timeline.overhead += [
                 (start, end) for start, end in self._rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
             ]
-        timeline.waits = [
-            (start, end) for start, end in self._rows("OSRT_API", ("start", "end")) if isinstance(start, int) and isinstance(end, int)
-        ]
         self._scheduling()
         faults = [table for table in self._columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
         if faults:
@@ -261,6 +290,8 @@ class Reader:
             return
         off: dict[int, int] = {}
         for start, on, thread, state in self._rows("SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"):
+            if not isinstance(start, int):
+                continue
             if on and thread in off:
                 number = self._thread(thread)
                 self._timeline.scheduling[number] = self._timeline.scheduling.get(number, 0) + start - off.pop(thread)
@@ -277,6 +308,16 @@ def without_suffix(name: str) -> str:
     while (shorter := _SUFFIX.sub("", name)) != name:
         name = shorter
     return name
+
+
+def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
+    """The time before which so many rows start, of (start, how many rows it stands for)."""
+    seen = 0.0
+    for start, weight in sorted(starts):
+        seen += weight
+        if seen >= rows:
+            return start
+    return None
 
 
 def _process(number: Any) -> int:

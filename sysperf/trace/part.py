@@ -77,7 +77,14 @@ class FirstPart:
 
     def _count(self) -> int:
         timeline = self._timeline
-        return len(timeline.operations) + len(timeline.calls) + len(timeline.ranges) + len(timeline.accelerator) + len(timeline.memory)
+        return (
+            len(timeline.operations)
+            + len(timeline.calls)
+            + len(timeline.ranges)
+            + len(timeline.accelerator)
+            + len(timeline.memory)
+            + len(timeline.overhead)
+        )
 
     def _shorten(self) -> None:
         timeline = self._timeline

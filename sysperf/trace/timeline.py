@@ -20,6 +20,8 @@ OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 
 MAX_NAMES = 400_000
 OTHER_NAME = "(more names)"
+MAX_THREADS = 10_000
+"""More share the last one: no program has so many, and a file may have any number of them."""
 
 
 class Names:
@@ -172,9 +174,7 @@ class Timeline:
         self.overhead: list[Interval] = []
         self.scheduling: dict[int, int] = {}  # ns that a thread was runnable and did not run, by thread number
         self.metrics: dict[str, float] = {}  # means of the GPU's own counters
-        self.absent: set[str] = set()  # tables that this file does not have
         self.page_faults: int | None = None
-        self.waits: list[Interval] = []  # the host's threads in the operating system's own waits
         self.damage = Damage()
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out
@@ -184,6 +184,8 @@ class Timeline:
         """The number of a host thread."""
         key = (process, thread)
         number = self._thread_numbers.get(key)
+        if number is None and len(self.threads) >= MAX_THREADS:
+            return MAX_THREADS - 1
         if number is None:
             number = self._thread_numbers[key] = len(self.threads)
             self.threads.append(key)

@@ -20,6 +20,7 @@ from sysperf.cli import main
 from sysperf.engine.analyze import analyze
 from sysperf.model.errors import TraceError
 from sysperf.trace import account, read
+from sysperf.trace.timeline import MAX_THREADS
 
 from .labelled import HERE, rules
 from .synthetic import Machine, steps, written
@@ -255,6 +256,53 @@ def test_texts_and_nulls_where_numbers_belong(tmp_path: Path) -> None:
         "INSERT INTO StringIds VALUES (99999, x'fffe')",
     )
     assert account(read(path)).trust.damaged_events == 1
+
+
+def test_texts_in_tables_that_few_exports_have(tmp_path: Path) -> None:
+    """The scheduler's events, and what is said of a device: what is no number is unknown."""
+    path = changed(
+        tmp_path,
+        "CREATE TABLE SCHED_EVENTS (start, isSchedIn, globalTid, threadState)",
+        "INSERT INTO SCHED_EVENTS VALUES (5, 0, 77, 0), ('x', 1, 77, 0), (9, 1, 77, 0), (NULL, 0, 77, 0)",
+        "UPDATE TARGET_INFO_GPU SET totalMemory = 'much', computeMinor = 'x', smCount = x'00'",
+    )
+    rank = account(read(path))
+
+    assert rank.memory.total_bytes is None
+    assert rank.capability == 8
+
+
+def test_of_a_large_export_the_first_part_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are kept until a time that a sample tells, of every table, so that calls and what they launched stay together."""
+    monkeypatch.setattr("sysperf.trace.nsys_tables.WHOLE_ROWS", 5_000)
+    monkeypatch.setattr("sysperf.trace.nsys_tables.MAX_UNMARKED_ROWS", 2_000)
+    path = changed(
+        tmp_path,
+        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
+        "SELECT 1000000 + i * 100 AS start, 1000090 + i * 100 AS end, 0 AS deviceId, 7 AS streamId, i AS correlationId, "
+        "77 << 24 AS globalPid, 1 AS shortName FROM n",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME AS SELECT start - 100 AS start, end - 140 AS end, globalPid AS globalTid, "
+        "correlationId, 1 AS nameId FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    )
+    timeline = read(path)
+    rank = account(timeline)
+
+    assert timeline.cut is not None
+    assert rank.kept_until_us == timeline.cut / 1e3
+    assert 900 < len(timeline.operations) < 1_200
+    assert 900 < len(timeline.calls) < 1_200
+    assert max(timeline.operations.start) <= timeline.cut
+    assert rank.trust.uncorrelated_pct < 1
+
+
+def test_any_number_of_threads_takes_bounded_memory(tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": n, "tid": f"t{n}", "ts": n, "dur": 1} for n in range(12_000)]
+    timeline = read(written(tmp_path, {"traceEvents": events}))
+
+    assert len(timeline.threads) == MAX_THREADS
+    assert account(timeline).verdict
 
 
 def test_an_export_that_is_locked_is_read(tmp_path: Path) -> None:
