@@ -23,7 +23,7 @@ from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
-from sysperf.trace.fixes import BY_NAME, together
+from sysperf.trace.fixes import BY_NAME, together, together_cpu
 from sysperf.trace.ranks import RankSummary, compare, summarize
 from sysperf.trace.readers import read
 from sysperf.trace.verdict import of_job
@@ -202,6 +202,8 @@ def _places(fix: str, one: Rank | None) -> tuple[str, ...]:
 def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> Prediction | None:
     """All fixes at once, replayed rather than added up."""
     wanted = {finding.predicted_gain.fix: finding for finding in findings if finding.predicted_gain is not None}
+    if accounting is not None and accounting.window is not None and not accounting.times and len(wanted) > 1:
+        return together_cpu([finding.predicted_gain for finding in wanted.values() if finding.predicted_gain is not None])
     fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None

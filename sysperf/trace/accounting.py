@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 import msgspec
 
 from sysperf.trace import cpu, host, iterations, verdict, work
-from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Launches, figures
-from sysperf.trace.facts import DeviceFacts, Figures, Memory, Rank, Steps
+from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
+from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
 from sysperf.trace.fixes import Batches, Costs, Replayer, predict, predict_cpu
-from sysperf.trace.intervals import clip, length, median, union
+from sysperf.trace.intervals import clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
 from sysperf.trace.window import Window, loader_calls, primary, steps
 
+MAX_GAPS = 50
 _WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
 
 
@@ -143,6 +146,7 @@ class Accounting:
             gaps=len(time.gaps),
             starved_gaps=sum(gap.kind == STARVED for gap in time.gaps),
             queued_gaps=sum(gap.kind == QUEUED for gap in time.gaps),
+            longest_gaps=tuple(_described(gap, time) for gap in nlargest(MAX_GAPS, time.gaps, lambda gap: gap.end - gap.start)),
         )
 
     def _steps(self, window: Window) -> Steps:
@@ -189,6 +193,20 @@ class Accounting:
             reserved_bytes=max((change.reserved for change in changes if change.reserved >= 0), default=None),
             total_bytes=min(total, default=None),
         )
+
+
+def _described(gap: Gap, time: DeviceTime) -> GapFacts:
+    """A gap, and what most of it was."""
+    span = gap.start, gap.end
+    parts = {
+        "loader": time.loader_exposed,
+        "synchronisation": time.sync_exposed,
+        "copy calls": time.copy_call_exposed,
+        "allocator": intersect(time.calls.alloc, time.host_exposed),
+        "idle although queued" if gap.kind == QUEUED else "host": time.host_exposed,
+    }
+    costs = {cause: overlap(part, span) for cause, part in parts.items()}
+    return GapFacts(start_us=gap.start / 1e3, ms=(gap.end - gap.start) / 1e6, kind=gap.kind, cause=max(costs, key=costs.__getitem__))
 
 
 def _metric(timeline: Timeline, *starts: str) -> float | None:

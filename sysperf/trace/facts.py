@@ -8,6 +8,15 @@ MAX_PATH = 120
 """Characters of a subject's name."""
 
 
+class GapFacts(Record, kw_only=True):
+    """One time in which a device did nothing."""
+
+    start_us: float
+    ms: float
+    kind: Annotated[str, fact("starved: the host launched what ended it later; queued: it was launched before; unknown: nobody knows")]
+    cause: Annotated[str, fact("loader, synchronisation, copy calls, allocator, host or idle although queued: what most of it was")]
+
+
 class DeviceFacts(Record, kw_only=True):
     """One device of one rank."""
 
@@ -19,6 +28,7 @@ class DeviceFacts(Record, kw_only=True):
     gaps: Annotated[int | None, fact("maximal idle intervals in the window")] = None
     starved_gaps: Annotated[int | None, fact("gaps that the host's next launch ended")] = None
     queued_gaps: Annotated[int | None, fact("gaps before which the next operation was launched already")] = None
+    longest_gaps: Annotated[tuple[GapFacts, ...], fact("the longest of them, longest first, at most 50")] = ()
     capability: Annotated[float | None, fact("NVIDIA compute capability")] = None
 
 

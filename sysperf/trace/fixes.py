@@ -6,7 +6,7 @@ lowest and the highest of these are its interval. No gain is more than the expos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
@@ -210,6 +210,9 @@ CPU_WORDS = {
 MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
 
 
+_WITHIN_OPERATORS = ("cast", "optimizer", "fallback")
+
+
 class Batches(NamedTuple):
     """How a program on the CPU gets its data."""
 
@@ -239,6 +242,16 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
         Prediction(fix=name, low=low, high=high, assumes=words[name]) for name, (low, high) in parts.items() if high >= MIN_COST_PCT
     ]
     return Replay(usable=True, predictions=tuple(predictions))
+
+
+def together_cpu(predictions: Sequence[Prediction]) -> Prediction:
+    """Several gains on the CPU at once: those of different times add up, those within operators may be of the same time."""
+    apart = [one for one in predictions if one.fix not in _WITHIN_OPERATORS]
+    within = [one for one in predictions if one.fix in _WITHIN_OPERATORS]
+    low = sum(one.low for one in apart) + max((one.low for one in within), default=0.0)
+    high = sum(one.high for one in apart) + max((one.high for one in within), default=0.0)
+    names = ", ".join(sorted(one.fix for one in predictions))
+    return Prediction(fix="together", low=min(low, 100.0), high=min(high, 100.0), assumes=f"all of these at once: {names}")
 
 
 def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:

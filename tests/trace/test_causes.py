@@ -9,8 +9,8 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
-from sysperf.trace.facts import Cpu, Hole
-from sysperf.trace.fixes import BY_NAME, Batches, Replayer, predict_cpu
+from sysperf.trace.facts import Cpu, Hole, Prediction
+from sysperf.trace.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, steps, written
@@ -159,6 +159,26 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
     assert hole.exposed_pct == pytest.approx(55, abs=2)
 
 
+def test_the_longest_gaps_have_their_kind_and_cause(tmp_path: Path) -> None:
+    """Longest first: the device waited while the host waited for it, or asked the loader for a batch."""
+
+    def step(machine: Machine) -> None:
+        machine.load(1 * MS)
+        machine.kernel(100)
+        machine.synchronize()
+        machine.think(3 * MS)
+        machine.kernel(100, latency=8 * MS)
+        machine.synchronize()
+
+    (device,) = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].devices
+    kinds = {(gap.kind, gap.cause): gap.ms for gap in reversed(device.longest_gaps)}
+
+    assert device.gaps == len(device.longest_gaps)
+    assert [gap.ms for gap in device.longest_gaps] == sorted((gap.ms for gap in device.longest_gaps), reverse=True)
+    assert ("starved", "loader") in kinds
+    assert max(kinds, key=kinds.__getitem__) == ("starved", "synchronisation")
+
+
 def test_pageable_and_pinned_copies_are_told_apart(tmp_path: Path) -> None:
     """T5 for one, T6 for the other."""
     pageable = analyzed(
@@ -295,6 +315,18 @@ def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, step_ms: float, 
     (predicted,) = [prediction for prediction in predict_cpu(cpu, Hole(), Batches("0", step_ms)).predictions if prediction.fix == "loader"]
 
     assert (predicted.low, predicted.high) == pytest.approx((low, high), abs=1e-5)
+
+
+def test_several_fixes_on_the_cpu_add_up_where_they_are_of_different_times(tmp_path: Path) -> None:
+    """A loader and a pause are two times; copies within the optimizer are one."""
+    predictions = [
+        Prediction(fix=fix, low=low, high=high, assumes="")
+        for fix, low, high in (("loader", 10, 40), ("hole", 20, 25), ("cast", 5, 12), ("optimizer", 3, 15))
+    ]
+    both = together_cpu(predictions)
+
+    assert (both.low, both.high) == (10 + 20 + 5, 40 + 25 + 15)
+    assert together_cpu([*predictions, Prediction(fix="launch", low=60, high=90, assumes="")]).high == 100
 
 
 def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
