@@ -16,7 +16,7 @@ def exit_code(found: Comparison, fail_if_slower: float | None) -> int:
     if fail_if_slower is not None and found.low is not None and found.high is not None:
         bound = 1 - fail_if_slower / 100
         return Exit.FINDINGS if found.high < bound else Exit.CLEAN if found.low >= bound else Exit.PARTIAL
-    if found.verdict == "slower":
+    if found.verdict == "slower" and not found.ranks:  # more ranks are less efficient each, which is no finding
         return Exit.FINDINGS
     return Exit.PARTIAL if found.verdict == "unclear" else Exit.CLEAN
 

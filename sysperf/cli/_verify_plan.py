@@ -18,6 +18,10 @@ from sysperf.host.commands import sysperf_command
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import UsageError
+from sysperf.model.experiment import OWN_PROGRAM
+
+USUAL = "convolution_training"
+"""The built-in program where nothing names a better one."""
 
 
 def planned(args: argparse.Namespace) -> Plan:
@@ -87,7 +91,9 @@ def argv_of(args: argparse.Namespace) -> tuple[str, ...]:
         return argv
     rule = trying.find(args.fix) if args.fix else None
     experiment = args.experiment or (rule.measure.experiment if rule and rule.measure else "")
-    name = args.workload or workload.of_experiment(experiment) or ("convolution_training" if args.all else "")
+    name = args.workload or workload.of_experiment(experiment) or ("" if experiment == OWN_PROGRAM or not (args.all or rule) else USUAL)
+    if experiment == OWN_PROGRAM and not name:
+        raise UsageError(f"what {args.fix} gives, only a program of yours can tell", f"sysperf verify --fix {args.fix} -- python train.py")
     if not name:
         raise UsageError("no command to run", "sysperf verify -- python train.py, or --workload with a built-in program")
     return workload.command(name, args.python)

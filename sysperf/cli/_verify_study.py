@@ -17,6 +17,7 @@ from sysperf.model.change import Setting
 from sysperf.model.errors import UsageError
 from sysperf.model.record import to_json
 from sysperf.report import changes
+from sysperf.report.terminal import clip
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
@@ -36,7 +37,7 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
-    key = to_json([os.getcwd(), plan.a, plan.b, plan.metric])
+    key = to_json([os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])])
     return f"{paths.state_folder()}/verify/{hashlib.sha256(key).hexdigest()[:16]}.json"
 
 
@@ -77,6 +78,8 @@ class Progress:
 def say(line: str, state: State) -> None:
     """Write where a study stands on stderr: one line that is rewritten on a terminal."""
     terminal = sys.stderr.isatty()
+    if terminal:  # a line that wraps could not be rewritten
+        line = clip(line, os.get_terminal_size(sys.stderr.fileno()).columns - len("sysperf: ") - 1)
     sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")
     if terminal and state.study().progress().verdict is not None:
         sys.stderr.write("\r\x1b[K")

@@ -22,7 +22,7 @@ from sysperf.model.errors import UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.record import Record
-from sysperf.model.rule import Env, Impact, Rule
+from sysperf.model.rule import Bind, Env, Impact, Rule
 
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -37,6 +37,8 @@ class Try(Record, kw_only=True):
     set: dict[str, str] = {}
     unset: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
+    launch_rules: tuple[str, ...] = ()
+    """The rules of `wrap` that do it; empty: the rule itself."""
 
 
 def one(rule: str) -> Try:
@@ -46,12 +48,19 @@ def one(rule: str) -> Try:
         return Try(rule=found.id, kind="launch", promised=_promised(found.impact))
     outcomes = _audited([rule])
     requested = change.requested_settings(outcomes, (found.id,), caution=True)
-    if requested.settings:
-        return Try(rule=found.id, kind="setting", promised=_promised(found.impact), settings=requested.settings)
+    of_machine = tuple(setting for setting in requested.settings if KNOBS[setting.knob].kind != "process")
+    if of_machine:
+        return Try(rule=found.id, kind="setting", promised=_promised(found.impact), settings=of_machine)
     variables = next((_variables(fix) for outcome in outcomes for fix in outcome.fixes if fix.kind in ("env", "preload")), None)
     variables = variables or _written_variables(found)
     if variables and (variables[0] or any(name in os.environ for name in variables[1])):
         return Try(rule=found.id, kind="environment", promised=_promised(found.impact), set=variables[0], unset=variables[1])
+    if bound := _binding_rules(found):
+        return Try(rule=found.id, kind="launch", promised=_promised(found.impact), launch_rules=bound)
+    if requested.settings:
+        raise UsageError(
+            f"{rule}: its fix changes a program that runs, and not the one that is measured", "compare two commands with --a and --b"
+        )
     if requested.manual:
         raise UsageError(
             f"{rule}: sysperf does not set this by itself: {requested.manual[0].reason}", "compare two commands with --a and --b"
@@ -93,7 +102,7 @@ def find(name: str) -> Rule:
 def variants(tries: Iterable[Try], argv: Sequence[str], wrap_options: str = "", name: str = "") -> tuple[Variant, Variant]:
     """Return the program plain and with all these fixes but the settings of the machine."""
     tries = tuple(tries)
-    launch = [tried.rule for tried in tries if tried.kind == "launch"]
+    launch = [rule for tried in tries if tried.kind == "launch" for rule in tried.launch_rules or (tried.rule,)]
     wrapped = (*sysperf_command(), "wrap", "--quiet", *shlex.split(wrap_options), "--only", ",".join(launch), "--", *argv)
     variables = {key: value for tried in tries for key, value in tried.set.items()}
     unset = tuple(key for tried in tries for key in tried.unset)
@@ -108,6 +117,13 @@ def _audited(select: Sequence[str]) -> tuple[Outcome, ...]:
 
 def _promised(impact: Impact | None) -> str:
     return f"{impact.claim or impact.metric} ({impact.basis})" if impact else ""
+
+
+def _binding_rules(rule: Rule) -> tuple[str, ...]:
+    """The launch rules that bind as this rule of running programs advises."""
+    targets = {fix.to for fix in rule.fix if isinstance(fix, Bind)}
+    launch = (other for other in judging.load_rules().rules if other.scope == "launch")
+    return tuple(other.id for other in launch if any(isinstance(fix, Bind) and fix.to in targets for fix in other.fix))
 
 
 def _variables(fix: Remedy) -> tuple[dict[str, str], tuple[str, ...]] | None:

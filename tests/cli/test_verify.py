@@ -141,8 +141,9 @@ def test_what_cannot_be_compared_is_an_error_with_the_next_step(tmp_path: Path, 
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_keeps_what_is_there_and_resume_goes_on(tmp_path: Path) -> None:
-    """After some runs: a verdict of those, and later the same study with more."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_is_there_is_kept_and_resume_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    """After some runs. Ctrl-C: a verdict of those; kill -9: nothing is said. Later the same study with more."""
     command = (*SPEED, "--a", "sh -c 'echo speed: 10; sleep 0.2'", "--b", "sh -c 'echo speed: 12; sleep 0.2'")
     with subprocess.Popen(
         (sys.executable, "-m", "sysperf", "verify", *command),
@@ -157,12 +158,12 @@ def test_ctrl_c_keeps_what_is_there_and_resume_goes_on(tmp_path: Path) -> None:
             if "3 pairs" in line:
                 break
         time.sleep(0.1)
-        sysperf.send_signal(signal.SIGINT)
+        sysperf.send_signal(number)
         printed = sysperf.stdout.read()
     resumed = json.loads(verify(tmp_path, *command, "--resume", "--json").stdout)["comparison"]
 
-    assert "interrupted" in printed
-    assert sysperf.returncode in {0, 3}
+    assert ("interrupted" in printed) == (number == signal.SIGINT)
+    assert sysperf.returncode in {0, 3, -signal.SIGKILL}
     assert resumed["verdict"] == "faster"
     assert resumed["pairs"] == 6
     assert resumed["seed"] == 1
@@ -267,6 +268,7 @@ def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
     assert comparison["ranks"] == [1, 2], done.stderr
     assert comparison["b"]["argv"][1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     assert 0.5 < comparison["ratio"] < 1.0
+    assert done.returncode == 0, "less efficient ranks are no finding"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +371,21 @@ def test_a_study_is_that_of_its_folder(tmp_path: Path) -> None:
     assert here.returncode == 0
     assert elsewhere.returncode == 2
     assert "no interrupted study" in elsewhere.stderr
+
+
+def test_what_varies_between_pairs_is_the_same_in_both_runs_of_one(tmp_path: Path) -> None:
+    """The hash seed and the size of the environment; what the user set stays."""
+    words = (*SPEED, "--json", "--a", "sh -c 'echo speed: $PYTHONHASHSEED'", "--b", "sh -c 'echo speed: $PYTHONHASHSEED'")
+    runs = json.loads(verify(tmp_path, *words).stdout)["comparison"]["runs"]
+    seeds = [{run["value"] for run in runs if run["pair"] == pair} for pair in range(7)]
+    mine = subprocess.run(
+        (sys.executable, "-m", "sysperf", "verify", *words),
+        env={**environment(tmp_path), "PYTHONHASHSEED": "5"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert [len(of_pair) for of_pair in seeds] == [1] * 7
+    assert len(set.union(*seeds)) == 7
+    assert {run["value"] for run in json.loads(mine.stdout)["comparison"]["runs"]} == {5.0}
 
 
 def test_a_value_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
