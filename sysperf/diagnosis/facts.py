@@ -109,6 +109,7 @@ class Gpu(Record, kw_only=True):
     lowest: Annotated[float | None, fact("5th percentile of the utilisation")] = None
     highest: Annotated[float | None, fact("95th percentile of the utilisation")] = None
     period_s: Annotated[float | None, fact("period of its ups and downs, where they have one")] = None
+    valleys: Annotated[str | None, fact("what the main thread did while the utilisation was below a tenth")] = None
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None

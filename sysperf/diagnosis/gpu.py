@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
@@ -13,6 +16,8 @@ from sysperf.diagnosis.facts import Gpu
 EVERY_S = 0.1
 MIN_SAMPLES = 10
 MIN_SCORE = 0.5
+IDLE, MIN_VALLEY = 0.1, 5
+"""Utilisation below which a GPU is in a valley, and samples of valleys of which fewer say nothing."""
 _BY_PROCESS = ".gpu_utilization"
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """PCI Express by generation, one way, without what its encoding takes: https://en.wikipedia.org/wiki/PCI_Express"""
@@ -24,7 +29,7 @@ class Sampler:
 
     def __init__(self, sample: Callable[[], dict[str, float]]) -> None:
         self._sample = sample
-        self._taken: list[dict[str, float]] = []
+        self._taken: list[tuple[float, dict[str, float]]] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -40,11 +45,15 @@ class Sampler:
             meters = self._sample()
             if not meters:
                 return
-            self._taken.append(meters)
+            self._taken.append((time.monotonic(), meters))
 
     def facts(self, devices: Sequence[Any], own: Container[int]) -> Gpu | None:
         """What these GPUs did for the processes of a job and for others; None of too few samples."""
-        return of_job(list(self._taken), devices, own)
+        return of_job([meters for _, meters in self._taken], devices, own)
+
+    def valleys(self, devices: Sequence[Any], timeline: Sequence[tuple[float, str]]) -> str | None:
+        """What a main thread did while these GPUs did next to nothing."""
+        return in_valleys(list(self._taken), [device.index for device in devices], timeline)
 
 
 def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[Any, ...]:
@@ -106,6 +115,23 @@ def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu |
         lowest=busy[len(busy) // 20] if busy else None, highest=busy[-1 - len(busy) // 20] if busy else None,
         period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in held) / len(held) if held else None,
     )  # fmt: skip
+
+
+def in_valleys(
+    taken: Sequence[tuple[float, dict[str, float]]], numbers: Sequence[int], timeline: Sequence[tuple[float, str]]
+) -> str | None:
+    """``waits for a pipe or socket 70 %, runs 30 %``: a thread's looks nearest to the samples of idle GPUs; None of too few."""
+    mine = tuple(f"gpu.{number}." for number in numbers)
+    moments = [at for at, _ in timeline]
+    found: Counter[str] = Counter()
+    for at, meters in taken:
+        used = _over_gpus({name: value for name, value in meters.items() if name.startswith(mine)}, "utilization")
+        place = bisect.bisect_left(moments, at)
+        near = min((look for look in timeline[max(0, place - 1) : place + 1]), key=lambda look: abs(look[0] - at), default=None)
+        if used is not None and used < IDLE and near is not None and abs(near[0] - at) <= EVERY_S:
+            found[near[1]] += 1
+    total = sum(found.values())
+    return ", ".join(f"{what} {count / total:.0%}" for what, count in found.most_common(3)) if total >= MIN_VALLEY else None
 
 
 def period_s(series: Sequence[float], every_s: float) -> float | None:

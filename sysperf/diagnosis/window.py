@@ -68,6 +68,8 @@ class Watched:
         self.lock_waits: Counter[int] = Counter()
         """Looks at which a thread waited for a lock with a time limit."""
         self.memory: list[tuple[float, int]] = []
+        self.timeline: list[tuple[float, str]] = []
+        """What its main thread did at each look."""
         self.clocks: list[float] = []
         """Clocks of the CPU on which its main thread ran, as shares of the highest."""
         self.ticks = first.stat.cpu_ticks + first.stat.ended_children_ticks
@@ -200,8 +202,10 @@ class Window:
         looks[stat.state] += 1
         if stat.comm != "pt_data_worker":
             watched.memory.append((now, stat.rss_pages * counters.PAGE_BYTES))
+            before = Counter(looks)
             for tid in _busy_tids(watched):
                 self._call(watched, tid)
+            watched.timeline.append((now, _doing(stat.state, looks - before)))
 
     def _take_part(self) -> None:
         if len(self.processes) > MAX_IN_PARTS:
@@ -241,6 +245,16 @@ class Window:
 
 MAX_CALLS = 12
 MAX_IN_PARTS, MIN_PARTS = 512, 4
+
+
+_DOING = {"syncing": "waits for the disk", "polling": "waits for a pipe or socket", "futex": "waits for a thread", "sleeping": "sleeps"}
+
+
+def _doing(state: str, calls: Counter[str]) -> str:
+    """What a main thread does, by its state and the call that it waits in."""
+    if state in "RD":
+        return "runs" if state == "R" else "waits for the disk"
+    return next((text for call, text in _DOING.items() if calls[call]), "waits")
 
 
 def _busy_tids(watched: Watched) -> list[int]:

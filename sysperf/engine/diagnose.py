@@ -149,7 +149,9 @@ class _Diagnoser:
         found = self._gpus.facts(devices, self._window.processes) if self._gpus is not None else None
         if found is not None and found.others and found.others_used is None:
             self._notes.append(f"GPU of process {pid}: NVML does not tell which of {found.others + 1} programs keeps it busy")
-        return found or Gpu()
+        if found is None or self._gpus is None:
+            return Gpu()
+        return msgspec.structs.replace(found, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))
 
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None

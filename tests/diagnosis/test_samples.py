@@ -164,6 +164,19 @@ def test_any_other_file_is_an_error_of_its_own(data: bytes) -> None:
             traced.details(file.name)
 
 
+def test_what_happens_in_each_valley_is_told() -> None:
+    """Half a second of work, half a second in which the main thread waits for its loader, and once for the disk."""
+    times = [index / 10 for index in range(100)]
+    taken = [(at, {"gpu.0.utilization": 1.0 if int(at * 2) % 2 else 0.0, "gpu.1.utilization": 0.0}) for at in times]
+    waits = {True: "runs", False: "waits for a pipe or socket"}
+    timeline = [(at + 0.02, "waits for the disk" if at < 0.5 else waits[bool(int(at * 2) % 2)]) for at in times]
+
+    assert gpu.in_valleys(taken, (0,), timeline) == "waits for a pipe or socket 90%, waits for the disk 10%"
+    assert gpu.in_valleys(taken[:8], (0,), timeline) == "waits for the disk 100%"
+    assert gpu.in_valleys(taken, (0,), ()) is None
+    assert gpu.in_valleys(taken, (), timeline) is None
+
+
 def test_what_others_do_on_other_gpus_is_not_the_programs() -> None:
     """A program that waits beside a neighbour that computes is not busy."""
     taken = [{"gpu.0.utilization": 0.1, "gpu.1.utilization": 1.0, "gpu.10.utilization": 1.0, "gpu.10.slowed": 1.0}] * 20

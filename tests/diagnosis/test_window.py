@@ -65,6 +65,7 @@ def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-de
     assert facts["main_slept"] > 0.9
     assert facts["main_locked"] == 0.0
     assert facts["main_sleeping"] > 0.9, "the kernel sees it in a call that sleeps"
+    assert {what for _, what in seen.processes[pid].timeline} == {"sleeps"}
 
 
 def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-untyped-def]
