@@ -179,7 +179,10 @@ class Program(Record, kw_only=True):
     disk_write_bytes_per_s: Annotated[float | None, fact("bytes to storage", IO)] = None
     memory_bytes: Annotated[int | None, fact("resident memory", STATM)] = None
     growth_bytes_per_s: Annotated[float | None, fact("growth of its resident memory, where it is steady; 0: it is not", STATM)] = None
-    growth_since_start: Annotated[float | None, fact("the same over its life, from what torch itself takes", STATM)] = None
+    growth_since_start: Annotated[
+        float | None, fact("the same over its life, from what torch itself takes; null where it takes no more than that", STAT)
+    ] = None
+    growth_later_bytes_per_s: Annotated[float | None, fact("the same while stacks were sampled, after the window", STAT)] = None
     limit_bytes: Annotated[int | None, fact("memory that it may use: its group's limit, or the machine's")] = None
     allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
@@ -192,7 +195,7 @@ class Program(Record, kw_only=True):
     workers: Workers = Workers()
     env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
     debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None
-    openmp: Annotated[tuple[str, ...], fact("OpenMP runtimes that it maps")] = ()
+    openmp: Annotated[tuple[str, ...], fact("libraries of OpenMP runtimes that it maps, copies too")] = ()
     allocator: str = ""
     binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None
     uses_gpu: bool = False

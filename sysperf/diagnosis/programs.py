@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sysperf.diagnosis import window as looking
-from sysperf.diagnosis.counters import PAGE_BYTES, Io
+from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.model.cpuset import CpuSet
-from sysperf.procfs.stat import TICKS_PER_S
+from sysperf.procfs.stat import TICKS_PER_S, parse
 
 FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
@@ -86,7 +87,7 @@ def _program(window: Window, known: Known) -> Program:
         idle_compilers_bytes=_idle_compilers_bytes(window, process.pid),
         clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=_workers(window, process.pid),
         env=process.env, debug=None if process.env is None else debug(process.env, process.command or ""),
-        openmp=tuple(sorted({library.name for library in process.openmp})), allocator=process.allocator,
+        openmp=tuple(sorted(path.rpartition("/")[2] for path in {library.path for library in process.openmp})), allocator=process.allocator,
         binds_threads=process.openmp_bound, uses_gpu=process.cuda_used, judged=known.judged,
     )  # fmt: skip
 
@@ -189,8 +190,17 @@ def _memory(watched: Watched, process: Any) -> dict[str, Any]:
     return {
         "memory_bytes": now,
         "growth_bytes_per_s": growth(looks),
-        "growth_since_start": max(0.0, (now - TORCH_BYTES) / age) if age > 1 else None,
+        "growth_since_start": (now - TORCH_BYTES) / age if age > 1 and now > TORCH_BYTES else None,
     }
+
+
+def growth_later(window: Window, pid: int) -> float | None:
+    """Bytes a second by which a program's memory has grown since the window; None where it has ended."""
+    watched, stat = window.processes[pid], parse(content(f"/proc/{pid}/stat"))
+    if not watched.memory or stat is None or stat.start_ticks != watched.first.stat.start_ticks:
+        return None
+    at, size = watched.memory[-1]
+    return (stat.rss_pages * PAGE_BYTES - size) / max(0.1, time.monotonic() - at)
 
 
 def growth(looks: Sequence[tuple[float, int]]) -> float | None:
@@ -259,8 +269,7 @@ def _program_of(window: Window, pid: int) -> int | None:
 
 
 def _cpus(pids: Iterable[int]) -> CpuSet | None:
-    from sysperf.diagnosis.counters import content  # noqa: PLC0415 - where there are workers
-    from sysperf.procfs.status import Status  # noqa: PLC0415 - as above
+    from sysperf.procfs.status import Status  # noqa: PLC0415 - where there are workers
 
     masks = [cpus for pid in pids if (cpus := Status(content(f"/proc/{pid}/status", 16_384).decode("utf-8", "replace")).cpus) is not None]
     return CpuSet.union(masks) if masks else None

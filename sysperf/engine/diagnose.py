@@ -185,7 +185,8 @@ class _Diagnoser:
             looked = {what: result for (pid, what), result in found.items() if pid == program.pid}
             places = inside.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
             hits = tuple(sorted({hit.rule for hit in places}))
-            seen.append(msgspec.structs.replace(program, hits=hits, places=places, **looked))
+            later = programs.growth_later(self._window, program.pid)
+            seen.append(msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked))
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
 
     def _busiest_worker(self, pid: int) -> int | None:
