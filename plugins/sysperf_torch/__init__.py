@@ -69,7 +69,7 @@ def _check(request: TraceRequest) -> None:
     if bool(request.iterations) == bool(request.duration_ms):
         raise UsageError("a trace is of some iterations or of some seconds", "give either")
     if not 0 <= request.iterations <= MAX_ITERATIONS:
-        raise UsageError(f"{request.iterations} iterations: not between 1 and {MAX_ITERATIONS}", "5 tell the most")
+        raise UsageError(f"{request.iterations} iterations: not between 1 and {MAX_ITERATIONS}", "5 iterations are a good number")
     if not 0 <= request.duration_ms <= MAX_DURATION_MS:
         raise UsageError(f"{request.duration_ms / 1000:g} s: not between 0.001 and {MAX_DURATION_MS // 1000}", "1 s can be 20 MB")
 

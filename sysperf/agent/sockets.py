@@ -144,7 +144,7 @@ def _refuse_in_use(path: str) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except OSError as error:
-            raise OSError(errno.EADDRINUSE, f"somebody may answer there ({error.strerror or error})") from None
+            raise OSError(errno.EADDRINUSE, f"another process may listen there ({error.strerror or error})") from None
     raise OSError(errno.EADDRINUSE, "another agent answers there")
 
 

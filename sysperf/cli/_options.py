@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
 
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
         close = suggest(unknown.partition("=")[0], self._option_string_actions) if unknown.startswith("-") else ""
-        raise UsageError(f"{message}{close}", f"`{self.prog} --help` tells what it takes")
+        raise UsageError(f"{message}{close}", f"`{self.prog} --help` lists its options")
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

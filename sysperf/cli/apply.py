@@ -196,7 +196,7 @@ def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Trans
     try:
         return changer.apply(planned, request, force=args.force)
     except KeyboardInterrupt:
-        sys.stderr.write("\nsysperf: interrupted; what was changed is taken back (`sysperf changes` tells)")
+        sys.stderr.write("\nsysperf: interrupted; what was changed is taken back (`sysperf changes` shows it)")
         raise
 
 

@@ -160,7 +160,7 @@ def _end_leases() -> None:
                 f"transaction {transaction.number} has a lease and cannot be undone ({reasons})",
                 f"sudo sysperf undo {transaction.number}, then uninstall",
             )
-        sys.stdout.write(f"undid     transaction {transaction.number}, whose lease nobody would end any more\n")
+        sys.stdout.write(f"undid     transaction {transaction.number}, whose lease would otherwise never end\n")
 
 
 _STAY = {

@@ -24,7 +24,7 @@ from sysperf.report import profile
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
-    parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and tell the shares")
+    parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and print the share of each phase")
     plugins.add_choice(parser, plugin.STACKS)
     parser.add_argument("--json", action="store_true", help="as JSON")
     _options.add_output(parser)

@@ -82,7 +82,7 @@ def requested(args: argparse.Namespace) -> TraceRequest:
         raise UsageError(f"--seconds {args.seconds:g}: not a time that a trace can take", "1 s can be 20 MB")
     iterations = 0 if args.seconds is not None else ITERATIONS if args.iterations is None else args.iterations
     if args.seconds is None and iterations < 1:
-        raise UsageError(f"--iterations {iterations}: less than 1", "5 tell the most")
+        raise UsageError(f"--iterations {iterations}: less than 1", "5 iterations are a good number")
     return TraceRequest(args.pid, iterations, round((args.seconds or 0) * 1000), args.shapes, args.stacks, args.output or "", args.limit)
 
 

@@ -117,7 +117,7 @@ class _Diagnoser:
             if os.geteuid():
                 raise SysperfError(f"process {self._asked} belongs to somebody else", f"sudo sysperf diagnose {self._asked}")
             raise SysperfError(
-                f"the kernel lets nobody look at process {self._asked} from here",
+                f"the kernel does not let anybody inspect process {self._asked} from here",
                 "a container without CAP_SYS_PTRACE does so: look from the host",
             )
         if not known:
@@ -145,10 +145,10 @@ class _Diagnoser:
         bus_ids = next((one.gpu_bus_ids for one in _processes(after) if one.pid == pid), None)
         devices = gpu.used_by(bus_ids, _devices(after))
         if self._gpus is not None and not devices:
-            self._notes.append(f"GPU of process {pid}: NVML does not tell on which one it computes")
+            self._notes.append(f"GPU of process {pid}: NVML does not report on which one it computes")
         found = self._gpus.facts(devices, self._window.processes) if self._gpus is not None else None
         if found is not None and found.others and found.others_used is None:
-            self._notes.append(f"GPU of process {pid}: NVML does not tell which of {found.others + 1} programs keeps it busy")
+            self._notes.append(f"GPU of process {pid}: NVML does not report which of {found.others + 1} programs keeps it busy")
         if found is None or self._gpus is None:
             return Gpu()
         return msgspec.structs.replace(found, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))

@@ -73,7 +73,7 @@ def plan_of(argv: Sequence[str], metric: Metric, asked: tune_space.Asked) -> Pla
     found = tune_space.space(known, asked)
     if not found.factors:
         why = "; ".join(f"{left.name}: {left.reason}" for left in found.left_out)
-        raise UsageError(f"there is nothing to tune: {neutral(why, 800)}", "`sysperf wrap --explain` tells what is known of the program")
+        raise UsageError(f"there is nothing to tune: {neutral(why, 800)}", "`sysperf wrap --explain` shows what is known of the program")
     return Plan(argv=tuple(argv), metric=metric, factors=found.factors, left_out=found.left_out)
 
 

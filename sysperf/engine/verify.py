@@ -308,7 +308,7 @@ def _applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> I
     try:
         done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
         if done.state != "applied":
-            raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` tells why")
+            raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` shows the reason")
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
             yield Meanwhile(RENEW_S, functools.partial(_renew, changer, done.number))

@@ -167,5 +167,5 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
         )
     elif analysis.findings:
         page.paragraph(
-            f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose tells everything'}", "strong"
+            f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose shows everything'}", "strong"
         )

@@ -203,7 +203,7 @@ def _foot(page: Page, report: Report, verbose: bool) -> None:
     page.paragraph(words.tally(report), "dim")
     findings = report.findings()
     if findings:
-        rest = "" if verbose else "; --verbose tells everything"
+        rest = "" if verbose else "; --verbose shows everything"
         page.paragraph(f"Next: sysperf explain {neutral(findings[0].rule)}{rest}", "strong")
     elif report.tally.unknown and not verbose:
         page.paragraph("Next: sysperf audit --verbose lists what could not be read, file by file", "strong")

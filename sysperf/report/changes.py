@@ -87,7 +87,7 @@ def outcome(transaction: Transaction, *, color: bool, width: int) -> str:
     page.paragraph(f"Transaction {transaction.number}: {count([step.change for step in done])} changed and read back.", "good")
     for path in transaction.persisted:
         page.paragraph(f"set again at every start by {neutral(path, _LONGEST)}")
-    page.paragraph(f"Next: `sysperf changes` tells whether it holds; `sysperf undo {transaction.number}` takes it back.")
+    page.paragraph(f"Next: `sysperf changes` shows whether it is still in force; `sysperf undo {transaction.number}` takes it back.")
     return str(page)
 
 

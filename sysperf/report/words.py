@@ -95,7 +95,7 @@ def _clean(report: Report) -> str:
     if not unknown and not _unexamined(report):
         return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
     if unknown > passed:
-        return f"Cannot tell much: only {passed} of {passed + unknown} checks could be made; those passed.{_unexamined(report)}"
+        return f"Little is known: only {passed} of {passed + unknown} checks could be made; those passed.{_unexamined(report)}"
     return f"Nothing found that slows PyTorch down: {count(passed, 'check')} passed.{_unseen(report)}"
 
 

@@ -93,7 +93,7 @@ def test_each_command_explains_itself(command: str) -> None:
         (["audit", "--format", "xml"], "invalid choice"),
         (["audit", "--jsn"], "did you mean `--json`?"),
         (["audit", "--fial-on", "error"], "did you mean `--fail-on`?"),
-        (["explain"], "hint: `sysperf explain --help` tells what it takes"),
+        (["explain"], "hint: `sysperf explain --help` lists its options"),
         (["explain", "numa"], "hint: `sysperf rules list --select numa`"),
         (["explain", "memory"], "hint: `sysperf rules list --select memory`"),
         (["facts", "cpu.online"], "did you mean `cpu`?"),

@@ -20,7 +20,7 @@ from tests.report import reports
         ((), 0, "Nothing was checked."),
         ((reports.UNKNOWNS[0],), 0, "Cannot tell: none of 1 check could be made."),
         ((reports.UNKNOWNS[0],), 9, "Nothing found that slows PyTorch down: 9 checks passed. 1 check could not be made."),
-        (reports.UNKNOWNS, 2, "Cannot tell much: only 2 of 5 checks could be made; those passed."),
+        (reports.UNKNOWNS, 2, "Little is known: only 2 of 5 checks could be made; those passed."),
         ((reports.balancing(),), 9, "1 warning costs speed here."),
         ((reports.balancing(), reports.narrow_link(0)), 9, "1 error and 1 warning cost speed here."),
         ((reports.brief("a.b", "hint", "x"),), 9, "No errors and no warnings; 1 smaller thing could be better."),

@@ -35,7 +35,7 @@ _XID = lazy(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9
 class Xid(Record):
     """One kind of error that the driver wrote to the kernel log about a GPU."""
 
-    name: Annotated[str, fact("number and GPU, to tell findings apart", "run:dmesg")]
+    name: Annotated[str, fact("number and GPU, such as Xid 79 on 0000:65:00.0", "run:dmesg")]
     code: Annotated[int, fact("NVIDIA's number of the error", "run:dmesg")]
     bus_id: Annotated[str, fact("PCI address of the GPU", "run:dmesg")]
     count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1

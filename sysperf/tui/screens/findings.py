@@ -151,7 +151,7 @@ class Findings(Filtered):
         self._unknown = not self._unknown
         self.redraw()
         if self._unknown and not self.now.counted:
-            self.say("The agent does not tell what is unknown; `sysperf audit` does.")
+            self.say("The agent does not send unknown checks; `sysperf audit` lists them.")
 
     # ------------------------------------------------------------------ acting
 
