@@ -13,7 +13,6 @@ import msgspec
 from sysperf.host import Host
 from sysperf.launch import shims
 from sysperf.launch.command import PYTHON, Command
-from sysperf.launch.environments import prefixes
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.procfs import torch_version
@@ -157,6 +156,8 @@ def _openmp(libraries: Iterable[str]) -> str:
 
 def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
     """By the runner's rules; with packages laid over the environment, those that it lacks are unknown."""
+    from sysperf.launch.environments import prefixes  # noqa: PLC0415 - few commands have a runner
+
     for prefix in prefixes(host, command.runner, env, cwd):
         python = f"{prefix}/bin/python"
         if host.exists(python):
