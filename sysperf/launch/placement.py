@@ -250,7 +250,7 @@ class _Placer:
     def _part(self, cpus: CpuSet, number: int, parts: int) -> CpuSet:
         cores = len(self.map.cores(cpus))
         if cores < parts:
-            self.notes.append(f"{parts} ranks share {cores} cores")
+            self.notes.append(f"{parts} ranks share {cores} core{'s' * (cores != 1)}")
         return self.map.share(cpus, number, parts)
 
     # ------------------------------------------------------------------ what comes of it

@@ -10,6 +10,7 @@ from sysperf.launch.shown import command_line
 from sysperf.model.outcome import Evidence, Outcome
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
+from sysperf.report.words import count
 
 MAX_FACTS = 6
 MAX_COMMAND = 1 << 17
@@ -46,9 +47,9 @@ def _program(launch: Launch) -> str:
 def _machine(launch: Launch) -> str:
     parts = [
         f"CPUs {launch.allowed} allowed" if launch.allowed else "allowed CPUs unknown",
-        f"{launch.cores} cores to compute on" if launch.cores else "",
+        f"{count(launch.cores, 'core')} to compute on" if launch.cores else "",
         "CPU quota unknown" if launch.quota is None else f"a quota of {launch.quota:g} CPUs" if launch.quota else "no CPU quota",
-        f"{launch.other_runnable} other runnable tasks" if launch.other_runnable is not None else "",
+        f"{count(launch.other_runnable, 'other runnable task')}" if launch.other_runnable is not None else "",
         f"GPUs {', '.join(launch.gpus)}" if launch.gpus else "",
     ]
     return ", ".join(part for part in parts if part)
