@@ -20,9 +20,14 @@ ARM_VENDORS = {
     "0x61": "Apple", "0x6d": "Microsoft", "0x70": "Phytium", "0xc0": "Ampere",
 }  # fmt: skip
 ARM_CORES = {
-    "0x41 0xd0c": "Neoverse-N1", "0x41 0xd40": "Neoverse-V1", "0x41 0xd49": "Neoverse-N2", "0x41 0xd4f": "Neoverse-V2",
-    "0x41 0xd83": "Neoverse-V3AE", "0x41 0xd84": "Neoverse-V3", "0x41 0xd8e": "Neoverse-N3", "0x41 0xd85": "Cortex-X925",
-    "0x41 0xd87": "Cortex-A725", "0xc0 0xac3": "Ampere-1", "0xc0 0xac4": "Ampere-1a", "0x46 0x001": "A64FX",
+    "0x41 0xd03": "Cortex-A53", "0x41 0xd05": "Cortex-A55", "0x41 0xd07": "Cortex-A57", "0x41 0xd08": "Cortex-A72",
+    "0x41 0xd0b": "Cortex-A76", "0x41 0xd0c": "Neoverse-N1", "0x41 0xd40": "Neoverse-V1", "0x41 0xd41": "Cortex-A78",
+    "0x41 0xd42": "Cortex-A78AE", "0x41 0xd44": "Cortex-X1", "0x41 0xd46": "Cortex-A510", "0x41 0xd47": "Cortex-A710",
+    "0x41 0xd48": "Cortex-X2", "0x41 0xd49": "Neoverse-N2", "0x41 0xd4d": "Cortex-A715", "0x41 0xd4e": "Cortex-X3",
+    "0x41 0xd4f": "Neoverse-V2", "0x41 0xd80": "Cortex-A520", "0x41 0xd81": "Cortex-A720", "0x41 0xd82": "Cortex-X4",
+    "0x41 0xd83": "Neoverse-V3AE", "0x41 0xd84": "Neoverse-V3", "0x41 0xd85": "Cortex-X925", "0x41 0xd87": "Cortex-A725",
+    "0x41 0xd8e": "Neoverse-N3", "0x46 0x001": "A64FX", "0x48 0xd01": "TaiShan-v110", "0x4e 0x004": "Carmel",
+    "0xc0 0xac3": "Ampere-1", "0xc0 0xac4": "Ampere-1a",
 }  # fmt: skip
 """ARM's own list is in https://github.com/util-linux/util-linux/blob/master/sys-utils/lscpu-arm.c."""
 
@@ -94,9 +99,11 @@ class Cpuinfo:
         return "IBM" if power else self.get("vendor_id", "vendor")
 
     def model_name(self) -> str | None:
-        """The model, for people."""
-        arm = ARM_CORES.get(f"{self.get('CPU implementer')} {self.get('CPU part')}")
-        return arm or self.get("model name", "Model Name", "cpu model", "uarch", "cpu", "CPU part")
+        """The model, for people: of each design where there are several."""
+        if self.get("CPU part"):
+            designs = self.designs().values() or (f"{self.get('CPU implementer')} {self.get('CPU part')}",)
+            return " + ".join(ARM_CORES.get(design.strip(), design.split()[-1]) for design in dict.fromkeys(designs) if design.strip())
+        return self.get("model name", "Model Name", "cpu model", "uarch", "cpu", "CPU part")
 
     def flags(self) -> frozenset[str] | None:
         """The features of the first CPU as the kernel names them; None where the file lists none."""

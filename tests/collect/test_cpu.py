@@ -440,11 +440,23 @@ def test_half_an_avx512_is_none() -> None:
     assert not isa.avx512
 
 
+BIG_LITTLE = "\n".join(
+    f"processor\t: {cpu}\nCPU implementer\t: 0x41\nCPU part\t: {part}\n" for cpu, part in enumerate(("0xd87", "0xd85", "0xd87", "0xfff"))
+)
+
+
 @pytest.mark.parametrize(
-    ("text", "model"), [(LOONGARCH, "Loongson-3A5000"), (RISCV, "sifive,x280"), (X86, "Intel(R) Xeon(R) Platinum 8480+")]
+    ("text", "model"),
+    [
+        (LOONGARCH, "Loongson-3A5000"),
+        (RISCV, "sifive,x280"),
+        (X86, "Intel(R) Xeon(R) Platinum 8480+"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "Neoverse-N1"),
+        (BIG_LITTLE, "Cortex-A725 + Cortex-X925 + 0xfff"),
+    ],
 )
 def test_model_names(text: str, model: str) -> None:
-    """Each architecture names its CPU in other words."""
+    """Each architecture names its CPU in other words; where cores are of several designs, all of them are named."""
     assert Cpuinfo(text).model_name() == model
 
 
