@@ -311,7 +311,7 @@ def test_arm_parts_are_kinds(machine: MakeMachine) -> None:
     capacity = {f"{CPU}/cpu{cpu}/cpu_capacity": value for cpu, value in enumerate(("1024", "400", "1010", "400"))}
     facts = collect(machine(cpus("0", "1", "2", "3", extra={"/proc/cpuinfo": arm("0xd0c", "0xd05", "0xd0c", "0xd05"), **capacity})))
     assert listed(facts.kinds) == ["1,3", "0,2"]
-    assert facts.model_name == "Neoverse-N1"
+    assert facts.model_name == "Neoverse-N1 + Cortex-A55"
 
 
 def test_arm_server_of_one_design(machine: MakeMachine) -> None:
