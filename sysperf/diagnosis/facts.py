@@ -30,6 +30,7 @@ class Hit(Record, kw_only=True):
     file: str
     line: int
     function: str = ""
+    fixable: Annotated[bool, fact("`sysperf lint --fix` can change it")] = False
 
 
 class Stacks(Record, kw_only=True):

@@ -31,6 +31,8 @@ TOO_HIGH, TOO_LOW = 0.6, 1.5
 samples see only a part of some."""
 MAX_LINES = 3
 HEALTHY_SHARE = 0.6
+ANY_PROGRAM = " python …"
+"""How fixes name the program that is started."""
 STEPS = 200
 
 
@@ -109,19 +111,39 @@ def _cause(
         signals += _hypotheses(compiled, program, ruleset)
     cost = _number(compiled, scope)
     against = [signal for signal in signals if not signal.supports]
-    fixes = _divided(outcome.fixes, shares)
+    fixes = (*_divided(outcome.fixes, shares), *_codemods(compiled, program, ruleset))
     state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
     return Cause(
         id=outcome.rule, title=outcome.title, state=state, message=outcome.message, subjects=(name_of(program),), pids=(program.pid,),
         gain=_percent(cost), gain_low=_percent(cost, TOO_HIGH), gain_high=_percent(cost, TOO_LOW),
         signals=signals, where=_lines(compiled.rule.lines, program), why=outcome.why, because=against[0].text if against else "",
-        fixes=fixes, verify=proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
+        fixes=tuple(_of_program(fix, program.command) for fix in fixes),
+        verify=proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
     )  # fmt: skip
 
 
 def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, ...]:
     """A fix that gives programs CPUs of their own is a line for each of them; none where the CPUs cannot be divided."""
     return tuple(line for fix in fixes for line in ([_start_of(fix, share) for share in shares] if fix.kind == "bind" else [fix]))
+
+
+def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Remedy, ...]:
+    """What `sysperf lint --fix` changes in the program's source against this cause: it shows a diff, and asks."""
+    hits = [hit for hit in program.places if hit.fixable and set(ruleset.compiled(hit.rule).rule.confirmed_by) & set(compiled.rule.detects)]
+    places = dict.fromkeys((hit.file, hit.rule) for hit in hits)
+    return tuple(
+        Remedy(
+            "advice", "as a diff of the source, which is shown first", "caution", f"sysperf lint {shlex.quote(file)} --select {rule} --fix"
+        )
+        for file, rule in places
+    )
+
+
+def _of_program(fix: Remedy, command: str) -> Remedy:
+    """A fix that starts the program in another way, with this program's own command line."""
+    if fix.kind not in ("env", "preload") or not fix.command.endswith(ANY_PROGRAM):
+        return fix
+    return msgspec.structs.replace(fix, command=f"{fix.command.removesuffix(ANY_PROGRAM)} {for_shell(command) or ANY_PROGRAM.strip()}")
 
 
 def _start_of(fix: Remedy, share: Share) -> Remedy:
@@ -179,9 +201,8 @@ def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
     first = fixes[0] if fixes else None
     if first is not None and first.kind == "bind":
         return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(first.command)}"
-    if first is not None and first.kind in ("env", "preload") and first.command.endswith(" python …"):
-        changed = f"{first.command.removesuffix(' python …')} {program}"
-        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(changed)}"
+    if first is not None and first.kind in ("env", "preload") and first.command.endswith(ANY_PROGRAM):
+        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(_of_program(first, command).command)}"
     return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b …"
 
 

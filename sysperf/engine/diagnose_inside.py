@@ -116,7 +116,13 @@ def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit
         found = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(files)))) if files else None
     names = list(files)
     return [
-        Hit(rule=one.rule, file=names[int(os.path.basename(one.file).partition(".")[0])], line=one.line, function=one.function)
+        Hit(
+            rule=one.rule,
+            file=names[int(os.path.basename(one.file).partition(".")[0])],
+            line=one.line,
+            function=one.function,
+            fixable=one.fixable,
+        )
         for one in (found.hypotheses if found is not None else ())
     ]
 

@@ -162,6 +162,18 @@ def test_each_place_of_lint_says_what_raised_it() -> None:
     assert [(one.line, one.raised_by) for one in found.hypotheses] == [(9, ("diagnosis.loader-inline",)), (3, ())]
 
 
+def test_a_fix_is_for_this_program() -> None:
+    """Its own command line in it, and what lint can change in its source as a diff."""
+    hit = Hit(rule="script.loader-not-persistent", file="/home/me/my train.py", line=3, fixable=True)
+    made_again = program(stacks=Stacks(samples=300, loader_start=0.4), workers=Workers(count=2, started=4), hits=(hit.rule,), places=(hit,))
+    storm = program(fault_share=0.3, faults_per_s=2e5, system=0.4, allocator="glibc", command="python train.py --name 'a b'")
+
+    (again,), (faults,) = judged(made_again).causes, judged(storm).causes
+    assert "sysperf lint '/home/me/my train.py' --select script.loader-not-persistent --fix" in [fix.command for fix in again.fixes]
+    assert shlex.split(faults.fixes[0].command)[-4:] == ["python", "train.py", "--name", "a b"]
+    assert shlex.split(faults.verify)[-1] == faults.fixes[0].command
+
+
 def test_what_is_predicted_lies_within_its_bounds() -> None:
     """A sleep of half of the step."""
     (cause,) = judged(program(stacks=Stacks(samples=300, sleeping=0.5, forward=0.3))).causes
