@@ -231,13 +231,11 @@ def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) ->
     for time in times:
         paid = union([*time.sync_exposed, *time.copy_call_exposed])
         for thread, indices in by_thread.items():
-            indices.sort(key=rows.start.__getitem__)
-            for index, around in zip(indices, threads.around(thread, [rows.start[index] for index in indices]), strict=True):
-                lost = overlap(paid, rows.span(index))
-                if lost:
-                    key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
-                    cost[key] += lost
-                    count[key] += 1
+            costly = sorted((rows.start[index], index, lost) for index in indices if (lost := overlap(paid, rows.span(index))))
+            for (_, index, lost), around in zip(costly, threads.around(thread, [start for start, _, _ in costly]), strict=True):
+                key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
+                cost[key] += lost
+                count[key] += 1
     return tuple(
         Site(what=what[:160], where=where, exposed_pct=100 * lost / whole, count=count[what, where])
         for (what, where), lost in cost.most_common(MAX_SITES)

@@ -127,16 +127,17 @@ def is_module_load(name: str) -> bool:
     return bool(_MODULE.match(name))
 
 
-class ByName:
-    """The answer of a question about names, asked once a name."""
+class ByName(dict[int, bool]):
+    """The answer of a question about names by their numbers, asked once a name."""
 
     def __init__(self, names: Names, question: Callable[[str], bool], *, lower: bool = False) -> None:
+        super().__init__()
         self._texts, self._question, self._lower = names.texts, question, lower
-        self._known: dict[int, bool] = {}
 
-    def __call__(self, number: int) -> bool:
-        answer = self._known.get(number)
-        if answer is None:
-            text = self._texts[number]
-            answer = self._known[number] = self._question(text.lower() if self._lower else text)
+    def __missing__(self, number: int) -> bool:
+        text = self._texts[number]
+        answer = self[number] = self._question(text.lower() if self._lower else text)
         return answer
+
+    __call__ = dict.__getitem__
+    """As fast as a look-up: it is asked for every row."""
