@@ -87,7 +87,7 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
     facts: object = rank.figures if rank.has_device else rank.cpu
     parts = [(label, getattr(facts, name, None), sign, style) for label, name, sign, style in (PARTS if rank.has_device else CPU_PARTS)]
     if rank.trust.uncorrelated_pct >= MOST_PCT:
-        parts = [("idle" if label == "host" else label, *rest) for label, *rest in parts]
+        parts = [("idle" if label == "host" else label, value, sign, style) for label, value, sign, style in parts]
     known = [(label, float(value), sign, style) for label, value, sign, style in parts if value and value >= 0.05]
     if facts is None or not known:
         return "", ""

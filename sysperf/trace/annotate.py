@@ -38,7 +38,7 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
         with _open(source) as before:
             if target.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
-                    _copy(before, packed, rows, source)
+                    _copy(before, packed, rows, source)  # type: ignore[arg-type]  # a GzipFile writes bytes, too
             else:
                 _copy(before, file, rows, source)
 
