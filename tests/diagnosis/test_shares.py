@@ -8,10 +8,12 @@ import shlex
 import msgspec
 
 from sysperf.collect.process.records import Process
-from sysperf.diagnosis.facts import Machine, Share
+from sysperf.diagnosis import facts as diagnosis
+from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
-from sysperf.engine import diagnose_shares, reading
+from sysperf.engine import diagnose_shares, reading, wrap_facts
 from sysperf.launch.cores import CoreMap
+from sysperf.launch.machine import Machine
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.snapshot import Area, Snapshot
 from tests.conftest import captured
@@ -56,9 +58,9 @@ def test_more_programs_than_cores_are_not_divided() -> None:
     assert divided("0-63", msgspec.structs.replace(OTHER, allowed=None)) == {}
 
 
-def _machine():  # type: ignore[no-untyped-def]  # of launch
+def _machine() -> Machine:
     host = captured("hwloc", TWO_NODES)
-    return diagnose_shares.wrap_facts.machine(host, reading.snapshot(host, ("cpu", "numa", "cgroup")), CpuSet.parse("0-63"))
+    return wrap_facts.machine(host, reading.snapshot(host, ("cpu", "numa", "cgroup")), CpuSet.parse("0-63"))
 
 
 def test_the_ranks_of_a_job_are_one_program() -> None:
@@ -94,7 +96,7 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
         Share(pid=7, command="python train.py --name 'two words'", cpus=CpuSet.parse("0-3,8")),
         Share(pid=8, command="python other.py; reboot", cpus=CpuSet.parse("4-7")),
     )
-    around = Machine(cpus=9, other_programs=1, others_cpus=3.0, idle_cpus=0.0, shares=shares)
+    around = diagnosis.Machine(cpus=9, other_programs=1, others_cpus=3.0, idle_cpus=0.0, shares=shares)
     (cause,) = judged(program(waited_share=0.5, command=shares[0].command), machine=around).causes
 
     assert cause.id == "diagnosis.programs-compete"
@@ -108,6 +110,6 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
 
 def test_where_the_cpus_cannot_be_divided_no_line_pretends_to() -> None:
     """One after the other is what is left."""
-    (cause,) = judged(program(waited_share=0.5), machine=Machine(cpus=2, other_programs=3, others_cpus=1.5, idle_cpus=0.0)).causes
+    (cause,) = judged(program(waited_share=0.5), machine=diagnosis.Machine(cpus=2, other_programs=3, others_cpus=1.5, idle_cpus=0.0)).causes
 
     assert [fix.kind for fix in cause.fixes] == ["advice"]

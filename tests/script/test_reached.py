@@ -58,7 +58,7 @@ def test_files_call_each_other() -> None:
     main = SeenFile("import data\ndef main():\n    data.loader()\n", frozenset({"main"}))
     data = SeenFile("def loader():\n    return make()\ndef make(): ...\ndef other(): ...\n", frozenset({"nothing_here"}))
 
-    assert reached([main, data])[1] == {"loader", "make", "<module>"}
+    assert reached([main, data])[1] == frozenset({"loader", "make", "<module>"})
 
 
 def test_what_is_not_understood_is_left_open() -> None:
