@@ -22,6 +22,7 @@ import sys
 TYPE_CHECKING = False  # as typing's, which costs 5 ms with what it imports
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import ModuleType
     from typing import AnyStr, NoReturn
@@ -33,15 +34,20 @@ M_ARENA_MAX = -8
 class LazyPattern:
     """Stands for a compiled pattern: the first attribute that is asked for compiles it."""
 
-    def __init__(self, pattern: str | bytes, flags: int) -> None:
-        self._source = (pattern, flags)
+    _compiled: Callable[[], re.Pattern[str] | re.Pattern[bytes]]
+
+    def __init__(self, pattern: AnyStr, flags: int) -> None:
+        def compiled() -> re.Pattern[AnyStr]:
+            import re  # noqa: PLC0415 - 5 ms, which --version need not pay
+
+            return re.compile(pattern, flags)
+
+        self._compiled = compiled
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        import re  # noqa: PLC0415 - 5 ms, which --version need not pay
-
-        compiled = re.compile(*self._source)
+        compiled = self._compiled()
         value = getattr(compiled, name)
         for method in ("match", "fullmatch", "search", "sub", "findall", "finditer", "split"):
             setattr(self, method, getattr(compiled, method))

@@ -44,7 +44,7 @@ def test_every_pattern_of_sysperf_compiles() -> None:
     patterns = [value for module in modules for value in vars(module).values() if isinstance(value, LazyPattern)]
 
     assert len(patterns) > 100
-    assert all(pattern.groups >= 0 for pattern in patterns)
+    assert all(isinstance(pattern.groups, int) for pattern in patterns)
 
 
 @pytest.mark.parametrize(

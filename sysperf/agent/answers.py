@@ -12,7 +12,7 @@ import msgspec
 from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
 from sysperf.live.tracked_finding import TrackedFinding
-from sysperf.model.record import Json, JsonObject, Record, TypeForm, convert, fact
+from sysperf.model.record import Json, JsonObject, Record, TypeForm, convert, fact, origin_of
 
 __all__ = ["AllSeries", "AllWorkers", "Changes", "Event", "Findings", "History", "Index", "Meters", "Point", "Programs", "Series"]
 __all__ += ["Status", "read", "read_or_raise"]
@@ -118,7 +118,7 @@ def _in_this_version(raw: Json, as_type: TypeForm) -> Json:
     as_type = _without_none(as_type)
     if _is_record(as_type):
         return _fields(raw, as_type) if isinstance(raw, dict) else raw
-    origin, parts = typing.get_origin(as_type), typing.get_args(as_type)
+    origin, parts = origin_of(as_type), typing.get_args(as_type)
     if isinstance(raw, list) and origin in (tuple, list):
         return [_in_this_version(item, parts[0]) for item in raw]
     if isinstance(raw, dict) and origin is dict:
@@ -137,7 +137,7 @@ def _is_record(as_type: TypeForm) -> bool:
 
 def _without_none(as_type: TypeForm) -> TypeForm:
     """``X`` of ``X | None``; all else as it is."""
-    if typing.get_origin(as_type) not in (types.UnionType, typing.Union):
+    if origin_of(as_type) not in (types.UnionType, typing.Union):
         return as_type
     parts = [part for part in typing.get_args(as_type) if part is not type(None)]
     return parts[0] if len(parts) == 1 else as_type

@@ -97,15 +97,14 @@ class Server:
 
     async def start(self, listener: Listener) -> None:
         """Begin to answer on this socket."""
-        # From 3.13 on asyncio would remove the socket's file, which may be systemd's.
-        more: dict[str, bool] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._listener = listener
-        if listener.sock.family == socket.AF_UNIX:
-            self._server = await asyncio.start_unix_server(
-                self._connected, sock=listener.sock, limit=self.limits.header_bytes, backlog=BACKLOG, **more
-            )
-        else:  # systemd can pass a port
-            self._server = await asyncio.start_server(self._connected, sock=listener.sock, limit=self.limits.header_bytes, backlog=BACKLOG)
+        sock, limit = listener.sock, self.limits.header_bytes
+        if sock.family != socket.AF_UNIX:  # systemd can pass a port
+            self._server = await asyncio.start_server(self._connected, sock=sock, limit=limit, backlog=BACKLOG)
+        elif sys.version_info >= (3, 13):  # from then on asyncio would remove the socket's file, which may be systemd's
+            self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=limit, backlog=BACKLOG, cleanup_socket=False)
+        else:
+            self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=limit, backlog=BACKLOG)
 
     async def close(self) -> None:
         """Stop listening, and end all conversations; those of which the connection has only been accepted end before they begin."""

@@ -44,7 +44,7 @@ def read_config(only: StrPath | None = None) -> Config:
             earlier = merged.get(name)
             merged[name] = [*earlier, *value] if isinstance(earlier, list) and isinstance(value, list) else value
     try:
-        return convert(merged, Config)  # type: ignore[no-any-return]  # convert() gives what it is asked for
+        return convert(merged, Config)
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"configuration: {error}", "docs/configuration.md describes it") from None
 

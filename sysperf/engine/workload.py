@@ -13,7 +13,7 @@ from sysperf.model.errors import UsageError
 from sysperf.model.experiment import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from sysperf.collect.torch.records import Torch
+    from sysperf.collect.torch import Torch
 
 FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/programs.py"
 NAMES = (

@@ -16,6 +16,7 @@ from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally
+from sysperf.model.record import Fields
 from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
 from sysperf.model.snapshot import Snapshot
 
@@ -172,7 +173,7 @@ class Judge:
         )
 
 
-def _identities(rule: Compiled, subject: Subject) -> dict[str, str]:
+def _identities(rule: Compiled, subject: Subject) -> Fields:
     """Which very subject an outcome is about, and what stays the same of it."""
     return {
         "key": subject.key(rule.rule.id),

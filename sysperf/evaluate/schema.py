@@ -5,13 +5,13 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args
 
 import msgspec
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import RuleError
-from sysperf.model.record import TypeForm
+from sysperf.model.record import TypeForm, origin_of
 from sysperf.model.version import Version
 
 ANYTHING: TypeForm = Any
@@ -45,7 +45,7 @@ def _field(annotation: TypeForm) -> Field:
     if isinstance(annotation, str):
         raise TypeError(f"{annotation}: a record needs real annotations, without `from __future__ import annotations`")
     doc, reads = "", ()
-    if get_origin(annotation) is Annotated:
+    if origin_of(annotation) is Annotated:
         annotation, *metas = get_args(annotation)
         for meta in metas:
             if isinstance(meta, msgspec.Meta):
@@ -55,9 +55,9 @@ def _field(annotation: TypeForm) -> Field:
 
 def strip(annotation: TypeForm) -> TypeForm:
     """The type without `Annotated` and without `None`."""
-    while get_origin(annotation) is Annotated:
+    while origin_of(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    if get_origin(annotation) in (Union, types.UnionType):
+    if origin_of(annotation) in (Union, types.UnionType):
         options = [option for option in get_args(annotation) if option is not type(None)]
         return strip(options[0]) if len(options) == 1 else ANYTHING
     return annotation
@@ -69,7 +69,7 @@ def is_record(annotation: TypeForm) -> bool:
 
 def element(annotation: TypeForm) -> TypeForm:
     """The type of what a list or mapping holds; ANYTHING when it is neither."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin, arguments = origin_of(annotation), get_args(annotation)
     if origin in (tuple, list) and arguments:
         return strip(arguments[0])
     if origin is dict:
@@ -86,7 +86,7 @@ def kind(annotation: TypeForm) -> str:
         return _KINDS.get(annotation, "any")
     if is_record(annotation):
         return "record"
-    origin = get_origin(annotation)
+    origin = origin_of(annotation)
     if origin in (tuple, list):
         return "list"
     if origin is dict:
@@ -165,7 +165,7 @@ class Schema:
                     f"`sysperf facts --describe {area}` lists the facts of this area",
                 )
             return known
-        if get_origin(annotation) is dict or annotation is ANYTHING:
+        if origin_of(annotation) is dict or annotation is ANYTHING:
             return Field(element(annotation) if annotation is not ANYTHING else ANYTHING)
         raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args, get_origin
+from typing import get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome
-from sysperf.model.record import Record, TypeForm, convert
+from sysperf.model.record import Record, TypeForm, convert, origin_of
 from sysperf.model.rule import ITEMS, Override, Rule, Test
 from sysperf.model.snapshot import Snapshot
 
@@ -125,7 +125,7 @@ def partial(annotation: TypeForm, value: Value, path: str) -> Value:
         return annotation(
             **{name: partial(field.type, value[name], f"{path}.{name}") if name in value else None for name, field in known.items()}
         )
-    if get_origin(annotation) in (tuple, list) and isinstance(value, list):
+    if origin_of(annotation) in (tuple, list) and isinstance(value, list):
         return tuple(partial(get_args(annotation)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
     try:
         return convert(value, annotation)

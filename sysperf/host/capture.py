@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sysperf import __version__
 from sysperf.host import MANIFEST, Host, Manifest, files
@@ -28,7 +28,7 @@ from sysperf.model.errors import CaptureError
 from sysperf.model.record import Json, Record, to_json
 from sysperf.startup import lazy
 
-Pack = Callable[[IO[bytes]], AbstractContextManager[IO[bytes]]]
+Pack = Callable[[IO[bytes]], AbstractContextManager[Any]]  # any: each format has a stream of its own type
 """Opens the compressed stream into a file."""
 _MEMBER = lazy(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
@@ -99,7 +99,7 @@ _PACKERS: dict[str, Pack] = {
 }
 
 
-def _write(members: dict[str, bytes], packed: AbstractContextManager[IO[bytes]]) -> None:
+def _write(members: dict[str, bytes], packed: AbstractContextManager[Any]) -> None:
     now = int(time.time())
     with packed as stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path, content in members.items():

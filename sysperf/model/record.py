@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_origin, overload
 
 import msgspec
 
@@ -20,8 +20,8 @@ else:
 
 
 T = TypeVar("T")
-TypeForm = Any  # any: a class, a union, tuple[int, ...]: typing has no type for these before TypeForm (PEP 747)
-Json = Any  # any: objects, lists and scalars, of which a reader takes what it knows and checks it
+TypeForm: TypeAlias = Any  # any: a class, a union, tuple[int, ...]: typing has no type for these before TypeForm (PEP 747)
+Json: TypeAlias = Any  # any: objects, lists and scalars, of which a reader takes what it knows and checks it
 JsonObject = dict[str, Json]
 Fields = dict[str, Any]  # any: some fields of a record by name; `Record(**fields)` joins those that several functions read
 _FROM_TEXT: dict[type, Callable[[str], object]] = {CpuSet: CpuSet.parse, Version: Version}
@@ -38,6 +38,11 @@ def fact(doc: str, *reads: str) -> msgspec.Meta:
     `reads` are paths, may hold shell wildcards, and find the evidence and the reason of an unknown.
     """
     return msgspec.Meta(description=doc, extra={"reads": reads})
+
+
+def origin_of(annotation: object) -> object:
+    """The generic type behind ``tuple[int, ...]`` or ``int | None``, as `typing.get_origin`; None where there is none."""
+    return get_origin(annotation)
 
 
 def to_json(value: object, *, indent: int = 0) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import get_args, get_origin
+from typing import get_args
 
 from sysperf.evaluate.schema import element, fields, is_record, kind
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Record, TypeForm
+from sysperf.model.record import Record, TypeForm, origin_of
 from sysperf.model.version import Version
 
 _NAMES = {int: "whole number", float: "number", str: "text", bool: "yes or no", CpuSet: "CPU list", Version: "version"}
@@ -35,10 +35,10 @@ def describe(area: str, record: type) -> Iterator[Description]:
 
 def type_name(annotation: TypeForm) -> str:
     """A type in words: ``list of CPU list``, ``text``."""
-    if get_origin(annotation) is tuple:
+    if origin_of(annotation) is tuple:
         inner = element(annotation)
         return "list" if is_record(inner) else f"list of {type_name(inner)}"
-    if get_origin(annotation) is dict:
+    if origin_of(annotation) is dict:
         return f"mapping to {type_name(get_args(annotation)[1])}"
     if is_record(annotation):
         return "record"

@@ -28,7 +28,7 @@ def rule(**changes: Any) -> Rule:
         "message": "swappiness is {box.swappiness}",
         "explain": "Swapping is slow.",
     }
-    return convert({**base, **changes}, Rule)  # type: ignore[no-any-return]
+    return convert({**base, **changes}, Rule)
 
 
 def judged(rules: list[Rule], box: Box | None, sources: tuple[Source, ...] = (), problem: str | None = None) -> Judge:
