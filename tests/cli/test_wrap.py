@@ -542,7 +542,8 @@ def test_emulated_memory_nodes_are_neither_near_nor_far(tmp_path: Path) -> None:
         return run("python", "x.py", options=("--root", str(tmp_path), "--print", *options)).stdout
 
     assert shown() == "python x.py\n"
-    assert shown("--nproc", "2") == "taskset -c 0-1 python x.py\ntaskset -c 2-3 python x.py\n"
+    told = "env SYSPERF_INSTANCE={} SYSPERF_INSTANCES=2 taskset -c {} python x.py\n"
+    assert shown("--nproc", "2") == told.format(0, "0-1") + told.format(1, "2-3")
 
 
 def test_a_profile(torch_python: str, tmp_path: Path) -> None:
