@@ -22,7 +22,8 @@ MAX_UNMARKED_ROWS = 200_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
 SAMPLED_ROWS = 60_000
 """About as many rows start before a cut that a sample tells."""
-SAMPLES, SAMPLE_BYTES = 64, 1 << 15
+SAMPLES, SAMPLE_BYTES = 512, 1 << 12
+MIN_SAMPLED = 20
 MIN_STEPS = 5
 """The first is warm-up, and the last may have operations that were not kept."""
 STEP = "ProfilerStep"
@@ -36,11 +37,12 @@ def sampled_cut(file: int, size: int) -> int | None:
     if size <= WHOLE_BYTES:
         return None
     samples = [os.pread(file, SAMPLE_BYTES, place * (size - SAMPLE_BYTES) // (SAMPLES - 1)) for place in range(SAMPLES)]
-    times = sorted(int(time) for sample in samples for time in _TIMES.findall(sample))
+    times = sorted(int(match[1]) for sample in samples if (match := _TIMES.search(sample)))
     rows = sum(len(_EVENTS.findall(sample)) for sample in samples) * size // (SAMPLES * SAMPLE_BYTES)
-    if not times or rows <= 2 * SAMPLED_ROWS:
+    if len(times) < MIN_SAMPLED or rows <= 2 * SAMPLED_ROWS:
         return None
-    return times[len(times) * SAMPLED_ROWS // rows] * 1_000
+    place, part = divmod((len(times) - 1) * SAMPLED_ROWS, rows)  # between two of them, as where a file has thousands of steps
+    return times[place] * 1_000 + (times[place + 1] - times[place]) * 1_000 * part // rows
 
 
 def named(timeline: Timeline, start: str) -> set[int]:

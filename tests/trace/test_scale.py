@@ -6,9 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from sysperf.engine.analyze import account_for, analyze
 from sysperf.report import timeline
-from sysperf.trace import account
+from sysperf.trace import account, part
 from sysperf.trace.drawing import MAX_EVENTS, draw
 from sysperf.trace.readers import read
 
@@ -47,6 +49,18 @@ def test_a_page_of_a_hundred_thousand_events_is_bounded(tmp_path: Path) -> None:
     assert drawn + drawing.left_out >= 100_000
     assert drawn == MAX_EVENTS
     assert len(page) < 10 << 20
+
+
+def test_a_sample_finds_the_start_of_a_long_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hundredth of it is wanted, which is less than lies between two samples' places."""
+    monkeypatch.setattr(part, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(part, "SAMPLED_ROWS", 60)
+    path = Path(large(tmp_path / "long.json", 60_000))
+    with path.open("rb") as file:
+        cut = part.sampled_cut(file.fileno(), path.stat().st_size)
+
+    assert cut is not None
+    assert 40 <= 2 * (cut / 1_000 - 1_000_000) / 10 <= 90
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_went(tmp_path: Path) -> None:
