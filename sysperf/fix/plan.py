@@ -80,8 +80,8 @@ def _change(host: Host, target: Target, knob: Knob, setting: Setting) -> Change 
         raise OSError(f"this machine offers {', '.join(offers)}")
     if knob.partial and (problem := _no_room(host, int(setting.value) - int(now))):
         raise OSError(problem)
-    shown = now.partition(" ")[0] + " …" if " " in now else ""
-    return Change(knob.name, setting.item, target.path, now, setting.value, setting.rule, target.start_time, shown)
+    first_value = now.partition(" ")[0] + " …" if " " in now else ""
+    return Change(knob.name, setting.item, target.path, now, setting.value, setting.rule, target.start_time, first_value)
 
 
 def _no_room(host: Host, pages: int) -> str:

@@ -69,9 +69,9 @@ def _members(answers: dict[str, Json], errors: dict[str, str], names: Pseudonyms
     moved: dict[str, str] = {}
     for path, answer in answers.items():
         if isinstance(answer, bytes):
-            shown = at = names.text(path)
-            if not _MEMBER.fullmatch(shown) or len(shown) >= MAX_PATH:
-                at = moved[shown] = f"/sysperf/files/{len(moved)}"
+            public_path = at = names.text(path)
+            if not _MEMBER.fullmatch(public_path) or len(public_path) >= MAX_PATH:
+                at = moved[public_path] = f"/sysperf/files/{len(moved)}"
             members[at] = names.content(answer)
     others = {key: answer for key, answer in answers.items() if not isinstance(answer, bytes)}
     manifest = Manifest(

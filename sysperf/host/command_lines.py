@@ -161,8 +161,8 @@ class _Command:
     def _positional(self, word: str) -> str:
         if assigned := _ASSIGNMENT.fullmatch(word):
             of_shell = _VARIABLE.fullmatch(word) and assigned[1].isupper()
-            shown = _of_variable(assigned[1], assigned[2]) if of_shell else value(assigned[1], assigned[2], self._depth)
-            return f"{_flag_name(assigned[1])}={shown}"
+            safe = _of_variable(assigned[1], assigned[2]) if of_shell else value(assigned[1], assigned[2], self._depth)
+            return f"{_flag_name(assigned[1])}={safe}"
         if _is_program_word(word):
             self._enter(word)
         elif _is_script(word):
@@ -181,8 +181,8 @@ def value(flag: str, word: str, depth: int = 0) -> str:
         return HIDDEN
     if len(word) > 1 and word[0] in "\"'" and word[-1] == word[0]:
         return f"{word[0]}{value(flag, word[1:-1], depth)}{word[0]}"
-    if word[:1] in "{[" and (shown := _json(flag, word, depth)):
-        return shown
+    if word[:1] in "{[" and (safe := _json(flag, word, depth)):
+        return safe
     return _url(flag, word) if "://" in word else word if _is_harmless(flag, word) else HIDDEN
 
 
@@ -344,24 +344,24 @@ def _script(text: str, depth: int) -> str:
         tokens = [token.replace(_HIDDEN_WORD, HIDDEN) for token in lexer]
     except ValueError:
         return HIDDEN
-    shown: list[str] = []
+    words: list[str] = []
     command: list[str] = []
     for token in (*tokens[:MAX_WORDS], ";"):
         if token not in _OPERATORS:
             command.append(token)
             continue
-        shown += _in_shell(command, depth)
-        shown.append(token)
+        words += _in_shell(command, depth)
+        words.append(token)
         command = []
-    return " ".join(shown[:-1])
+    return " ".join(words[:-1])
 
 
 def _in_shell(words: list[str], depth: int) -> list[str]:
-    shown: list[str] = []
+    safe: list[str] = []
     while words and (variable := _VARIABLE.fullmatch(words[0])):
-        shown.append(_quoted(f"{variable[1]}={_of_variable(variable[1], variable[2])}"))
+        safe.append(_quoted(f"{variable[1]}={_of_variable(variable[1], variable[2])}"))
         words = words[1:]
-    return shown + [_quoted(word) for word in shown_words(words, depth + 1)]
+    return safe + [_quoted(word) for word in shown_words(words, depth + 1)]
 
 
 def _quoted(word: str) -> str:

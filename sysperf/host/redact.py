@@ -77,8 +77,8 @@ def arguments(raw: bytes) -> bytes:
 
 def mounts(raw: bytes) -> bytes:
     """A mount table without logins and without options that are secrets; its long paths stay."""
-    shown = without_logins(raw.decode("utf-8", "replace"))
-    return _MOUNT_OPTION.sub(lambda option: f"{option[1]}={HIDDEN}" if names_secret(option[1]) else option[0], shown).encode()
+    text = without_logins(raw.decode("utf-8", "replace"))
+    return _MOUNT_OPTION.sub(lambda option: f"{option[1]}={HIDDEN}" if names_secret(option[1]) else option[0], text).encode()
 
 
 def text(value: str) -> str:

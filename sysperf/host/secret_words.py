@@ -90,11 +90,11 @@ def without_literals(line: str) -> str:
 
     Names, calls and attributes stay: what is written as code is no secret.
     """
-    shown = _SHAPE.sub(HIDDEN, _SCHEME.sub(rf"\1{HIDDEN}", without_logins(line)))
-    shown = _without_values(shown, _NAMED_IN_CODE, _LITERALS)
-    if "://" in shown:
-        shown = _URL.sub(lambda url: _COMPONENT.sub(_unless_random, url[0]), shown)
-    return _LONG.sub(_unless_random, shown)
+    redacted = _SHAPE.sub(HIDDEN, _SCHEME.sub(rf"\1{HIDDEN}", without_logins(line)))
+    redacted = _without_values(redacted, _NAMED_IN_CODE, _LITERALS)
+    if "://" in redacted:
+        redacted = _URL.sub(lambda url: _COMPONENT.sub(_unless_random, url[0]), redacted)
+    return _LONG.sub(_unless_random, redacted)
 
 
 def without_logins(line: str) -> str:
@@ -103,14 +103,14 @@ def without_logins(line: str) -> str:
 
 
 def _without_values(line: str, names: re.Pattern[str], values: re.Pattern[str]) -> str:
-    shown: list[str] = []
+    parts: list[str] = []
     at = 0
     for name in names.finditer(line):
         if name.start() >= at and names_secret(name[1]) and (value := values.match(line, name.end())):
             quote = value[1] if value.re.groups and value[1] else ""
-            shown += line[at : name.end()], quote, HIDDEN, quote
+            parts += line[at : name.end()], quote, HIDDEN, quote
             at = value.end()
-    return "".join((*shown, line[at:]))
+    return "".join((*parts, line[at:]))
 
 
 def _unless_random(word: re.Match[str]) -> str:
