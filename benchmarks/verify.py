@@ -3,6 +3,8 @@
   python benchmarks/verify.py same [--studies 100] [--neighbour]   a program against itself: how often is it called different?
   python benchmarks/verify.py planted                              1, 2, 5 and 20 % more work: found, and after how many pairs
   python benchmarks/verify.py probe                                what counting steps costs (SYSPERF_TORCH_PYTHON)
+  python benchmarks/verify.py record NAME [--neighbour]            run times of this machine, into benchmarks/noise.json
+  python benchmarks/verify.py coverage [--studies 400]             error rates and coverage of intervals, on what was recorded
 
 The program is a loop of the shell, 10 ms long: short runs are the hard case. hyperfine (Debian) and pyperf (PyPI) are asked about the
 same two commands where they are installed: 40 runs of each, one command after the other, as both do it.
@@ -12,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
+import itertools
 import json
 import math
 import os
@@ -23,14 +27,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from sysperf.engine.verify import Plan, verify
 from sysperf.model.comparison import Comparison, Metric, Variant
-from sysperf.verify import probe
+from sysperf.verify import probe, simulation
+from sysperf.verify.run import run
 
 ROUNDS = 6_000
 GAINS = (0.01, 0.02, 0.05, 0.20)
 PEER_RUNS = 40
+NOISE = Path(__file__).parent / "noise.json"
+MAX_RECORDED = 2_000
 PYPERF_OPTIONS = ("-p", "10", "-n", "4", "-w", "1", "-q")
 TRAIN = """
 import time, torch
@@ -145,6 +153,46 @@ def probe_cost() -> None:
     print(f"steps/s with the probe: {ratio:+.2f} % [{low:+.2f}, {high:+.2f}], {found.pairs} pairs, {found.verdict}; {plain}")
 
 
+def record(name: str, seconds: float) -> None:
+    """Time the program again and again, and keep the series beside the others."""
+    times: list[int] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and len(times) < MAX_RECORDED:
+        times.append(round(run(shell(ROUNDS), os.environ, limit_s=60).wall_s * 1e6))
+    kept = json.loads(NOISE.read_text()) if NOISE.exists() else {"what": "run times of a loop of the shell, in microseconds", "series": {}}
+    kept["series"][name] = times
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in kept["series"].items())
+    NOISE.write_text(f'{{"what": {json.dumps(kept["what"])}, "series": {{\n{lines}\n}}}}\n')
+    print(described(name, times))
+
+
+def described(name: str, times: list[int]) -> str:
+    """What kind of noise a series is: its spread, how alike neighbours are, how it drifts, and whether it has two modes."""
+    logs = [math.log(value) for value in times]
+    middle, spread = statistics.fmean(logs), statistics.pstdev(logs)
+    alike = statistics.fmean((a - middle) * (b - middle) for a, b in itertools.pairwise(logs)) / spread**2
+    tenth = len(logs) // 10
+    means = [statistics.fmean(logs[at : at + tenth]) for at in range(0, tenth * 10, tenth)]
+    skew, kurtosis = (statistics.fmean(((value - middle) / spread) ** power for value in logs) for power in (3, 4))
+    return (
+        f"{name}: {len(times)} runs, median {statistics.median(times) / 1e3:.2f} ms, spread {spread:.1%}, autocorrelation {alike:.2f}, "
+        f"tenths differ by {max(means) - min(means):.1%}, bimodality {(skew**2 + 1) / kurtosis:.2f} (above 0.56: two modes or a long tail)"
+    )
+
+
+def coverage(studies: int) -> None:
+    """Whole studies on the recorded series, replayed from random places: called different from itself, and what intervals hold."""
+    for name, times in json.loads(NOISE.read_text())["series"].items():
+        print(described(name, times))
+        series, rng = [math.log(value) for value in times], random.Random(name)  # noqa: S311 - places in a series, no secret
+        for gain in (0.0, *GAINS):
+            found = simulation.rates(functools.partial(simulation.replayed, series, rng), math.log1p(gain), studies, rng)
+            shares = ", ".join(f"{verdict} {share:.1%}" for verdict, share in found.verdicts.items())
+            print(
+                f"  true gain {gain:+4.0%}: intervals hold it in {found.coverage:.1%}; {shares}; {found.mean_pairs:.0f} pairs", flush=True
+            )
+
+
 def neighbour() -> Iterator[None]:
     """Another program that takes a CPU in bursts of random length, until the end."""
     script = (
@@ -158,7 +206,8 @@ def neighbour() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("same", "planted", "probe"))
+    parser.add_argument("what", choices=("same", "planted", "probe", "record", "coverage"))
+    parser.add_argument("name", nargs="?", default="idle", help="of the series that is recorded")
     parser.add_argument("--studies", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--neighbour", action="store_true")
@@ -168,7 +217,13 @@ def main() -> None:
     beside = neighbour() if args.neighbour else iter(())
     next(beside, None)
     try:
-        {"same": lambda: same(args.studies, args.seconds), "planted": lambda: planted(args.seconds), "probe": probe_cost}[args.what]()
+        {
+            "same": lambda: same(args.studies, args.seconds),
+            "planted": lambda: planted(args.seconds),
+            "probe": probe_cost,
+            "record": lambda: record(args.name, args.seconds),
+            "coverage": lambda: coverage(args.studies),
+        }[args.what]()
     finally:
         next(beside, None)
 

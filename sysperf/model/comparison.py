@@ -92,6 +92,7 @@ class Comparison(Record, kw_only=True):
     seed: Annotated[int, fact("of the random order within pairs")] = 0
     page_faults_a: Annotated[float | None, fact("median of the minor page faults of A's runs")] = None
     page_faults_b: Annotated[float | None, fact("median of the minor page faults of B's runs")] = None
+    notes: Annotated[tuple[str, ...], fact("what else the reader should know, such as what the warm-up took")] = ()
     unwatched: Annotated[tuple[str, ...], fact("what could not be seen of the machine during the runs, and why")] = ()
     runs: tuple[Run, ...] = ()
 

@@ -47,6 +47,7 @@ def remarks(found: Comparison) -> list[str]:
     lines = []
     if a is not None and b is not None and max(a, b) >= MIN_FAULTS and max(a, b) > FAULTS_RATIO * min(a, b):
         lines.append(f"minor page faults of a run: {a:,.0f} with {neutral(found.a.name, 60)}, {b:,.0f} with {neutral(found.b.name, 60)}")
+    lines += [neutral(note, 500) for note in found.notes]
     if found.unwatched:
         lines.append(f"not watched: {neutral('; '.join(found.unwatched), 1_000)}")
     return lines

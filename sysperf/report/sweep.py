@@ -67,7 +67,7 @@ def _ends(transfers: Sequence[Transfer]) -> str:
 
 def _table(found: Sweep | Bandwidths) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if isinstance(found, Bandwidths):
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (neutral(way.source), neutral(way.target), "unknown" if way.gb_per_s is None else f"{way.gb_per_s:.1f} GB/s", _spread(way))
             for way in found.transfers
         ]

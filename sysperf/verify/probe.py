@@ -39,6 +39,10 @@ class Steps(NamedTuple):
         """Return the time from each step's end to the next one's."""
         return [after - before for before, after in itertools.pairwise(self.times)]
 
+    def is_steady(self) -> bool:
+        """Whether at least the last half of the steps has one mean."""
+        return steady_start(self.durations()) is not None
+
 
 def settings(base: Mapping[str, str], *, interop_threads: int = 0, loader_workers: int = 0, loader_prefetch: int = 0) -> dict[str, str]:
     """Return the variables that have a program's torch set these when it is imported; 0 leaves one as it is."""

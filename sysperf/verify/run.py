@@ -83,7 +83,7 @@ def run(
 
 
 def _read_all(descriptor: int, meanwhile: Meanwhile | None) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while True:
         while meanwhile and not select.select([descriptor], [], [], meanwhile.every_s)[0]:
             meanwhile.act()

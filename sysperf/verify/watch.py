@@ -60,8 +60,19 @@ def watching() -> Iterator[Callable[[], Watched]]:
         shares = sensors.between(before, sensors.read(Host()))
         samples = sampler.result() if sampler else _Samples()
         gpu = samples.gpu
+        cpu_waiting, memory_waiting, io_waiting = shares.waiting
         conditions = Conditions(
-            *shares.waiting, shares.slowed, samples.cpu_mhz, samples.cpu_celsius, gpu.gpus, gpu.mhz, gpu.celsius, gpu.slowed, gpu.others
+            cpu_waiting=cpu_waiting,
+            memory_waiting=memory_waiting,
+            io_waiting=io_waiting,
+            cpu_slowed=shares.slowed,
+            cpu_mhz=samples.cpu_mhz,
+            cpu_celsius=samples.cpu_celsius,
+            gpus=gpu.gpus,
+            gpu_mhz=gpu.mhz,
+            gpu_celsius=gpu.celsius,
+            gpu_slowed=gpu.slowed,
+            gpu_others=gpu.others,
         )
         return Watched(conditions, (*sensors.unknown(before, found), *gpu_sensors.unknown(host), *samples.problems))
 

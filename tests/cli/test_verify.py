@@ -495,8 +495,8 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
         words = ["verify", "--limit", "3000", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", marker]
         assert random.Random("1/0").random() >= 0.5, "the first run is B's"
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
-            f"verify.LEASE_S, verify.RENEW_S = 2.0, 0.5\nsys.exit(main({words!r}))\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            f"verify_lease.LEASE_S, verify_lease.RENEW_S = 2.0, 0.5\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.DEVNULL) as killed:
             end = time.monotonic() + 30
@@ -521,8 +521,8 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
             "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
         ]  # fmt: skip
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
-            f"verify.LEASE_S, verify.RENEW_S = 1.0, 0.3\nsys.exit(main({words!r}))\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            f"verify_lease.LEASE_S, verify_lease.RENEW_S = 1.0, 0.3\nsys.exit(main({words!r}))\n"
         )
         done = subprocess.run(
             (sys.executable, "-c", script), env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
@@ -540,8 +540,8 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path) -> None:
     with subprocess.Popen(("sleep", "300")) as other:
         words = ["verify", "--seed", "1", "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "50"]
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify\n"
-            f"verify.LEASE_S, verify.RENEW_S = 60.0, 0.3\nsys.exit(main({words!r}))\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, 0.3\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
             applied = wait_for(other.pid, 5)

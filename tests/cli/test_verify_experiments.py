@@ -12,6 +12,7 @@ import pytest
 
 from sysperf.engine import bandwidth, sweep
 from sysperf.engine.bandwidth import Node, Way
+from sysperf.engine.verify import Plan
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
@@ -175,7 +176,7 @@ def test_fewer_workers_win_where_more_gain_little() -> None:
     sweeper = sweep._Sweeper.__new__(sweep._Sweeper)
     levels = [Level("as it is"), *(sweep._workers_level(number) for number in (2, 3, 4))]
     values = {"as it is": [10.0], "2 workers": [19.8], "3 workers": [20.2], "4 workers": [20.3]}
-    study = sweep.verify.Plan(a=Variant("plain", ("true",)), b=Variant("plain", ("true",)))
+    study = Plan(a=Variant("plain", ("true",)), b=Variant("plain", ("true",)))
     sweeper.plan, sweeper.levels, sweeper.values = sweep.SweepPlan(experiment="loader-sweep", study=study), levels, values
     sweeper.metric = Metric("speed", "", higher_is_better=True)
 

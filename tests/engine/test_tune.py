@@ -34,7 +34,7 @@ def searched(store: Store, winner: tuple[int, int]) -> None:
 def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More runs chose another winner: the pairs of the earlier one tell nothing of it."""
     speeds = {"plain": 100.0, "tuned": 150.0}
-    monkeypatch.setattr(measuring, "measure", lambda variant, *_: Measured(speeds.get(variant.name, 100.0), 1.0, 1.0))
+    monkeypatch.setattr(measuring, "measure", lambda variant, *_, **__: Measured(speeds.get(variant.name, 100.0), 1.0, 1.0))
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     path, scratch = str(tmp_path / "study.sqlite"), str(tmp_path / "scratch.toml")
     with tune.opened(path, resume=False) as store:
@@ -53,7 +53,9 @@ def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Pa
 def test_a_gain_whose_size_fresh_pairs_do_not_show_writes_no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The early pairs say faster, the further ones anything between -9 and +11 %."""
     speeds = iter([100, 120, 121, 119, 120, 120.5, 120, *[90, 112, 104, 97, 103] * 40])
-    monkeypatch.setattr(measuring, "measure", lambda variant, *_: Measured(next(speeds) if variant.name == "tuned" else 100.0, 1.0, 1.0))
+    monkeypatch.setattr(
+        measuring, "measure", lambda variant, *_, **__: Measured(next(speeds) if variant.name == "tuned" else 100.0, 1.0, 1.0)
+    )
     monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
@@ -70,7 +72,7 @@ def test_a_gain_whose_size_fresh_pairs_do_not_show_writes_no_profile(tmp_path: P
 def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--max-steps 200` of a program that makes 100: that is the number which every run must make."""
     times = tuple(index / 10 for index in range(100))
-    monkeypatch.setattr(measuring, "measure", lambda *_: Measured(10.0, 0.1, 0.1, None, times))
+    monkeypatch.setattr(measuring, "measure", lambda *_, **__: Measured(10.0, 0.1, 0.1, None, times))
     monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
     metric = Metric("steps per second", "steps/s", True, "", "optimizer", 200)
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:

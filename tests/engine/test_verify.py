@@ -156,3 +156,21 @@ def test_a_study_that_was_interrupted_says_how_many_pairs_would_decide(monkeypat
     assert found.verdict == "unclear"
     assert "interrupted after 4 pairs; about " in found.reason
     assert "pairs, or longer runs, would decide" in found.reason
+
+
+def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B's first 30 steps take ten times as long: its compilation may cost more than it gains. A's steps never become steady."""
+
+    def measured(variant: Variant, *_: object, **__: object) -> Measured:
+        steps = [1.0] * 30 + [0.1] * 90 if variant.name == "B" else ([0.1] * 20 + [0.2] * 20) * 3
+        times = tuple(sum(steps[:count]) for count in range(len(steps) + 1))
+        return Measured(100.0, 1.0, 1.0, step_times_s=times)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    found = verify.verify(Plan(a=A, b=B, metric=Metric("steps per second", "steps/s", True, "", "optimizer"), max_pairs=2))
+
+    assert found.warm_up_steps == 33
+    assert set(found.notes) == {
+        "no steady state was found in the first run of A",
+        "the first 33 steps are left out as warm-up: 4.6 s of A and 30.3 s of B",
+    }

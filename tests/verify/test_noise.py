@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,7 +102,7 @@ def test_what_a_variant_does_itself_in_each_pair_is_usual() -> None:
 def test_each_condition_can_disturb_a_pair_and_unknown_ones_do_not(field: str) -> None:
     """Waiting, slow-downs, clocks, temperatures; before two pairs nothing is usual yet."""
     usual, other = (100.0, 10.0) if field.endswith(("mhz", "celsius")) else (0.01, 0.9)
-    same, apart = Conditions(**{field: usual}), Conditions(**{field: other})
+    same, apart = (msgspec.structs.replace(Conditions(), **{field: value}) for value in (usual, other))
     earlier = [(same, same)] * 2
 
     assert noise.uneven((same, apart), earlier, 10.0)

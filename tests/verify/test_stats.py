@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.verify import stats
+from sysperf.verify.simulation import Rates, rates, replayed
 from sysperf.verify.study import MIN_FRESH_PAIRS, Study
 
 T_TABLE = [
@@ -68,54 +71,52 @@ def noise(rng: random.Random, spread: float) -> Iterator[float]:
         yield drift + burst + outlier + rng.gauss(0, spread)
 
 
-def study(rng: random.Random, spread: float, gain: float) -> Study:
-    """A whole study of simulated runs, in random order within pairs."""
-    times, found = noise(rng, spread), Study()
-    while found.progress().verdict is None:
-        a_first = rng.random() < 0.5
-        first, second = next(times), next(times)
-        slow, fast = (first, second) if a_first else (second, first)
-        found = found.with_pair(slow - (fast - gain))
-    return found
-
-
-def rates(spread: float, gain: float, studies: int) -> dict[str, float]:
-    """How often each verdict came, the share of intervals that hold the true gain, and the mean of the gains that were kept."""
+def simulated(spread: float, gain: float, studies: int) -> Rates:
+    """What comes of so many studies of this noise."""
     rng = random.Random(20_261_122)
-    verdicts: dict[str, float] = dict.fromkeys(("faster", "slower", "same", "unclear"), 0.0)
-    covered, kept = 0, []
-    for _ in range(studies):
-        progress = study(rng, spread, gain).progress()
-        assert progress.verdict
-        assert progress.gain
-        verdicts[progress.verdict] += 1 / studies
-        covered += progress.gain.low <= gain <= progress.gain.high
-        kept.append(progress.gain.mean)
-    return {**verdicts, "coverage": covered / studies, "mean": sum(kept) / studies}
+    return rates(lambda: noise(rng, spread), gain, studies, rng)
 
 
 @pytest.mark.parametrize("spread", [pytest.param(0.005, marks=pytest.mark.slow), 0.01, pytest.param(0.03, marks=pytest.mark.slow)])
 def test_a_program_is_not_called_different_from_itself(spread: float, capsys: pytest.CaptureFixture[str]) -> None:
     """A/A under drift, bursts and outliers: at most 5 % (here with the noise of 400 studies), and intervals that hold 0."""
-    found = rates(spread, 0.0, 400)
+    found = simulated(spread, 0.0, 400)
     with capsys.disabled():
-        print(f"\nA/A, run noise {spread:.1%}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        print(f"\nA/A, run noise {spread:.1%}: called different {found.different:.3f}, coverage {found.coverage:.3f}, {found.verdicts}")
 
-    assert found["faster"] + found["slower"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-    assert found["coverage"] >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert found.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert found.coverage >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+SERIES = json.loads((Path(__file__).parents[2] / "benchmarks/noise.json").read_text())["series"]
+
+
+@pytest.mark.parametrize("name", SERIES)
+@pytest.mark.parametrize("gain", [0.0, pytest.param(0.05, marks=pytest.mark.slow)])
+def test_intervals_hold_on_noise_that_was_recorded(name: str, gain: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run times of a real machine, which drift, have neighbours and two modes: the program against itself, and a planted gain."""
+    rng, studies = random.Random(name), 200
+    series = [math.log(microseconds) for microseconds in SERIES[name]]
+    found = rates(lambda: replayed(series, rng), gain, studies, rng)
+    with capsys.disabled():
+        print(f"\n{name}, true gain {gain:+.0%}: coverage {found.coverage:.3f}, {found.mean_pairs:.0f} pairs, {found.verdicts}")
+
+    assert found.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert found.verdicts["slower" if gain else "faster"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+    assert gain or found.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
 
 
 @pytest.mark.parametrize(("gain", "power"), [(0.02, 0.9), (0.05, 0.99)])
 def test_a_planted_gain_is_found_and_not_overstated(gain: float, power: float, capsys: pytest.CaptureFixture[str]) -> None:
     """Run noise of 1 %: found, the interval holds it, and fresh pairs keep the early stop from overstating it."""
-    found = rates(0.01, gain, 200)
+    found = simulated(0.01, gain, 200)
     with capsys.disabled():
-        print(f"\n+{gain:.0%}, run noise 1 %: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+        print(f"\n+{gain:.0%}, run noise 1 %: mean {found.mean_gain:.4f}, coverage {found.coverage:.3f}, {found.verdicts}")
 
-    assert found["faster"] >= power
-    assert found["slower"] == 0
-    assert found["coverage"] >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 200)
-    assert found["mean"] == pytest.approx(gain, rel=0.1)
+    assert found.verdicts["faster"] >= power
+    assert found.verdicts["slower"] == 0
+    assert found.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert found.mean_gain == pytest.approx(gain, rel=0.1)
 
 
 @pytest.mark.parametrize("max_pairs", [6, 40, 41, *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in (122, 400))])

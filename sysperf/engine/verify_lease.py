@@ -1,0 +1,55 @@
+"""Settings of the machine during one run: applied before it, held by a short lease that is renewed, taken back after it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+from collections.abc import Iterator
+
+from sysperf.engine import change
+from sysperf.model.change import Setting
+from sysperf.model.errors import SysperfError
+from sysperf.model.text import neutral
+from sysperf.verify.run import Meanwhile
+
+LEASE_S, RENEW_S = 60.0, 20.0
+"""A setting of the machine outlives sysperf by so long at most; its lease is renewed so often while the run lasts."""
+
+
+@contextlib.contextmanager
+def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> Iterator[Meanwhile | None]:
+    """Have these settings during a run, and give what renews their lease meanwhile. Raises SysperfError.
+
+    The lease takes them back when sysperf is killed. Ctrl-C ends the run, and waits where settings are being applied, renewed or
+    taken back, or it would leave them to the lease.
+    """
+    if not settings or changer is None:
+        yield None
+        return
+    planned = changer.plan(settings)
+    if not planned.changes:
+        reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
+        raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
+        if done.state != "applied":
+            raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` shows the reason")
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+            yield Meanwhile(RENEW_S, functools.partial(_renew, changer, done.number))
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            changer.undo(done.number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+
+
+def _renew(changer: change.Changer, number: int) -> None:
+    """Raises SysperfError where the lease has ended: the run would go on without the setting."""
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        changer.renew(number, LEASE_S)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)

@@ -1,0 +1,96 @@
+"""What the runs of a study say: verdict, interval, and what else the reader should know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median, stdev
+
+import msgspec
+
+from sysperf.engine.verify_study import State
+from sysperf.model.comparison import Arm, Comparison
+from sysperf.verify import probe, stats
+from sysperf.verify.study import Progress, Study
+
+MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
+"""Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
+LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
+
+
+def conclude(state: State, interrupted: str = "") -> Comparison:
+    """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
+    study = state.study()
+    progress = _at_any_time(study, interrupted) if interrupted and study.progress().verdict is None else study.progress()
+    values = {arm: [done.value for done in state.counting(arm)] for arm in ("a", "b")}
+    losses = {arm: [done.loss for done in state.counting(arm) if done.loss is not None] for arm in ("a", "b")}
+    if progress.verdict in ("faster", "slower") and (differ := _different_losses(losses["a"], losses["b"])):
+        progress = Progress("unclear", progress.interval, None, differ)  # other work has no ratio, that CI or a finding could take for one
+    low, ratio, high = progress.gain.ratios() if progress.gain else (None, None, None)
+    return Comparison(
+        a=state.plan.a,
+        b=state.plan.b,
+        metric=state.plan.metric,
+        verdict=progress.verdict or "unclear",
+        reason=progress.reason,
+        ratio=ratio,
+        low=low,
+        high=high,
+        confidence=1 - (progress.gain.level if progress.gain else stats.TOTAL_LEVEL),
+        pairs=len(study.pairs),
+        fresh_pairs=len(study.fresh),
+        dropped_pairs=study.dropped,
+        margin=state.plan.margin,
+        median_a=median(values["a"]) if values["a"] else None,
+        median_b=median(values["b"]) if values["b"] else None,
+        warm_up_steps=state.warm_up_steps,
+        loss_a=median(losses["a"]) if losses["a"] else None,
+        loss_b=median(losses["b"]) if losses["b"] else None,
+        ranks=state.plan.ranks,
+        seed=state.plan.seed,
+        page_faults_a=_median_faults(state, "a"),
+        page_faults_b=_median_faults(state, "b"),
+        notes=tuple(_warm_up_notes(state)),
+        unwatched=state.unwatched,
+        runs=tuple(msgspec.structs.replace(done, step_times_s=()) for done in state.runs),
+    )
+
+
+def _warm_up_notes(state: State) -> Iterator[str]:
+    """Say what the warm-up took, which a variant may lose that gains afterwards, and where there was no steady state."""
+    names: dict[Arm, str] = {"a": state.plan.a.name, "b": state.plan.b.name}
+    first = {run.arm: probe.Steps(run.step_times_s) for run in state.runs[:2]}
+    if not state.plan.metric.counts or len(first) < 2:
+        return
+    for arm, steps in first.items():
+        if not steps.is_steady():
+            yield f"no steady state was found in the first run of {names[arm]}"
+    if state.warm_up_steps:
+        took = " and ".join(f"{sum(first[arm].durations()[: state.warm_up_steps]):.1f} s of {names[arm]}" for arm in names)
+        yield f"the first {state.warm_up_steps} steps are left out as warm-up: {took}"
+
+
+def _median_faults(state: State, arm: Arm) -> float | None:
+    known = [done.page_faults for done in state.counting(arm) if done.page_faults is not None]
+    return median(known) if known else None
+
+
+def _different_losses(a: Sequence[float], b: Sequence[float]) -> str:
+    """Say that the losses differ by more than the bound and by more than chance; "" where they agree or are not known."""
+    if min(len(a), len(b)) < MIN_LOSSES:
+        return ""
+    apart = abs(fmean(a) - fmean(b))
+    error = math.sqrt(stdev(a) ** 2 / len(a) + stdev(b) ** 2 / len(b))
+    if apart <= max(LOSS_BOUND * max(abs(fmean(a)), abs(fmean(b))), LOSS_ERRORS * error):
+        return ""
+    return f"the losses differ, {fmean(a):.4g} and {fmean(b):.4g}: they do not do the same work"
+
+
+def _at_any_time(study: Study, why: str) -> Progress:
+    if not study.pairs:
+        return Progress("unclear", None, None, f"{why} before a pair was complete")
+    found = stats.anytime_interval(study.pairs)
+    verdict = stats.verdict(found, study.margin)
+    needed = study.pairs_needed()
+    advice = f"about {needed} pairs, or longer runs, would decide" if needed else LONGER_RUNS
+    return Progress(verdict, found, found, f"{why} after {len(study.pairs)} pairs; {advice}" if verdict == "unclear" else why)
