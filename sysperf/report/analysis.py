@@ -111,17 +111,17 @@ def _skew(page: Page, analysis: Analysis) -> None:
 
 def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
     serious = [finding for finding in analysis.findings if finding.severity in ("error", "warning")]
-    shown = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
-    for one in shown:
-        _finding(page, one, verbose)
-    rest = [finding for finding in analysis.findings if finding not in shown]
+    listed = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
+    for finding in listed:
+        _finding(page, finding, verbose)
+    rest = [finding for finding in analysis.findings if finding not in listed]
     if rest:
         page.line()
-    column = min(30, max((len(one.id) for one in rest), default=0))
-    for one in rest:
-        mark = page.ink("info", MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
-        page.line(f"{mark} {page.ink('strong', pad(clip(one.id, column), column))}  {clip(_line(one), page.width - column - 4)}")
-    if analysis.together is not None and shown:
+    column = min(30, max((len(finding.id) for finding in rest), default=0))
+    for finding in rest:
+        mark = page.ink("info", MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
+        page.line(f"{mark} {page.ink('strong', pad(clip(finding.id, column), column))}  {clip(_line(finding), page.width - column - 4)}")
+    if analysis.together is not None and listed:
         page.line()
         page.paragraph(f"Together: {analysis.together.text()} of the step ({neutral(analysis.together.assumes)}).", "strong")
 

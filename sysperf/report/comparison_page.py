@@ -12,14 +12,14 @@ from sysperf.report.comparison import arms, basis, gave, number, remarks, verdic
 from sysperf.report.terminal import clip
 
 
-def page(found: Comparison) -> str:
+def page(comparison: Comparison) -> str:
     """Return a comparison as a page."""
-    return _document(verdict(found), body(found))
+    return _document(verdict(comparison), body(comparison))
 
 
-def tried_page(found: Sequence[TriedFix]) -> str:
+def tried_page(fixes: Sequence[TriedFix]) -> str:
     """Return what each fix was promised to gain and what it gave here."""
-    rows = [(", ".join(fix.rules), gave(fix), fix.promised) for fix in found]
+    rows = [(", ".join(fix.rules), gave(fix), fix.promised) for fix in fixes]
     return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows)
 
 
@@ -30,21 +30,21 @@ def table_page(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], a
     return _document(neutral(title, 600), f"<table><tr>{names}{cells}</table>{after}")
 
 
-def body(found: Comparison) -> str:
+def body(comparison: Comparison) -> str:
     """Return what stands below the verdict: what it rests on, the runs, the commands. HTML."""
-    notes = "".join(f"<p>{html.escape(line)}" for line in (found.reason, *remarks(found)) if line)
+    notes = "".join(f"<p>{html.escape(line)}" for line in (comparison.reason, *remarks(comparison)) if line)
     rows = "".join(
-        f"<tr><td>{html.escape(neutral(variant.name))}<td>{number(middle)} {html.escape(found.metric.unit)}"
+        f"<tr><td>{html.escape(neutral(variant.name))}<td>{number(middle)} {html.escape(comparison.metric.unit)}"
         f"<td><code>{html.escape(neutral(shlex.join(variant.argv), 2_000))}</code>"
-        for _, variant, middle in arms(found)
+        for _, variant, middle in arms(comparison)
     )
-    return f"<p>{html.escape(basis(found))}{notes}{_dots(found)}<table><tr><th>variant<th>median<th>command{rows}</table>"
+    return f"<p>{html.escape(basis(comparison))}{notes}{_dots(comparison)}<table><tr><th>variant<th>median<th>command{rows}</table>"
 
 
 def _document(title: str, content: str) -> str:
-    shown = html.escape(title)
-    start = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{shown}</title><style>{_CSS}</style>'
-    return f"{start}<h1>{shown}</h1>{content}</html>\n"
+    head = html.escape(title)
+    start = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
+    return f"{start}<h1>{head}</h1>{content}</html>\n"
 
 
 _CSS = (
@@ -55,18 +55,18 @@ _CSS = (
 _WIDTH, _HEIGHT, _MARGIN = 800, 120, 110
 
 
-def _dots(found: Comparison) -> str:
+def _dots(comparison: Comparison) -> str:
     """Every run but those of the first pair, on one axis; disturbed ones in grey."""
-    runs = [run for run in found.runs if run.pair]
+    runs = [run for run in comparison.runs if run.pair]
     if not runs:
         return ""
     low, high = min(run.value for run in runs), max(run.value for run in runs)
     labels = "".join(
-        f'<text x="0" y="{_y(arm, 0) + 4}">{html.escape(clip(neutral(variant.name), 16))}</text>' for arm, variant, _ in arms(found)
+        f'<text x="0" y="{_y(arm, 0) + 4}">{html.escape(clip(neutral(variant.name), 16))}</text>' for arm, variant, _ in arms(comparison)
     )
     axis = (
         f'<text x="{_MARGIN}" y="{_HEIGHT - 4}">{low:.4g}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(found.metric.unit)}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(comparison.metric.unit)}</text>'
     )
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{"".join(_dot(run, low, high) for run in runs)}</svg>'
 

@@ -20,34 +20,36 @@ STATES = {"confirmed": "error", "likely": "warning"}
 MAX_CAUSES, MAX_TEXT = 5, 2_000
 
 
-def render(found: Verdict, form: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+def render(verdict: Verdict, form: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """The verdict in one of the forms text, json, markdown, html."""
     if form == "json":
-        return as_json.dump(found)
+        return as_json.dump(verdict)
     if form == "markdown":
-        return markdown(found)
-    return page(found) if form == "html" else text(found, color=color, width=width, verbose=verbose)
+        return markdown(verdict)
+    return page(verdict) if form == "html" else text(verdict, color=color, width=width, verbose=verbose)
 
 
-def text(found: Verdict, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
+def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """One screen; `verbose` adds every signal and what was dropped."""
     sheet = Page(Ink(color), width)
-    sheet.paragraph(neutral(found.sentence, MAX_TEXT), STYLES[found.verdict])
-    for cause in found.causes if verbose else found.causes[:MAX_CAUSES]:
+    sheet.paragraph(neutral(verdict.sentence, MAX_TEXT), STYLES[verdict.verdict])
+    for cause in verdict.causes if verbose else verdict.causes[:MAX_CAUSES]:
         _cause(sheet, cause, verbose)
-    if len(found.causes) > MAX_CAUSES and not verbose:
-        sheet.paragraph(f"{len(found.causes) - MAX_CAUSES} more with --verbose.", "dim")
-    _dropped(sheet, found, verbose)
-    for one in found.hypotheses if verbose else ():
-        raised = ", ".join(one.raised_by) or "a hypothesis: nothing that was measured confirms it"
-        sheet.labelled("source", neutral(f"{one.file}:{one.line}: {one.title} ({one.rule}; {raised})", MAX_TEXT), "dim")
-    for note in found.notes:
+    if len(verdict.causes) > MAX_CAUSES and not verbose:
+        sheet.paragraph(f"{len(verdict.causes) - MAX_CAUSES} more with --verbose.", "dim")
+    _dropped(sheet, verdict, verbose)
+    for hypothesis in verdict.hypotheses if verbose else ():
+        raised = ", ".join(hypothesis.raised_by) or "a hypothesis: nothing that was measured confirms it"
+        sheet.labelled(
+            "source", neutral(f"{hypothesis.file}:{hypothesis.line}: {hypothesis.title} ({hypothesis.rule}; {raised})", MAX_TEXT), "dim"
+        )
+    for note in verdict.notes:
         sheet.labelled("not seen", neutral(note, MAX_TEXT), "dim")
-    if found.verdict == "cannot-tell" and found.next:
+    if verdict.verdict == "cannot-tell" and verdict.next:
         sheet.line()
-        sheet.verbatim("next", neutral(found.next, MAX_TEXT), "command")
+        sheet.verbatim("next", neutral(verdict.next, MAX_TEXT), "command")
     sheet.line()
-    sheet.paragraph(f"{count(len(found.facts.programs), 'program')}, {found.took_s:.0f} s. Nothing of the job was changed.", "dim")
+    sheet.paragraph(f"{count(len(verdict.facts.programs), 'program')}, {verdict.took_s:.0f} s. Nothing of the job was changed.", "dim")
     return str(sheet)
 
 
@@ -77,11 +79,11 @@ def _first(fixes: Sequence[Remedy]) -> Sequence[Remedy]:
     return parts or fixes[:1]
 
 
-def _dropped(sheet: Page, found: Verdict, verbose: bool) -> None:
-    if not found.dropped:
+def _dropped(sheet: Page, verdict: Verdict, verbose: bool) -> None:
+    if not verdict.dropped:
         return
     sheet.line()
-    for cause in found.dropped:
+    for cause in verdict.dropped:
         if verbose or cause.state == "contradicted":
             sheet.paragraph(f"Not {neutral(cause.id)}: {neutral(cause.because, MAX_TEXT)}", "dim")
 
@@ -107,20 +109,20 @@ def _title(fix: Remedy) -> str:
     return f"{fix.title}; {fix.note}" if fix.note else fix.title
 
 
-def markdown(found: Verdict) -> str:
+def markdown(verdict: Verdict) -> str:
     """For an issue or a chat: the verdict, a table of the causes, their evidence."""
-    blocks = [f"**{escape(found.sentence)}**"]
-    if found.causes:
-        rows = [_row(cause) for cause in found.causes]
+    blocks = [f"**{escape(verdict.sentence)}**"]
+    if verdict.causes:
+        rows = [_row(cause) for cause in verdict.causes]
         blocks.append("\n".join(["| | cause | predicted | where |", "|---|---|---|---|", *rows]))
-    for cause in found.causes:
+    for cause in verdict.causes:
         signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
         fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
         blocks.append(
             f"### {escape(cause.title)}\n\n{escape(cause.message)}\n\n{signals}\n\nFix:\n\n{fixes}\n\nProve it: {code(cause.verify)}"
         )
-    blocks += [f"Not `{cause.id}`: {escape(cause.because)}" for cause in found.dropped if cause.state == "contradicted"]
-    blocks += [f"Not seen: {escape(note)}" for note in found.notes]
+    blocks += [f"Not `{cause.id}`: {escape(cause.because)}" for cause in verdict.dropped if cause.state == "contradicted"]
+    blocks += [f"Not seen: {escape(note)}" for note in verdict.notes]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -129,14 +131,14 @@ def _row(cause: Cause) -> str:
     return f"| {escape(cause.state)} | {escape(cause.title)} | {escape(gain(cause).strip()) or '-'} | {where} |"
 
 
-def page(found: Verdict) -> str:
+def page(verdict: Verdict) -> str:
     """One self-contained page that loads nothing."""
-    head = html.escape(neutral(found.sentence, MAX_TEXT))
+    head = html.escape(neutral(verdict.sentence, MAX_TEXT))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{head}</title><style>{_CSS}</style><h1>{head}</h1><p><code>{_text(found.command)}</code>"
-        f"{''.join(_sections(found))}</html>\n"
+        f"<title>{head}</title><style>{_CSS}</style><h1>{head}</h1><p><code>{_text(verdict.command)}</code>"
+        f"{''.join(_sections(verdict))}</html>\n"
     )
 
 
@@ -151,12 +153,12 @@ def _text(value: str) -> str:
     return html.escape(neutral(value, MAX_TEXT))
 
 
-def _sections(found: Verdict) -> Iterator[str]:
-    for cause in found.causes:
+def _sections(verdict: Verdict) -> Iterator[str]:
+    for cause in verdict.causes:
         yield f'<section class="{cause.state}"><h2>{_text(cause.title)}</h2><p>{cause.state}{_text(gain(cause))}<p>{_text(cause.message)}'
         yield "".join(f"<p><code>{_text(place(line))}</code>" for line in cause.where)
         yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}' for signal in cause.signals)}</ul>"
         yield "".join(f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code>" for fix in cause.fixes)
         yield f"<p>Prove it: <code>{_text(cause.verify)}</code></section>"
-    yield "".join(f"<p><small>Not {_text(cause.id)}: {_text(cause.because)}</small>" for cause in found.dropped if cause.because)
-    yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in found.notes)
+    yield "".join(f"<p><small>Not {_text(cause.id)}: {_text(cause.because)}</small>" for cause in verdict.dropped if cause.because)
+    yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in verdict.notes)

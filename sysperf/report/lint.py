@@ -19,45 +19,45 @@ MOST_HINTS = 3
 def render(result: Lint, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """All hypotheses by file, in the order of the source; without `verbose`, the first places of a rule in a file."""
     page = Page(Ink(color), width)
-    for _, in_file in groupby(result.hypotheses, key=lambda one: one.file):
+    for _, in_file in groupby(result.hypotheses, key=lambda hypothesis: hypothesis.file):
         _file(page, [*in_file], verbose)
     _unread(page, result, verbose)
     _foot(page, result, verbose)
     return str(page)
 
 
-def _file(page: Page, found: list[Hypothesis], verbose: bool) -> None:
-    page.line(page.ink("strong", neutral(found[0].file)))
-    told: dict[str, int] = {}
-    for one in found:
-        told[one.rule] = told.get(one.rule, 0) + 1
-        if verbose or told[one.rule] <= MOST_HINTS:
-            _hypothesis(page, one, verbose, first=told[one.rule] == 1)
-    more = [f"{number - MOST_HINTS} more of {rule}" for rule, number in told.items() if number > MOST_HINTS]
+def _file(page: Page, hypotheses: list[Hypothesis], verbose: bool) -> None:
+    page.line(page.ink("strong", neutral(hypotheses[0].file)))
+    numbers: dict[str, int] = {}
+    for hypothesis in hypotheses:
+        numbers[hypothesis.rule] = numbers.get(hypothesis.rule, 0) + 1
+        if verbose or numbers[hypothesis.rule] <= MOST_HINTS:
+            _hypothesis(page, hypothesis, verbose, first=numbers[hypothesis.rule] == 1)
+    more = [f"{number - MOST_HINTS} more of {rule}" for rule, number in numbers.items() if number > MOST_HINTS]
     if more and not verbose:
         page.paragraph(f"and {listed(more)}; --verbose shows all", "dim", indent="  ")
     page.line()
 
 
-def _hypothesis(page: Page, one: Hypothesis, verbose: bool, *, first: bool) -> None:
+def _hypothesis(page: Page, hypothesis: Hypothesis, verbose: bool, *, first: bool) -> None:
     """The place and the rule; what it says the first time in a file."""
     ink = page.ink
-    cell = f"cell {one.cell} " if one.cell else ""
-    fixable = ink("good", "  [--fix]") if one.fixable else ""
-    mark = ink(one.severity, MARKS.get(one.severity, "·"))  # type: ignore[call-overload]
-    page.line(f"{mark} {neutral(one.file)}:{cell}{one.line}:{one.column}: {ink('strong', one.rule)}{fixable}")
-    page.line("    " + ink("command", clip(one.code, page.width - 4)))
+    cell = f"cell {hypothesis.cell} " if hypothesis.cell else ""
+    fixable = ink("good", "  [--fix]") if hypothesis.fixable else ""
+    mark = ink(hypothesis.severity, MARKS.get(hypothesis.severity, "·"))  # type: ignore[call-overload]
+    page.line(f"{mark} {neutral(hypothesis.file)}:{cell}{hypothesis.line}:{hypothesis.column}: {ink('strong', hypothesis.rule)}{fixable}")
+    page.line("    " + ink("command", clip(hypothesis.code, page.width - 4)))
     if not first and not verbose:
         return
-    page.paragraph(neutral(one.message), indent="    ")
-    if one.because:
-        page.paragraph(neutral(one.because), "dim", indent="    ")
-    for number, paragraph in enumerate(paragraphs(one.why) if verbose else [short(one.why)]):
+    page.paragraph(neutral(hypothesis.message), indent="    ")
+    if hypothesis.because:
+        page.paragraph(neutral(hypothesis.because), "dim", indent="    ")
+    for number, paragraph in enumerate(paragraphs(hypothesis.why) if verbose else [short(hypothesis.why)]):
         page.labelled("" if number else "why", paragraph)
-    for number, fix in enumerate(one.fixes):
+    for number, fix in enumerate(hypothesis.fixes):
         page.labelled("or" if number else "fix", neutral(fix))
     if verbose:
-        for number, reference in enumerate(one.refs):
+        for number, reference in enumerate(hypothesis.refs):
             page.verbatim("" if number else "read", neutral(reference), "dim")
 
 
@@ -65,19 +65,24 @@ def _unread(page: Page, result: Lint, verbose: bool) -> None:
     if not result.unread:
         return
     page.line(page.ink("unknown", f"Could not be examined ({len(result.unread)})"))
-    for one in result.unread if verbose else result.unread[:MOST_UNREAD]:
-        place = f"{neutral(one.file)}:{one.line}" if one.line else neutral(one.file)
-        page.paragraph(f"? {place}: {neutral(one.reason)}", indent="  ")
+    for unread in result.unread if verbose else result.unread[:MOST_UNREAD]:
+        place = f"{neutral(unread.file)}:{unread.line}" if unread.line else neutral(unread.file)
+        page.paragraph(f"? {place}: {neutral(unread.reason)}", indent="  ")
     if len(result.unread) > MOST_UNREAD and not verbose:
         page.line(page.ink("dim", f"  and {count(len(result.unread) - MOST_UNREAD, 'more file')}; --verbose shows all"))
     page.line()
 
 
 def _foot(page: Page, result: Lint, verbose: bool) -> None:
-    by = [f"{number} {severity}" for severity in SEVERITIES if (number := sum(one.severity == severity for one in result.hypotheses))]
-    found = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else "Nothing to look at"
+    by = [
+        f"{number} {severity}"
+        for severity in SEVERITIES
+        if (number := sum(hypothesis.severity == severity for hypothesis in result.hypotheses))
+    ]
+    sentence = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else "Nothing to look at"
     page.paragraph(
-        f"{found}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines in {result.took_ms / 1e3:.1f} s"
+        f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines "
+        f"in {result.took_ms / 1e3:.1f} s"
         + (f"; {result.ignored} accepted" if result.ignored else "")
         + (f"; {count(result.undecided, 'check')} not decided by the source" if result.undecided and verbose else "")
         + "."
@@ -86,7 +91,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
         page.paragraph(
             "These are hypotheses: what a place costs is told by a trace (`sysperf analyze`) or a trial (`sysperf verify`).", "dim"
         )
-        fixable = sum(one.fixable for one in result.hypotheses)
+        fixable = sum(hypothesis.fixable for hypothesis in result.hypotheses)
         if fixable:
             page.paragraph(f"Next: `sysperf lint --fix` shows {count(fixable, 'change')} that it can make, as a diff.", "strong")
         else:

@@ -10,29 +10,29 @@ MAX_NAME = 70
 _STYLES = {"faster": "good", "slower": "error", "no difference": "strong", "cannot tell": "unknown"}
 
 
-def render(found: Comparison, *, color: bool = False, width: int = 100) -> str:
+def render(comparison: Comparison, *, color: bool = False, width: int = 100) -> str:
     """The comparison as text."""
     page = Page(Ink(color), width)
-    page.line(page.ink("dim", f"before  {neutral(found.before)}"))
-    page.line(page.ink("dim", f"after   {neutral(found.after)}"))
+    page.line(page.ink("dim", f"before  {neutral(comparison.before)}"))
+    page.line(page.ink("dim", f"after   {neutral(comparison.after)}"))
     page.line()
-    page.paragraph(_headline(found), _STYLES[found.verdict])
-    if found.times:
-        _table(page, "time of a step", found.times)
-    if found.kernels:
-        _table(page, "what runs", found.kernels)
+    page.paragraph(_headline(comparison), _STYLES[comparison.verdict])
+    if comparison.times:
+        _table(page, "time of a step", comparison.times)
+    if comparison.kernels:
+        _table(page, "what runs", comparison.kernels)
     return str(page)
 
 
-def _headline(found: Comparison) -> str:
-    if found.difference_ms is None or found.step_ms_before is None or found.step_ms_after is None:
-        return f"Cannot tell: {found.why}."
-    low, high = found.difference_ms
-    percent = 100 * (found.step_ms_after - found.step_ms_before) / found.step_ms_before if found.step_ms_before else 0.0
+def _headline(comparison: Comparison) -> str:
+    if comparison.difference_ms is None or comparison.step_ms_before is None or comparison.step_ms_after is None:
+        return f"Cannot tell: {comparison.why}."
+    low, high = comparison.difference_ms
+    percent = 100 * (comparison.step_ms_after - comparison.step_ms_before) / comparison.step_ms_before if comparison.step_ms_before else 0.0
     return (
-        f"{found.verdict.capitalize()}: a step takes {found.step_ms_after:.1f} ms instead of {found.step_ms_before:.1f} ms "
+        f"{comparison.verdict.capitalize()}: a step takes {comparison.step_ms_after:.1f} ms instead of {comparison.step_ms_before:.1f} ms "
         f"({percent:+.0f} %; difference {low:+.1f} to {high:+.1f} ms with 95 % confidence, "
-        f"{found.steps_before} and {found.steps_after} steps)."
+        f"{comparison.steps_before} and {comparison.steps_after} steps)."
     )
 
 

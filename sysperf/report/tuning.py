@@ -17,59 +17,59 @@ MAX_NAME = 28
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
-def verdict(found: Tuning) -> str:
+def verdict(tuning: Tuning) -> str:
     """Return the result in one sentence."""
-    if found.state == "confirmed" and found.comparison and found.comparison.ratio:
-        return f"{named_winner(found)}: {(found.comparison.ratio - 1) * 100:.1f} % faster than plain, confirmed by fresh pairs"
-    return "nothing helps here" if found.state == "nothing" else "nothing is confirmed yet"
+    if tuning.state == "confirmed" and tuning.comparison and tuning.comparison.ratio:
+        return f"{named_winner(tuning)}: {(tuning.comparison.ratio - 1) * 100:.1f} % faster than plain, confirmed by fresh pairs"
+    return "nothing helps here" if tuning.state == "nothing" else "nothing is confirmed yet"
 
 
-def named_winner(found: Tuning) -> str:
+def named_winner(tuning: Tuning) -> str:
     """Return the winner in words."""
-    if found.winner is None:
+    if tuning.winner is None:
         return "plain"
-    if min(found.winner, default=0) < 0:
+    if min(tuning.winner, default=0) < 0:
         return "sysperf wrap without a profile"
-    parts = [f"{factor.name}: {factor.levels[level].name}" for factor, level in zip(found.factors, found.winner, strict=True) if level]
+    parts = [f"{factor.name}: {factor.levels[level].name}" for factor, level in zip(tuning.factors, tuning.winner, strict=True) if level]
     return neutral(", ".join(parts), 400)
 
 
-def summary(found: Tuning) -> str:
+def summary(tuning: Tuning) -> str:
     """Return how many runs of what the result rests on."""
-    failed = sum(1 for run in found.runs if run.failed)
-    disturbed = sum(1 for run in found.runs if run.disturbed)
-    parts = [f"{len(found.runs)} runs of {len(found.factors)} factors by {found.metric.name}"]
+    failed = sum(1 for run in tuning.runs if run.failed)
+    disturbed = sum(1 for run in tuning.runs if run.disturbed)
+    parts = [f"{len(tuning.runs)} runs of {len(tuning.factors)} factors by {tuning.metric.name}"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{disturbed} disturbed and repeated"] if disturbed else []
     parts.append(
-        "main-effects model and TPE" if found.with_tpe else "main-effects model alone (no TPE: sysperf[prove], and 30 runs or more)"
+        "main-effects model and TPE" if tuning.with_tpe else "main-effects model alone (no TPE: sysperf[prove], and 30 runs or more)"
     )
     return "; ".join(parts)
 
 
-def text(found: Tuning, *, color: bool = False, width: int = 100) -> str:
+def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
     """Return the result for a terminal."""
     page = Page(Ink(color), width)
-    page.line(page.ink(STYLE[found.state], verdict(found)))
-    if found.comparison:
-        page.paragraph(comparison.basis(found.comparison), "dim")
-    if found.reason:
-        page.paragraph(found.reason, "unknown" if found.state == "unconfirmed" else "plain")
-    page.paragraph(summary(found), "dim")
-    if found.effects:
+    page.line(page.ink(STYLE[tuning.state], verdict(tuning)))
+    if tuning.comparison:
+        page.paragraph(comparison.basis(tuning.comparison), "dim")
+    if tuning.reason:
+        page.paragraph(tuning.reason, "unknown" if tuning.state == "unconfirmed" else "plain")
+    page.paragraph(summary(tuning), "dim")
+    if tuning.effects:
         page.line()
         page.line(page.ink("strong", "What mattered"))
-        top = max(abs(level.ratio - 1) for effect in found.effects for level in effect.levels) or 1.0
-        for effect in found.effects:
+        top = max(abs(level.ratio - 1) for effect in tuning.effects for level in effect.levels) or 1.0
+        for effect in tuning.effects:
             _factor(page, effect, top)
-    failures = dict.fromkeys(neutral(run.failed, 200) for run in found.runs if run.failed)
+    failures = dict.fromkeys(neutral(run.failed, 200) for run in tuning.runs if run.failed)
     for failure in list(failures)[:5]:
         page.paragraph(f"! a run failed: {failure}", "unknown")
-    if found.left_out:
+    if tuning.left_out:
         page.line()
-        page.paragraph("left as it is: " + "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in found.left_out), "dim")
+        page.paragraph("left as it is: " + "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in tuning.left_out), "dim")
     page.line()
-    page.line(f"plain  {page.ink('command', neutral(shlex.join(found.argv), 2_000))}")
+    page.line(f"plain  {page.ink('command', neutral(shlex.join(tuning.argv), 2_000))}")
     return str(page)
 
 
@@ -79,9 +79,11 @@ def _factor(page: Page, effect: FactorEffect, top: float) -> None:
         if not level.runs:
             page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink('dim', 'no run that counts')}")
             continue
-        shown = f"{(level.ratio - 1) * 100:+6.1f} %  ±{_error(level) * 100:.1f}"
+        ratio_text = f"{(level.ratio - 1) * 100:+6.1f} %  ±{_error(level) * 100:.1f}"
         style = "good" if level.low > 1 else "error" if level.high < 1 else "plain"
-        page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink(style, pad(bar(level.ratio, top), MAX_BAR))}  {shown}")
+        page.line(
+            f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink(style, pad(bar(level.ratio, top), MAX_BAR))}  {ratio_text}"
+        )
 
 
 def bar(ratio: float, top: float) -> str:
@@ -94,18 +96,18 @@ def _error(level: LevelEffect) -> float:
     return (level.high - level.low) / 2
 
 
-def page(found: Tuning) -> str:
+def page(tuning: Tuning) -> str:
     """Return the result as one self-contained page: what mattered with standard errors, and every run in its order."""
-    head = html.escape(verdict(found))
-    confirmed = f"<p>{html.escape(comparison.basis(found.comparison))}" if found.comparison else ""
-    left = "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in found.left_out)
-    profile = f"<h2>Profile</h2><pre>{html.escape(found.profile)}</pre>" if found.profile else ""
+    head = html.escape(verdict(tuning))
+    confirmed = f"<p>{html.escape(comparison.basis(tuning.comparison))}" if tuning.comparison else ""
+    left = "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in tuning.left_out)
+    profile = f"<h2>Profile</h2><pre>{html.escape(tuning.profile)}</pre>" if tuning.profile else ""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-        f"<h1>{head}</h1>{confirmed}<p>{html.escape(found.reason)}<p>{html.escape(summary(found))}"
-        f"<h2>What mattered</h2>{_effects(found.effects)}<h2>Runs</h2>{_runs(found)}"
+        f"<h1>{head}</h1>{confirmed}<p>{html.escape(tuning.reason)}<p>{html.escape(summary(tuning))}"
+        f"<h2>What mattered</h2>{_effects(tuning.effects)}<h2>Runs</h2>{_runs(tuning)}"
         f"<p>left as it is: {html.escape(left)}{profile}"
-        f"<p><code>{html.escape(neutral(shlex.join(found.argv), 2_000))}</code></html>\n"
+        f"<p><code>{html.escape(neutral(shlex.join(tuning.argv), 2_000))}</code></html>\n"
     )
 
 
@@ -117,9 +119,9 @@ _CSS = (
 _WIDTH, _ROW, _LABEL, _MIDDLE, _REACH = 800, 18, 260, 530, 250
 
 
-def _effects(found: Sequence[FactorEffect]) -> str:
+def _effects(effects: Sequence[FactorEffect]) -> str:
     """Bars of every level around the plain program, with a line of one standard error each way."""
-    rows = [(effect, level) for effect in found for level in effect.levels[1:] if level.runs]
+    rows = [(effect, level) for effect in effects for level in effect.levels[1:] if level.runs]
     top = max((max(abs(level.high - 1), abs(level.low - 1)) for _, level in rows), default=0.0) or 1.0
     drawn = "".join(_bar(effect, level, top, place) for place, (effect, level) in enumerate(rows))
     return f'<svg viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'
@@ -138,9 +140,9 @@ def _bar(effect: FactorEffect, level: LevelEffect, top: float, place: int) -> st
     )
 
 
-def _runs(found: Tuning) -> str:
+def _runs(tuning: Tuning) -> str:
     """Every run's value in the order of the runs; plain ones in grey, so that drift shows."""
-    runs = [run for run in found.runs if run.value is not None]
+    runs = [run for run in tuning.runs if run.value is not None]
     if not runs:
         return "<p>none"
     values = [run.value or 0.0 for run in runs]
@@ -151,5 +153,5 @@ def _runs(found: Tuning) -> str:
         f'cy="{130 - (value - low) / reach * 110:.1f}" r="4"><title>run {run.number}, {run.phase}: {value:.5g}</title></circle>'
         for run, value in zip(runs, values, strict=True)
     )
-    unit = html.escape(found.metric.unit)
+    unit = html.escape(tuning.metric.unit)
     return f'<svg viewBox="0 0 {_WIDTH} 140" role="img"><text x="0" y="12">{max(values):.4g} {unit}</text>{dots}</svg>'
