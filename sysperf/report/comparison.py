@@ -16,79 +16,81 @@ MIN_FAULTS, FAULTS_RATIO = 10_000, 1.5
 STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """Return the verdict in one sentence."""
-    a, b = neutral(found.a.name, 60), neutral(found.b.name, 60)
-    if found.ranks and found.ratio is not None and found.verdict != "unclear":
-        few, many = found.ranks
-        return f"{many} ranks work at {found.ratio * 100:.1f} % of the efficiency of {few}: {found.ratio * many / few:.2f} times the steps"
-    if found.verdict in ("faster", "slower"):
-        by = f"{abs(found.ratio - 1) * 100:.1f} % " if found.ratio is not None and found.is_certain() else ""
-        return f"{b} is {by}{found.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
-    if found.verdict == "same":
-        return f"{b} and {a} are equally fast, within {found.margin * 100:g} %"
+    a, b = neutral(comparison.a.name, 60), neutral(comparison.b.name, 60)
+    if comparison.ranks and comparison.ratio is not None and comparison.verdict != "unclear":
+        (few, many), ratio = comparison.ranks, comparison.ratio
+        return f"{many} ranks work at {ratio * 100:.1f} % of the efficiency of {few}: {ratio * many / few:.2f} times the steps"
+    if comparison.verdict in ("faster", "slower"):
+        by = f"{abs(comparison.ratio - 1) * 100:.1f} % " if comparison.ratio is not None and comparison.is_certain() else ""
+        return f"{b} is {by}{comparison.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
+    if comparison.verdict == "same":
+        return f"{b} and {a} are equally fast, within {comparison.margin * 100:g} %"
     return f"unclear whether {b} is faster than {a}"
 
 
-def basis(found: Comparison) -> str:
+def basis(comparison: Comparison) -> str:
     """Return interval, level and pairs: what the verdict rests on."""
-    parts = [f"{interval(found)} at {found.confidence * 100:.4g} %"] if found.ratio is not None else []
-    parts.append(f"{found.metric.name}, {found.pairs} pair{'' if found.pairs == 1 else 's'}")
-    if found.fresh_pairs:
-        parts.append(f"the interval from {found.fresh_pairs} further pairs")
-    if found.dropped_pairs:
-        parts.append(f"{found.dropped_pairs} disturbed pair{'' if found.dropped_pairs == 1 else 's'} left out")
+    parts = [f"{interval(comparison)} at {comparison.confidence * 100:.4g} %"] if comparison.ratio is not None else []
+    parts.append(f"{comparison.metric.name}, {comparison.pairs} pair{'' if comparison.pairs == 1 else 's'}")
+    if comparison.fresh_pairs:
+        parts.append(f"the interval from {comparison.fresh_pairs} further pairs")
+    if comparison.dropped_pairs:
+        parts.append(f"{comparison.dropped_pairs} disturbed pair{'' if comparison.dropped_pairs == 1 else 's'} left out")
     return "; ".join(parts)
 
 
-def remarks(found: Comparison) -> list[str]:
+def remarks(comparison: Comparison) -> list[str]:
     """Return what else the reader should know: page faults where they differ, and what the noise guard could not see."""
-    a, b = found.page_faults_a, found.page_faults_b
+    a, b = comparison.page_faults_a, comparison.page_faults_b
     lines = []
     if a is not None and b is not None and max(a, b) >= MIN_FAULTS and max(a, b) > FAULTS_RATIO * min(a, b):
-        lines.append(f"minor page faults of a run: {a:,.0f} with {neutral(found.a.name, 60)}, {b:,.0f} with {neutral(found.b.name, 60)}")
-    lines += [neutral(note, 500) for note in found.notes]
-    if found.unwatched:
-        lines.append(f"not watched: {neutral('; '.join(found.unwatched), 1_000)}")
+        lines.append(
+            f"minor page faults of a run: {a:,.0f} with {neutral(comparison.a.name, 60)}, {b:,.0f} with {neutral(comparison.b.name, 60)}"
+        )
+    lines += [neutral(note, 500) for note in comparison.notes]
+    if comparison.unwatched:
+        lines.append(f"not watched: {neutral('; '.join(comparison.unwatched), 1_000)}")
     return lines
 
 
-def interval(found: Comparison) -> str:
+def interval(comparison: Comparison) -> str:
     """Return ``+3.1 to +5.3 %``."""
-    return f"{((found.low or 1) - 1) * 100:+.1f} to {((found.high or 1) - 1) * 100:+.1f} %"
+    return f"{((comparison.low or 1) - 1) * 100:+.1f} to {((comparison.high or 1) - 1) * 100:+.1f} %"
 
 
-def text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
+def text(comparison: Comparison, *, color: bool = False, width: int = 100) -> str:
     """Return the result for a terminal."""
     page = Page(Ink(color), width)
-    page.line(page.ink(STYLE[found.verdict], verdict(found)))
-    page.paragraph(basis(found), "dim")
-    if found.reason:
-        page.paragraph(found.reason, "unknown" if found.verdict == "unclear" else "plain")
-    for line in remarks(found):
+    page.line(page.ink(STYLE[comparison.verdict], verdict(comparison)))
+    page.paragraph(basis(comparison), "dim")
+    if comparison.reason:
+        page.paragraph(comparison.reason, "unknown" if comparison.verdict == "unclear" else "plain")
+    for line in remarks(comparison):
         page.paragraph(line, "dim")
     page.line()
-    values = counting(found)
+    values = counting(comparison)
     both = [*values["a"], *values["b"]]
     columns = max(10, min(MAX_PLOT_COLUMNS, width - 44))
-    for arm, variant, middle in arms(found):
-        shown = f"{middle:.4g} {found.metric.unit}" if middle is not None else "no run"
-        page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {histogram(values[arm], both, columns)}  median {shown}")
+    for arm, variant, middle in arms(comparison):
+        middle_text = f"{middle:.4g} {comparison.metric.unit}" if middle is not None else "no run"
+        page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {histogram(values[arm], both, columns)}  median {middle_text}")
     if len(both) > 1:
-        low, high = f"{min(both):.4g}", f"{max(both):.4g} {found.metric.unit}"
+        low, high = f"{min(both):.4g}", f"{max(both):.4g} {comparison.metric.unit}"
         page.line(f"{' ' * 18}{page.ink('dim', low + ' ' * max(1, columns - len(low) - len(high)) + high)}")
     page.line()
-    for variant in (found.a, found.b):
+    for variant in (comparison.a, comparison.b):
         page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {page.ink('command', neutral(shlex.join(variant.argv), 2_000))}")
     return str(page)
 
 
-def tried(found: Sequence[TriedFix], *, color: bool = False, width: int = 100) -> str:
+def tried(fixes: Sequence[TriedFix], *, color: bool = False, width: int = 100) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     page = Page(Ink(color), width)
     rows = [
         (", ".join(fix.rules) if len(fix.rules) == 1 else f"all {len(fix.rules)} together", gave(fix), neutral(fix.promised, 300))
-        for fix in found
+        for fix in fixes
     ]
     for line in table(("fix", "gave here", "promised"), rows, page.ink, width):
         page.line(line)
@@ -97,9 +99,9 @@ def tried(found: Sequence[TriedFix], *, color: bool = False, width: int = 100) -
     return str(page)
 
 
-def tried_markdown(found: Sequence[TriedFix]) -> str:
+def tried_markdown(fixes: Sequence[TriedFix]) -> str:
     """Return the same for a pull request."""
-    rows = "".join(f"| {cell(', '.join(fix.rules))} | {cell(gave(fix))} | {cell(fix.promised)} |\n" for fix in found)
+    rows = "".join(f"| {cell(', '.join(fix.rules))} | {cell(gave(fix))} | {cell(fix.promised)} |\n" for fix in fixes)
     return f"| fix | gave here | promised |\n|---|---|---|\n{rows}"
 
 
@@ -115,13 +117,13 @@ def gave(fix: TriedFix) -> str:
     return f"{(fix.comparison.ratio - 1) * 100:+.1f} % ({interval(fix.comparison)}{doubt})"
 
 
-def counting(found: Comparison) -> dict[Arm, list[float]]:
+def counting(comparison: Comparison) -> dict[Arm, list[float]]:
     """Return the values of the runs that count, by arm."""
-    disturbed = {run.pair for run in found.runs if run.disturbed}
-    whole = {run.pair for run in found.runs if run.arm == "a"} & {run.pair for run in found.runs if run.arm == "b"}
+    disturbed = {run.pair for run in comparison.runs if run.disturbed}
+    whole = {run.pair for run in comparison.runs if run.arm == "a"} & {run.pair for run in comparison.runs if run.arm == "b"}
 
     def of(arm: str) -> list[float]:
-        return [run.value for run in found.runs if run.arm == arm and run.pair in whole and run.pair and run.pair not in disturbed]
+        return [run.value for run in comparison.runs if run.arm == arm and run.pair in whole and run.pair and run.pair not in disturbed]
 
     return {"a": of("a"), "b": of("b")}
 
@@ -138,19 +140,20 @@ def histogram(values: Sequence[float], among: Sequence[float], columns: int) -> 
     return "".join(BARS[-(-count * 8 // top)] for count in counts)
 
 
-def markdown(found: Comparison) -> str:
+def markdown(comparison: Comparison) -> str:
     """Return the result for a pull request."""
-    values = counting(found)
+    values = counting(comparison)
     rows = "".join(
-        f"| {cell(variant.name)} | {number(middle)} {found.metric.unit} | {len(values[arm])} | `{cell(shlex.join(variant.argv))}` |\n"
-        for arm, variant, middle in arms(found)
+        f"| {cell(variant.name)} | {number(middle)} {comparison.metric.unit} | {len(values[arm])} | `{cell(shlex.join(variant.argv))}` |\n"
+        for arm, variant, middle in arms(comparison)
     )
-    reason = "".join(f"\n{cell(line)}\n" for line in (found.reason, *remarks(found)) if line)
-    return f"**{cell(verdict(found))}** ({cell(basis(found))})\n{reason}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
+    reason = "".join(f"\n{cell(line)}\n" for line in (comparison.reason, *remarks(comparison)) if line)
+    head = f"**{cell(verdict(comparison))}** ({cell(basis(comparison))})\n{reason}"
+    return f"{head}\n| variant | median | runs | command |\n|---|---|---|---|\n{rows}"
 
 
-def arms(found: Comparison) -> list[tuple[Arm, Variant, float | None]]:
-    return [("a", found.a, found.median_a), ("b", found.b, found.median_b)]
+def arms(comparison: Comparison) -> list[tuple[Arm, Variant, float | None]]:
+    return [("a", comparison.a, comparison.median_a), ("b", comparison.b, comparison.median_b)]
 
 
 def number(value: float | None) -> str:

@@ -11,53 +11,53 @@ from sysperf.report import comparison, comparison_page
 from sysperf.report.terminal import Ink, Page, table
 
 
-def text(found: Sweep | Bandwidths, *, color: bool = False, width: int = 100) -> str:
+def text(result: Sweep | Bandwidths, *, color: bool = False, width: int = 100) -> str:
     """Return the result for a terminal."""
     page = Page(Ink(color), width)
-    page.line(page.ink("unknown" if found.cannot else "strong", headline(found)))
-    head, rows = _table(found)
+    page.line(page.ink("unknown" if result.cannot else "strong", headline(result)))
+    head, rows = _table(result)
     if rows:
         page.line()
         for line in table(head, rows, page.ink, width):
             page.line(line)
-    for remark in _remarks(found):
+    for remark in _remarks(result):
         page.line()
         page.paragraph(remark, "dim")
-    if isinstance(found, Sweep) and found.comparison:
+    if isinstance(result, Sweep) and result.comparison:
         page.line()
-        return f"{page}{comparison.text(found.comparison, color=color, width=width)}"
+        return f"{page}{comparison.text(result.comparison, color=color, width=width)}"
     return str(page)
 
 
-def markdown(found: Sweep | Bandwidths) -> str:
+def markdown(result: Sweep | Bandwidths) -> str:
     """Return the same for a pull request."""
-    head, rows = _table(found)
-    lines = [f"**{comparison.cell(headline(found))}**", ""]
+    head, rows = _table(result)
+    lines = [f"**{comparison.cell(headline(result))}**", ""]
     if rows:
         lines += [_row(head), f"|{'---|' * len(head)}", *map(_row, rows), ""]
-    lines += [f"{comparison.cell(remark)}\n" for remark in _remarks(found)]
-    after = comparison.markdown(found.comparison) if isinstance(found, Sweep) and found.comparison else ""
+    lines += [f"{comparison.cell(remark)}\n" for remark in _remarks(result)]
+    after = comparison.markdown(result.comparison) if isinstance(result, Sweep) and result.comparison else ""
     return "\n".join(lines) + after
 
 
-def page(found: Sweep | Bandwidths) -> str:
+def page(result: Sweep | Bandwidths) -> str:
     """Return the same as one self-contained page."""
-    head, rows = _table(found)
-    remarks = "".join(f"<p>{html.escape(remark)}" for remark in _remarks(found))
-    compared = found.comparison if isinstance(found, Sweep) else None
+    head, rows = _table(result)
+    remarks = "".join(f"<p>{html.escape(remark)}" for remark in _remarks(result))
+    compared = result.comparison if isinstance(result, Sweep) else None
     after = f"<h2>{html.escape(comparison.verdict(compared))}</h2>{comparison_page.body(compared)}" if compared else ""
-    return comparison_page.table_page(headline(found), head, rows, f"{remarks}{after}")
+    return comparison_page.table_page(headline(result), head, rows, f"{remarks}{after}")
 
 
-def headline(found: Sweep | Bandwidths) -> str:
+def headline(result: Sweep | Bandwidths) -> str:
     """Return what was found in one sentence."""
-    if found.cannot:
-        return f"{found.experiment}: this cannot be told here: {neutral(found.cannot, 500)}"
-    if isinstance(found, Bandwidths):
-        return f"{found.experiment}: from {_ends(found.transfers)} GB/s{'; interrupted' if found.interrupted else ''}"
-    if found.comparison is None:
-        return f"{found.experiment}: nothing helps: no level was faster than the program as it is"
-    return f"{found.experiment}: {found.factor}: {found.best} was the best of {len(found.levels)}; compared with plain in fresh pairs:"
+    if result.cannot:
+        return f"{result.experiment}: this cannot be told here: {neutral(result.cannot, 500)}"
+    if isinstance(result, Bandwidths):
+        return f"{result.experiment}: from {_ends(result.transfers)} GB/s{'; interrupted' if result.interrupted else ''}"
+    if result.comparison is None:
+        return f"{result.experiment}: nothing helps: no level was faster than the program as it is"
+    return f"{result.experiment}: {result.factor}: {result.best} was the best of {len(result.levels)}; compared with plain in fresh pairs:"
 
 
 def _ends(transfers: Sequence[Transfer]) -> str:
@@ -65,14 +65,14 @@ def _ends(transfers: Sequence[Transfer]) -> str:
     return f"{min(known):.1f} to {max(known):.1f}"
 
 
-def _table(found: Sweep | Bandwidths) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    if isinstance(found, Bandwidths):
+def _table(result: Sweep | Bandwidths) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    if isinstance(result, Bandwidths):
         rows: list[tuple[str, ...]] = [
             (neutral(way.source), neutral(way.target), "unknown" if way.gb_per_s is None else f"{way.gb_per_s:.1f} GB/s", _spread(way))
-            for way in found.transfers
+            for way in result.transfers
         ]
         return ("from", "to", "median", "runs"), rows
-    return (found.factor, "median", "runs"), [_level(level, found.metric.unit) for level in found.levels]
+    return (result.factor, "median", "runs"), [_level(level, result.metric.unit) for level in result.levels]
 
 
 def _spread(way: Transfer) -> str:
@@ -87,10 +87,10 @@ def _level(level: SweptLevel, unit: str) -> tuple[str, ...]:
     return neutral(level.name), f"{level.median:.4g} {unit}", ", ".join(f"{value:.4g}" for value in level.values)
 
 
-def _remarks(found: Sweep | Bandwidths) -> list[str]:
-    if isinstance(found, Bandwidths):
+def _remarks(result: Sweep | Bandwidths) -> list[str]:
+    if isinstance(result, Bandwidths):
         return []
-    return [neutral(found.basis, 500)] if found.basis else []
+    return [neutral(result.basis, 500)] if result.basis else []
 
 
 def _row(cells: Sequence[str]) -> str:
