@@ -28,7 +28,7 @@ def fix(args: argparse.Namespace, result: Lint) -> int:
     lines = lint_fix.diff(fixes).splitlines()
     _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args)
     sys.stdout.flush()
-    number = sum(len(one.changes) for one in fixes)
+    number = sum(len(file_fix.changes) for file_fix in fixes)
     if not args.yes and not _confirmed(f"{count(number, 'change')} in {count(len(fixes), 'file')}"):
         return Exit.USAGE
     done = lint_fix.write_all(fixes)
@@ -60,7 +60,7 @@ def undo(args: argparse.Namespace) -> int:
     if number is None:
         _options.write("Nothing to take back.", args)
         return Exit.CLEAN
-    found = backups.undo(number)
-    lines = [f"{one.state:<9} {neutral(one.path, 2_000)}" + (f" ({neutral(one.why)})" if one.why else "") for one in found]
+    restored = backups.undo(number)
+    lines = [f"{file.state:<9} {neutral(file.path, 2_000)}" + (f" ({neutral(file.why)})" if file.why else "") for file in restored]
     _options.write("\n".join(lines), args)
-    return Exit.CLEAN if all(one.state in ("restored", "already") for one in found) else Exit.PARTIAL
+    return Exit.CLEAN if all(file.state in ("restored", "already") for file in restored) else Exit.PARTIAL

@@ -80,22 +80,22 @@ def alone() -> Iterator[None]:
         yield
 
 
-def keep(found: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "") -> None:
+def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "") -> None:
     """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
-    if found.ratio is None or found.low is None or found.high is None or found.median_a is None:
+    if comparison.ratio is None or comparison.low is None or comparison.high is None or comparison.median_a is None:
         return
     trial = Trial(
         experiment=experiment,
-        what=(what or f"{found.b.name} instead of {found.a.name}: {os.path.basename(found.a.argv[0])}")[:200],
-        metric=found.metric.name,
-        unit=found.metric.unit,
-        baseline=found.median_a,
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        confidence=found.confidence,
-        pairs=found.fresh_pairs or found.pairs,
-        verdict=found.verdict,
+        what=(what or f"{comparison.b.name} instead of {comparison.a.name}: {os.path.basename(comparison.a.argv[0])}")[:200],
+        metric=comparison.metric.name,
+        unit=comparison.metric.unit,
+        baseline=comparison.median_a,
+        ratio=comparison.ratio,
+        low=comparison.low,
+        high=comparison.high,
+        confidence=comparison.confidence,
+        pairs=comparison.fresh_pairs or comparison.pairs,
+        verdict=comparison.verdict,
         at=time.time(),
         rule=rule,
         fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),

@@ -32,18 +32,18 @@ def run(args: argparse.Namespace) -> int:
     if plans[-1].plan.settings and not args.yes:
         _verify_study.confirm(plans[-1].plan.settings)
     with _measuring.alone():
-        found = verify.verify_each(plans, _Each(), _verify_study.saved if args.resume else lambda _: None)
-    for fix in found:
+        fixes = verify.verify_each(plans, _Each(), _verify_study.saved if args.resume else lambda _: None)
+    for fix in fixes:
         if fix.comparison and len(fix.rules) == 1:
             _measuring.keep(fix.comparison, fix.rules[0])
-    shown = {
-        "json": lambda: to_json({"schema": 1, "tried": found}, indent=2).decode(),
-        "markdown": lambda: comparison.tried_markdown(found),
-        "html": lambda: comparison_page.tried_page(found),
-        "text": lambda: comparison.tried(found, color=_options.wants_color(args), width=_options.width()),
+    forms = {
+        "json": lambda: to_json({"schema": 1, "tried": fixes}, indent=2).decode(),
+        "markdown": lambda: comparison.tried_markdown(fixes),
+        "html": lambda: comparison_page.tried_page(fixes),
+        "text": lambda: comparison.tried(fixes, color=_options.wants_color(args), width=_options.width()),
     }
-    _options.write(shown[args.format](), args)
-    return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in found) else Exit.CLEAN
+    _options.write(forms[args.format](), args)
+    return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in fixes) else Exit.CLEAN
 
 
 def _plan_of(args: argparse.Namespace, tries: Sequence[trying.Try], argv: tuple[str, ...], measured: Metric) -> verify.TriedPlan:

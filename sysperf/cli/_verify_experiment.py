@@ -39,12 +39,14 @@ def run(args: argparse.Namespace, experiment: str) -> int:
     if experiment == COPIES:
         return _copies(args)
     with _measuring.alone():
-        found = _bandwidths(args, experiment) if experiment in BANDWIDTHS else _swept(args, experiment)
-    comparison = found.comparison if isinstance(found, Sweep) else None
+        outcome = _bandwidths(args, experiment) if experiment in BANDWIDTHS else _swept(args, experiment)
+    comparison = outcome.comparison if isinstance(outcome, Sweep) else None
     if comparison:
         _measuring.keep(comparison, args.fix or "")
-    _options.write(_rendered(found, args), args)
-    is_partial = found.cannot or (comparison and comparison.verdict == "unclear") or (isinstance(found, Bandwidths) and found.interrupted)
+    _options.write(_rendered(outcome, args), args)
+    is_partial = (
+        outcome.cannot or (comparison and comparison.verdict == "unclear") or (isinstance(outcome, Bandwidths) and outcome.interrupted)
+    )
     return Exit.PARTIAL if is_partial else Exit.CLEAN
 
 
@@ -69,20 +71,20 @@ def _copies(args: argparse.Namespace) -> int:
     a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
     plan = msgspec.structs.replace(_verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
     with _measuring.alone():
-        found = verify.verify(plan, _verify_study.Progress(plan))
-    _measuring.keep(found, plan.rule)
-    _options.write(_verify_output.rendered(found, args), args)
-    return _verify_output.exit_code(found, args.fail_if_slower)
+        comparison = verify.verify(plan, _verify_study.Progress(plan))
+    _measuring.keep(comparison, plan.rule)
+    _options.write(_verify_output.rendered(comparison, args), args)
+    return _verify_output.exit_code(comparison, args.fail_if_slower)
 
 
-def _rendered(found: Sweep | Bandwidths, args: argparse.Namespace) -> str:
-    shown: dict[str, Callable[[], str]] = {
-        "json": lambda: to_json({"schema": 1, "experiment": found}, indent=2).decode(),
-        "markdown": lambda: report.markdown(found),
-        "html": lambda: report.page(found),
-        "text": lambda: report.text(found, color=_options.wants_color(args), width=_options.width()),
+def _rendered(outcome: Sweep | Bandwidths, args: argparse.Namespace) -> str:
+    forms: dict[str, Callable[[], str]] = {
+        "json": lambda: to_json({"schema": 1, "experiment": outcome}, indent=2).decode(),
+        "markdown": lambda: report.markdown(outcome),
+        "html": lambda: report.page(outcome),
+        "text": lambda: report.text(outcome, color=_options.wants_color(args), width=_options.width()),
     }
-    return shown[args.format]()
+    return forms[args.format]()
 
 
 def _say(line: str) -> None:

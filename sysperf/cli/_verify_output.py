@@ -11,22 +11,22 @@ from sysperf.model.record import to_json
 from sysperf.report import comparison, comparison_page
 
 
-def exit_code(found: Comparison, fail_if_slower: float | None) -> int:
+def exit_code(result: Comparison, fail_if_slower: float | None) -> int:
     """Return the exit code that tells the verdict."""
-    if fail_if_slower is not None and found.low is not None and found.high is not None:
+    if fail_if_slower is not None and result.low is not None and result.high is not None:
         bound = 1 - fail_if_slower / 100
-        return Exit.FINDINGS if found.high < bound else Exit.CLEAN if found.low >= bound else Exit.PARTIAL
-    if found.verdict == "slower" and not found.ranks:  # more ranks are less efficient each, which is no finding
+        return Exit.FINDINGS if result.high < bound else Exit.CLEAN if result.low >= bound else Exit.PARTIAL
+    if result.verdict == "slower" and not result.ranks:  # more ranks are less efficient each, which is no finding
         return Exit.FINDINGS
-    return Exit.PARTIAL if found.verdict == "unclear" else Exit.CLEAN
+    return Exit.PARTIAL if result.verdict == "unclear" else Exit.CLEAN
 
 
-def rendered(found: Comparison, args: argparse.Namespace) -> str:
+def rendered(result: Comparison, args: argparse.Namespace) -> str:
     """Return the comparison in the format that was asked for."""
     if args.format == "json":
-        return to_json({"schema": 1, "comparison": found}, indent=2).decode()
+        return to_json({"schema": 1, "comparison": result}, indent=2).decode()
     if args.format == "markdown":
-        return comparison.markdown(found)
+        return comparison.markdown(result)
     if args.format == "html":
-        return comparison_page.page(found)
-    return comparison.text(found, color=_options.wants_color(args), width=_options.width())
+        return comparison_page.page(result)
+    return comparison.text(result, color=_options.wants_color(args), width=_options.width())

@@ -113,10 +113,10 @@ def default_metric(args: argparse.Namespace) -> Metric:
 def _ranks(args: argparse.Namespace) -> tuple[int, int] | None:
     if args.ranks is None:
         return None
-    found = re.fullmatch(r"([1-9][0-9]{0,4}),([1-9][0-9]{0,4})", args.ranks)
-    if not found:
+    match = re.fullmatch(r"([1-9][0-9]{0,4}),([1-9][0-9]{0,4})", args.ranks)
+    if not match:
         raise UsageError(f"--ranks {args.ranks}: two numbers of ranks", "--ranks 1,4")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def with_ranks(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class Probe:
     def _counted(self, code: int) -> CountedSteps:
         folders = sorted((entry.name for entry in os.scandir(self.folder)), key=int)
         instances = [(int(name), probe.read(f"{self.folder}/{name}", MAX_PROCESSES)) for name in folders]
-        processes = [_process(steps, number if self.args.nproc else None) for number, found in instances for steps in found]
+        processes = [_process(steps, number if self.args.nproc else None) for number, counts in instances for steps in counts]
         losses = [loss for name in folders if (loss := probe.read_loss(f"{self.folder}/{name}")) is not None]
         return CountedSteps(self.args.probe, code, tuple(processes), losses[0] if losses else None)
 
@@ -75,18 +75,18 @@ class Probe:
 
 def line(counted: CountedSteps) -> str:
     """Return what was counted in one line."""
-    what, found = PLURAL[counted.counts], counted.processes
-    if not found:
+    what, processes = PLURAL[counted.counts], counted.processes
+    if not processes:
         other = "forward" if counted.counts == "optimizer" else "optimizer"
         return (
             f"no {what} were counted: the program must run in a Python that reads PYTHONPATH (not -I, -E, -S), "
             f"with torch 2.0 or newer; --probe={other} counts {PLURAL[other]}"
         )
-    numbers = _range([process.steps for process in found], "{:d}")
-    made = f"{numbers} {WHAT[counted.counts] if numbers == '1' else what}"
-    rates = [process.steps_per_s for process in found if process.steps_per_s is not None]
-    rate = f", {_range(rates, '{:.4g}')} a second after a warm-up of {max(process.warm_up_steps for process in found)}" if rates else ""
-    return f"{made}{rate} (process {found[0].pid})" if len(found) == 1 else f"{made} in each of {len(found)} processes{rate}"
+    numbers = _range([process.steps for process in processes], "{:d}")
+    steps = f"{numbers} {WHAT[counted.counts] if numbers == '1' else what}"
+    rates = [process.steps_per_s for process in processes if process.steps_per_s is not None]
+    rate = f", {_range(rates, '{:.4g}')} a second after a warm-up of {max(process.warm_up_steps for process in processes)}" if rates else ""
+    return f"{steps}{rate} (process {processes[0].pid})" if len(processes) == 1 else f"{steps} in each of {len(processes)} processes{rate}"
 
 
 def _process(steps: probe.Steps, instance: int | None) -> ProcessSteps:

@@ -54,8 +54,8 @@ def _print(args: Any, decisions: list[Decision]) -> None:
 def _pasted(args: Any, plans: list[LaunchPlan]) -> str:
     """The form that was asked for; instances are told which they are."""
     if args.nproc:
-        told = [environment.of_instance(number, len(plans)) for number in range(len(plans))]
-        plans = [msgspec.structs.replace(plan, env={**plan.env, **told[number]}) for number, plan in enumerate(plans)]
+        variables = [environment.of_instance(number, len(plans)) for number in range(len(plans))]
+        plans = [msgspec.structs.replace(plan, env={**plan.env, **variables[number]}) for number, plan in enumerate(plans)]
     if args.print == "systemd":
         return "\n".join(shown.unit(plan, *_place(args, plan)) for plan in plans)
     has_numactl = args.root != "/" or bool(shutil.which("numactl"))

@@ -115,11 +115,11 @@ def _compare(args: argparse.Namespace) -> int:
         old, new = engine.account_for(args.against, progress), engine.account_for(args.traces[0], progress)
     finally:
         progress.close()
-    found = compare(old, new)
+    comparison = compare(old, new)
     text = (
-        as_json.dump(found)
+        as_json.dump(comparison)
         if args.format == "json"
-        else trace_difference.render(found, color=_options.wants_color(args), width=_options.width())
+        else trace_difference.render(comparison, color=_options.wants_color(args), width=_options.width())
     )
     _options.write(text, args)
     return Exit.CLEAN
@@ -141,8 +141,8 @@ class Progress:
             return
         self._last = cells
         name = path.rpartition("/")[2][-40:]
-        shown = "".join(char if char.isprintable() else "?" for char in name)
-        sys.stderr.write(f"\r\x1b[K{shown} {'█' * cells}{'·' * (self._WIDTH - cells)}")
+        printable = "".join(char if char.isprintable() else "?" for char in name)
+        sys.stderr.write(f"\r\x1b[K{printable} {'█' * cells}{'·' * (self._WIDTH - cells)}")
         sys.stderr.flush()
 
     def close(self) -> None:

@@ -202,8 +202,8 @@ class _Progress:
 
     def __call__(self, what: str, verdict: Verdict | None) -> None:
         if self._terminal:
-            shown = f"looking at {what} …" if verdict is None else neutral(verdict.sentence, 100)
-            sys.stderr.write(f"\r\x1b[Ksysperf: {shown}")
+            doing = f"looking at {what} …" if verdict is None else neutral(verdict.sentence, 100)
+            sys.stderr.write(f"\r\x1b[Ksysperf: {doing}")
             sys.stderr.flush()
 
     def close(self) -> None:

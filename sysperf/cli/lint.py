@@ -127,7 +127,7 @@ def gpus(ruleset: Ruleset) -> Any:
 def fails(result: Lint, severity: str) -> bool:
     """Whether a place is of this severity or a worse one."""
     worst = SEVERITIES.index(severity) if severity != "never" else -1
-    return any(SEVERITIES.index(one.severity) <= worst for one in result.hypotheses)
+    return any(SEVERITIES.index(hypothesis.severity) <= worst for hypothesis in result.hypotheses)
 
 
 def render(args: argparse.Namespace, result: Lint) -> str:

@@ -84,13 +84,13 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("there is no interrupted search of this command", "run it without --resume")
         plan = msgspec.structs.replace(saved, budget_s=plan.budget_s, limit_s=plan.limit_s) if saved else plan
         store.keep("plan", plan)
-        found = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
-    if found.comparison:
-        _measuring.keep(found.comparison, experiment="tune", what=f"{tuning.named_winner(found)}: {os.path.basename(plan.argv[0])}")
-    if found.profile:  # before the output, which may go to a full disk or a pipe that was closed
-        _write_profile(profile, found.profile)
-    _options.write(_rendered(found, args), args)
-    return Exit.PARTIAL if found.state == "unconfirmed" else Exit.CLEAN
+        result = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
+    if result.comparison:
+        _measuring.keep(result.comparison, experiment="tune", what=f"{tuning.named_winner(result)}: {os.path.basename(plan.argv[0])}")
+    if result.profile:  # before the output, which may go to a full disk or a pipe that was closed
+        _write_profile(profile, result.profile)
+    _options.write(_rendered(result, args), args)
+    return Exit.PARTIAL if result.state == "unconfirmed" else Exit.CLEAN
 
 
 def planned(args: argparse.Namespace) -> Plan:
@@ -162,12 +162,12 @@ def _key(plan: Plan) -> str:
     return hashlib.sha256(to_json([os.getcwd(), plan.argv, plan.metric])).hexdigest()[:16]
 
 
-def _rendered(found: Tuning, args: argparse.Namespace) -> str:
+def _rendered(result: Tuning, args: argparse.Namespace) -> str:
     if args.format == "json":
-        return to_json({"schema": 1, "tuning": found}, indent=2).decode()
+        return to_json({"schema": 1, "tuning": result}, indent=2).decode()
     if args.format == "html":
-        return tuning.page(found)
-    return tuning.text(found, color=_options.wants_color(args), width=_options.width())
+        return tuning.page(result)
+    return tuning.text(result, color=_options.wants_color(args), width=_options.width())
 
 
 class _Watch:

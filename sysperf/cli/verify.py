@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if plan.settings and not args.yes:
         _verify_study.confirm(plan.settings)
     with _measuring.alone():
-        found = verify.verify(plan, _verify_study.Progress(plan), state)
-    _measuring.keep(found, plan.rule)
-    _options.write(_verify_output.rendered(found, args), args)
-    return _verify_output.exit_code(found, args.fail_if_slower)
+        result = verify.verify(plan, _verify_study.Progress(plan), state)
+    _measuring.keep(result, plan.rule)
+    _options.write(_verify_output.rendered(result, args), args)
+    return _verify_output.exit_code(result, args.fail_if_slower)
