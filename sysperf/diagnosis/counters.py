@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """CPU time of a process since its start, with that of children that ended."""
+    """CPU time of a process since its start. Children that ended do not count: they may have run for hours before."""
 
     name: str
     ticks: int
@@ -56,7 +56,7 @@ def everybody() -> dict[int, Spent]:
     """The CPU time of all processes that are seen from here, by their numbers."""
     stats = (parse(content(f"/proc/{name}/stat")) for name in os.listdir("/proc") if name.isdigit())
     return {
-        stat.pid: Spent(stat.comm, stat.cpu_ticks + stat.ended_children_ticks, KTHREADD in (stat.pid, stat.ppid))
+        stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid))
         for stat in stats
         if stat is not None
     }

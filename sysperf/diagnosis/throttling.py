@@ -13,5 +13,5 @@ def share(before: Any, after: Any) -> float | None:
         return None
     periods = after.nr_periods - before.nr_periods
     if periods > 0:
-        return float(after.nr_throttled - before.nr_throttled) / periods
+        return float((after.nr_throttled - before.nr_throttled) / periods)
     return 0.0 if after.cpu_quota == 0 else None  # of no period, only a group without a quota is known not to be stopped
