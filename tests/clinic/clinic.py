@@ -37,6 +37,9 @@ class Case(NamedTuple):
     neighbour: bool = False
     """When it is sick, somebody else uses its CPUs."""
     quota: float = 0.0
+    """CPUs' worth of time that its group may use, sick or cured; needs root."""
+    cured_env: tuple[tuple[str, str], ...] = ()
+    """Variables when it is cured."""
     runs: str = ""
     """The program, where it has another name than the illness."""
 
@@ -60,6 +63,7 @@ CASES = {
     "too_many_threads": Case("diagnosis.threads-over-cpus"),
     "programs_compete": Case("diagnosis.programs-compete", named("threads-over-cpus"), copies=2, runs="plain_training"),
     "neighbour": Case("diagnosis.neighbour", neighbour=True, runs="plain_training"),
+    "quota": Case("diagnosis.quota", quota=1.0, cured_env=(("OMP_NUM_THREADS", "1"),), runs="plain_training"),
     "interpreter_lock": Case("diagnosis.interpreter-lock"),
     "slow_prefetcher": Case("diagnosis.waits-for-threads"),
     "page_faults": Case("diagnosis.page-faults"),
@@ -109,23 +113,58 @@ def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[in
     command = (PYTHON, *launcher, str(PROGRAMS / case.script), case.runs or name, state, folder)
     wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--")
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "KMP_", "GOMP_", "MALLOC_"))}
-    if sick:
-        env |= dict(case.env)
+    env |= dict(case.env if sick else case.cured_env)
     programs = []
-    with output.open("wb") as file:
+    with contextlib.ExitStack() as stack, output.open("wb") as file:
+        enter = stack.enter_context(limited(case.quota))
         for number in range(case.copies if sick else 1):
             told = file if number == 0 else subprocess.DEVNULL
-            programs.append(subprocess.Popen((*wrap, *command), stdout=told, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
+            argv = (*enter, *wrap, *command)
+            programs.append(subprocess.Popen(argv, stdout=told, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
         if sick and case.neighbour:
             burn = "import os\n[os.fork() for _ in range(1)]\nwhile True: pass"
             programs.append(subprocess.Popen((sys.executable, "-c", burn), start_new_session=True))
+        try:
+            yield programs[0].pid, output
+        finally:
+            for program in programs:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+                program.wait()
+
+
+GROUPS = Path("/sys/fs/cgroup")
+_UNIFIED = (GROUPS / "cgroup.controllers").exists()
+_CPU_GROUPS = GROUPS if _UNIFIED else GROUPS / "cpu"
+
+
+def can_limit() -> bool:
+    """Whether groups with a quota can be made here."""
+    return os.access(_CPU_GROUPS, os.W_OK) and (not _UNIFIED or "cpu" in (GROUPS / "cgroup.subtree_control").read_text().split())
+
+
+@contextlib.contextmanager
+def limited(cpus: float) -> Iterator[tuple[str, ...]]:
+    """A control group with a quota; (what starts a command in it). Nothing without a quota."""
+    if not cpus:
+        yield ()
+        return
+    group = _CPU_GROUPS / f"sysperf-clinic-{os.getpid()}"
+    group.mkdir()
+    period_us = 100_000
+    if _UNIFIED:
+        (group / "cpu.max").write_text(f"{int(cpus * period_us)} {period_us}")
+    else:
+        (group / "cpu.cfs_period_us").write_text(str(period_us))
+        (group / "cpu.cfs_quota_us").write_text(str(int(cpus * period_us)))
     try:
-        yield programs[0].pid, output
+        yield ("/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
     finally:
-        for program in programs:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
-            program.wait()
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
 
 
 def speed(output: Path) -> float | None:
