@@ -70,7 +70,7 @@ class Command(Record):
 
 def parse(argv: Sequence[str]) -> Command:
     """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
-    found: dict[str, Any] = {"env": {}, "unset": ()}
+    fields: dict[str, Any] = {"env": {}, "unset": ()}
     words = Words(argv)
     for _ in range(MAX_TOOLS):
         if not words.rest:
@@ -78,15 +78,15 @@ def parse(argv: Sequence[str]) -> Command:
         name = words.rest[0].rpartition("/")[2]
         if name in _TRANSPARENT:
             words.rest.pop(0)
-            _tool(name, words, found)
+            _tool(name, words, fields)
         elif name in _BINDERS:
             words.rest.pop(0)
-            _BINDERS[name](words, found)
+            _BINDERS[name](words, fields)
         elif _is_wrap(name, words.rest):
             del words.rest[: words.rest.index("--") + 1]
         else:
-            return _program(name, words, found)
-    return Command(**found)
+            return _program(name, words, fields)
+    return Command(**fields)
 
 
 def _is_wrap(name: str, words: Sequence[str]) -> bool:
@@ -105,49 +105,49 @@ def _runs_sysperf(how: str, value: str) -> bool:
     return value == WITHOUT_FOLDER
 
 
-def _tool(name: str, words: Words, found: dict[str, Any]) -> None:
+def _tool(name: str, words: Words, fields: dict[str, Any]) -> None:
     if name == "env":
-        _env(words, found)
+        _env(words, fields)
         return
     words.options(name)
     del words.rest[: _POSITIONALS.get(name, 0)]
 
 
-def _env(words: Words, found: dict[str, Any]) -> None:
+def _env(words: Words, fields: dict[str, Any]) -> None:
     for option, value in words.options("env"):
         if option in ("-i", "--ignore-environment"):
-            found["clears"] = True
+            fields["clears"] = True
         elif option in ("-u", "--unset"):
-            found["unset"] = (*found["unset"], value)
+            fields["unset"] = (*fields["unset"], value)
     if words.rest and words.rest[0] == "-":
         words.rest.pop(0)
-        found["clears"] = True
+        fields["clears"] = True
     while words.rest and "=" in words.rest[0]:
         name, _, value = words.rest.pop(0).partition("=")
-        found["env"][name] = value
+        fields["env"][name] = value
 
 
-def _taskset(words: Words, found: dict[str, Any]) -> None:
+def _taskset(words: Words, fields: dict[str, Any]) -> None:
     options = [name for name, _ in words.options("taskset")]
     listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
     text = words.rest.pop(0) if words.rest else ""
-    found["cpu_tool"] = "taskset"
-    found["cpus"] = _cpus(text) if listed else _mask(text)
+    fields["cpu_tool"] = "taskset"
+    fields["cpus"] = _cpus(text) if listed else _mask(text)
 
 
-def _numactl(words: Words, found: dict[str, Any]) -> None:
+def _numactl(words: Words, fields: dict[str, Any]) -> None:
     for name, value in words.options("numactl"):
         if name in ("-C", "--physcpubind"):
-            found.update(cpu_tool="numactl", cpus=_cpus(value))
+            fields.update(cpu_tool="numactl", cpus=_cpus(value))
         elif name in ("-N", "--cpunodebind"):
-            found.update(cpu_tool="numactl", cpu_nodes=_cpus(value))
+            fields.update(cpu_tool="numactl", cpu_nodes=_cpus(value))
         elif name not in ("-s", "-H", "-a", "--all", "-b", "--balancing"):
-            found["memory_tool"] = "numactl"
+            fields["memory_tool"] = "numactl"
 
 
-def _hwloc_bind(words: Words, found: dict[str, Any]) -> None:
+def _hwloc_bind(words: Words, fields: dict[str, Any]) -> None:
     """Its places are a language of their own: it decides, and how many CPUs that are is not known."""
-    found.update(cpu_tool="hwloc-bind")
+    fields.update(cpu_tool="hwloc-bind")
     while words.rest and words.rest[0] != "--":
         words.rest.pop(0)
     del words.rest[:1]
@@ -170,27 +170,27 @@ def _mask(text: str) -> CpuSet | None:
         return None
 
 
-def _program(name: str, words: Words, found: dict[str, Any]) -> Command:
-    found.update(program=words.rest[0], arguments=tuple(words.rest))
+def _program(name: str, words: Words, fields: dict[str, Any]) -> Command:
+    fields.update(program=words.rest[0], arguments=tuple(words.rest))
     words.rest.pop(0)
     if PYTHON.fullmatch(name):
-        return _python(words, found)
+        return _python(words, fields)
     if name in LAUNCHERS and (name not in _VERBS or words.rest[:1] == [_VERBS[name]]):
-        return _launcher(name, words, found)
+        return _launcher(name, words, fields)
     if name in SHELLS:
-        return Command(kind="shell", **found)
+        return Command(kind="shell", **fields)
     if runner := runners.parse(name, words.rest):
-        return _environment(*runner, found)
-    return Command(**found)
+        return _environment(*runner, fields)
+    return Command(**fields)
 
 
-def _python(words: Words, found: dict[str, Any]) -> Command:
+def _python(words: Words, fields: dict[str, Any]) -> Command:
     how, value = _python_options(words)
     if how == "m":
         if value in MODULES:
-            return _launcher(MODULES[value], words, found)
-        return Command(kind="python", module=value, **found)
-    return Command(kind="python", script=words.rest[0] if words.rest and not how else "", **found)
+            return _launcher(MODULES[value], words, fields)
+        return Command(kind="python", module=value, **fields)
+    return Command(kind="python", script=words.rest[0] if words.rest and not how else "", **fields)
 
 
 def _python_options(words: Words) -> tuple[str, str]:
@@ -210,7 +210,7 @@ def _python_options(words: Words) -> tuple[str, str]:
     return "", ""
 
 
-def _launcher(name: str, words: Words, found: dict[str, Any]) -> Command:
+def _launcher(name: str, words: Words, fields: dict[str, Any]) -> Command:
     """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
     ranks, binding = None, ""
     if name == "torchrun":
@@ -219,14 +219,14 @@ def _launcher(name: str, words: Words, found: dict[str, Any]) -> Command:
                 ranks = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else None
             elif option in ("--numa-binding", "--numa_binding"):
                 binding = value
-    return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **found)
+    return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **fields)
 
 
-def _environment(runner: Runner, words: Sequence[str], found: dict[str, Any]) -> Command:
+def _environment(runner: Runner, words: Sequence[str], fields: dict[str, Any]) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
     inner = parse(words)
-    found["env"] = {**found["env"], **inner.env}
+    fields["env"] = {**fields["env"], **inner.env}
     for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):
-        found[field] = getattr(inner, field) or found.get(field, getattr(Command(), field))
+        fields[field] = getattr(inner, field) or fields.get(field, getattr(Command(), field))
     kind = "launcher" if inner.kind == "launcher" else "environment"
-    return Command(kind=kind, runner=runner, **{**found, "program": inner.program or found["program"]})
+    return Command(kind=kind, runner=runner, **{**fields, "program": inner.program or fields["program"]})

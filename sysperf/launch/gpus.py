@@ -74,11 +74,11 @@ def _gpu(device: Any) -> PlacedGpu:
     return PlacedGpu(device.address, device.numa_node if known else None, device.local_cpus if known else None, device.device_id or "")
 
 
-def _given(host: Host, found: list[PlacedGpu]) -> list[PlacedGpu]:
+def _given(host: Host, placed: list[PlacedGpu]) -> list[PlacedGpu]:
     """Those that a container was given: /sys shows all GPUs of the machine, /proc/driver/nvidia and /dev only the container's."""
-    if not found or not host.exists(GPUS):
-        return found
-    return [gpu for gpu in found if _minor_there(host, gpu.bus_id)]
+    if not placed or not host.exists(GPUS):
+        return placed
+    return [gpu for gpu in placed if _minor_there(host, gpu.bus_id)]
 
 
 def _minor_there(host: Host, bus_id: str) -> bool:

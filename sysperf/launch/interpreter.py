@@ -62,8 +62,8 @@ def find(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> Prog
         return _python(host, path, shims.resolve(host, path, env, cwd), env)
     if command.kind == "shell":  # what a script starts is most likely the Python of the active environment
         python = shims.resolve(host, which(host, "python", env.get("PATH", DEFAULT_PATH), cwd), env, cwd)
-        found = _python(host, path, python, env)
-        return ProgramFile(path, False, python, found.torch, found.torch_known) if found.torch else ProgramFile(path)
+        program = _python(host, path, python, env)
+        return ProgramFile(path, False, python, program.torch, program.torch_known) if program.torch else ProgramFile(path)
     interpreter = shims.resolve(host, _shebang(host, path, env, cwd), env, cwd) if path else ""
     return _python(host, path, interpreter, env) if interpreter else ProgramFile(path)
 
@@ -161,7 +161,7 @@ def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: s
     for prefix in prefixes(host, command.runner, env, cwd):
         python = f"{prefix}/bin/python"
         if host.exists(python):
-            found = _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
-            known = found.torch_known and (found.torch is not None or not command.runner.layered)
-            return msgspec.structs.replace(found, torch_known=known)
+            program = _python(host, f"{prefix}/bin/{command.program}", python, {**env, "PYTHONPATH": ""})
+            known = program.torch_known and (program.torch is not None or not command.runner.layered)
+            return msgspec.structs.replace(program, torch_known=known)
     return ProgramFile()

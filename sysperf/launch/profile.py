@@ -61,17 +61,17 @@ def read(path: str) -> Profile:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB", HINT)
-        found: Profile = convert(tomli.loads(raw.decode()), Profile)
+        profile: Profile = convert(tomli.loads(raw.decode()), Profile)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", HINT) from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}", HINT) from None
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{path}: {error}", HINT) from None
-    problem = next(_problems(found), "")
+    problem = next(_problems(profile), "")
     if problem:
         raise ConfigError(f"{path}: {problem}", HINT)
-    return found
+    return profile
 
 
 def text(profile: Profile) -> str:
@@ -94,29 +94,29 @@ def _toml(value: Any) -> str:
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
-def _problems(found: Profile) -> Iterator[str]:
+def _problems(profile: Profile) -> Iterator[str]:
     """What is well-formed and cannot be meant."""
-    if found.schema != 1:
-        yield f"schema {found.schema} is not known"
-    yield from _wrong_numbers(found)
-    if found.memory_policy not in ("", "interleave"):
-        yield f"memory_policy: `{found.memory_policy}` is not interleave"
-    if found.allocator not in ("", *ALLOCATORS):
-        yield f"allocator: `{found.allocator}` is none of {', '.join(ALLOCATORS)}"
-    for name, value in found.set.items():
+    if profile.schema != 1:
+        yield f"schema {profile.schema} is not known"
+    yield from _wrong_numbers(profile)
+    if profile.memory_policy not in ("", "interleave"):
+        yield f"memory_policy: `{profile.memory_policy}` is not interleave"
+    if profile.allocator not in ("", *ALLOCATORS):
+        yield f"allocator: `{profile.allocator}` is none of {', '.join(ALLOCATORS)}"
+    for name, value in profile.set.items():
         if not NAME.fullmatch(name):
             yield f"`{name}` is no name of a variable"
         if "\0" in value:
             yield f"set: {name} has a NUL character, which no variable can have"
     try:
-        CpuSet.parse(found.cpus or "")
+        CpuSet.parse(profile.cpus or "")
     except ValueError as error:
         yield f"cpus: {error}"
 
 
-def _wrong_numbers(found: Profile) -> Iterator[str]:
+def _wrong_numbers(profile: Profile) -> Iterator[str]:
     limits = dict.fromkeys(("instances", "interop_threads", "loader_workers", "loader_prefetch"), MAX_NUMBER)
     for name, most in {"threads": MAX_THREADS, **limits}.items():
-        number = getattr(found, name)
+        number = getattr(profile, name)
         if number is not None and not 1 <= number <= most:
             yield f"{name}: {number} is not between 1 and {most}"

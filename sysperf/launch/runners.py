@@ -69,7 +69,7 @@ def _first(given: dict[str, str], names: Sequence[str]) -> str:
 
 def _uv(runner: Runner, given: dict[str, str], rest: list[str]) -> tuple[Runner, list[str]]:
     is_script = bool({"-s", "--script"} & set(given)) or (bool(rest) and rest[0].endswith(".py"))
-    found = Runner(
+    known = Runner(
         runner.name,
         project=runner.project,
         unknown="--isolated" in given,
@@ -79,8 +79,8 @@ def _uv(runner: Runner, given: dict[str, str], rest: list[str]) -> tuple[Runner,
         script=rest[0] if is_script and rest else "",
     )
     if {"-m", "--module"} & set(given):
-        return found, ["python", "-m", *rest]
-    return found, ["python", *rest] if is_script else rest
+        return known, ["python", "-m", *rest]
+    return known, ["python", *rest] if is_script else rest
 
 
 def _hatch(runner: Runner, given: dict[str, str], rest: list[str]) -> tuple[Runner, list[str]]:

@@ -129,8 +129,8 @@ def _value(value: str) -> str:
 
 
 def _kept(plan: LaunchPlan) -> list[str]:
-    shown = [
+    kept = [
         f"{change.name}={_value(change.value)}" if change.value and change.name.isupper() else (change.name or change.because)
         for change in plan.kept
     ]
-    return [f"kept {', '.join(dict.fromkeys(shown))}"] if shown else []
+    return [f"kept {', '.join(dict.fromkeys(kept))}"] if kept else []
