@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sysperf import paths
 from sysperf.launch import profile
@@ -14,12 +14,19 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.text import parse_size
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from types import SimpleNamespace
+
+    Options = Namespace | SimpleNamespace
+    """What was asked for: of the parser, or without one where no option was given."""
+
 MAX_INSTANCES = 1024
 MAX_TRACE_FOLDER_BYTES = 54
 """Kineto's sockets in it have names of 53 characters, and the path of a socket has room for 107."""
 
 
-def request(args: Any) -> LaunchRequest:
+def request(args: Options) -> LaunchRequest:
     """The options as a request. Raises UsageError."""
     if args.nproc is not None and not 1 <= args.nproc <= MAX_INSTANCES:
         raise UsageError(f"--nproc {args.nproc}: between 1 and {MAX_INSTANCES}")
@@ -47,7 +54,7 @@ def request(args: Any) -> LaunchRequest:
     )
 
 
-def _check_probe(args: Any) -> None:
+def _check_probe(args: Options) -> None:
     """Raise UsageError where steps cannot be counted as asked."""
     if not args.probe and (args.max_steps or args.output):
         raise UsageError("--max-steps and --output go with --probe", "sysperf wrap --probe --max-steps 200 -- python train.py")
@@ -84,7 +91,7 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _trace_folder(args: Any) -> str:
+def _trace_folder(args: Options) -> str:
     """A folder of the user's own for the sockets of traces on demand; made when something will be started."""
     base = paths.runtime_home() or f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - made for us alone, and checked below
     folder = f"{base}/sysperf/kineto"

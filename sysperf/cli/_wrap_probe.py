@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sysperf.cli import _wrap_start
 from sysperf.host import files
@@ -14,6 +14,9 @@ from sysperf.model.record import to_json
 from sysperf.model.steps import CountedSteps, ProcessSteps
 from sysperf.model.text import neutral
 from sysperf.verify import probe
+
+if TYPE_CHECKING:
+    from sysperf.cli._wrap_options import Options
 
 FOLDER = "SYSPERF_PROBE_FOLDER"
 MAX_PROCESSES = 4_096
@@ -25,7 +28,7 @@ NOT_STARTED = (126, 127)
 class Probe:
     """A folder in which a program's processes, of each instance, write their steps; None where it cannot be."""
 
-    def __init__(self, args: Any, env: Mapping[str, str]) -> None:
+    def __init__(self, args: Options, env: Mapping[str, str]) -> None:
         self.args = args
         self.folder = ""
         if env.get(FOLDER):
@@ -94,6 +97,6 @@ def _process(steps: probe.Steps, instance: int | None) -> ProcessSteps:
     return ProcessSteps(steps.pid, len(steps.times), warm_up, probe.steps_per_s(steps, warm_up), instance)
 
 
-def _range(values: list[Any], form: str) -> str:
+def _range(values: Sequence[float], form: str) -> str:
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} to {high}"

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +20,13 @@ from sysperf.model.text import neutral
 from sysperf.report import launch
 
 if TYPE_CHECKING:
+    from sysperf.cli._wrap_options import Options
     from sysperf.engine.wrap import Decision
     from sysperf.launch.plan import LaunchPlan
     from sysperf.launch.request import LaunchRequest
 
 
-def run(args: Any, request: LaunchRequest) -> int:
+def run(args: Options, request: LaunchRequest) -> int:
     """Decide, for each instance with --nproc, and print."""
     env = environment.inherited() if args.root == "/" else environment.of_capture(Host(args.root))
     problems: list[str] = []
@@ -35,7 +36,7 @@ def run(args: Any, request: LaunchRequest) -> int:
     return Exit.CLEAN
 
 
-def _print(args: Any, decisions: list[Decision]) -> None:
+def _print(args: Options, decisions: list[Decision]) -> None:
     if args.json:
         sys.stdout.write(f"{_json(decisions if args.nproc else decisions[0])}\n")
     elif args.explain:
@@ -51,7 +52,7 @@ def _print(args: Any, decisions: list[Decision]) -> None:
         sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
 
 
-def _pasted(args: Any, plans: list[LaunchPlan]) -> str:
+def _pasted(args: Options, plans: list[LaunchPlan]) -> str:
     """The form that was asked for; instances are told which they are."""
     if args.nproc:
         variables = [environment.of_instance(number, len(plans)) for number in range(len(plans))]
@@ -66,7 +67,7 @@ def _pasted(args: Any, plans: list[LaunchPlan]) -> str:
     return "".join(f"{shown.command_line(plan, numactl=has_numactl)}\n" for plan in plans)
 
 
-def _place(args: Any, plan: LaunchPlan) -> tuple[str, str]:
+def _place(args: Options, plan: LaunchPlan) -> tuple[str, str]:
     """(the program's file, this folder): a service is started with another PATH, from another folder."""
     if args.root != "/":
         return "", ""
@@ -76,7 +77,7 @@ def _place(args: Any, plan: LaunchPlan) -> tuple[str, str]:
     return os.path.abspath(program) if program else "", current_folder()
 
 
-def _json(decision: Any) -> str:
+def _json(decision: object) -> str:
     try:
         return to_json(decision, indent=2).decode()
     except UnicodeEncodeError:  # arguments that are no text: JSON can only name their bytes, \udcff

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,16 +17,17 @@ from sysperf.launch import start as starting
 from sysperf.model.errors import Exit, SysperfError
 
 if TYPE_CHECKING:
+    from sysperf.cli._wrap_options import Options
     from sysperf.engine.wrap import Decision
     from sysperf.launch.request import LaunchRequest
 
 
-def decide(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> Decision:
+def decide(args: Options, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `problems`."""
     return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder())
 
 
-def decide_instances(args: Any, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> list[Decision]:
+def decide_instances(args: Options, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> list[Decision]:
     """The same for each instance of --nproc."""
     return wrap.wrap_instances(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder())
 
@@ -39,7 +40,7 @@ def current_folder() -> str:
         return "/"
 
 
-def start(args: Any, request: LaunchRequest) -> int:
+def start(args: Options, request: LaunchRequest) -> int:
     """Decide, say it in one line, become the program."""
     env = environment.inherited()
     problems: list[str] = []
@@ -69,7 +70,7 @@ def untouched(argv: Sequence[str]) -> int:
     return _become(argv, environment.inherited())
 
 
-def start_several(args: Any, request: LaunchRequest) -> int:
+def start_several(args: Options, request: LaunchRequest) -> int:
     """Decide for each instance, say it in a line each, start them and wait for all."""
     from sysperf.launch import several  # noqa: PLC0415 - with --nproc only
 
@@ -99,7 +100,7 @@ def start_several(args: Any, request: LaunchRequest) -> int:
     return probe.around(lambda: several.run(counting))
 
 
-def _launch(args: Any, argv: Sequence[str], env: Mapping[str, str]) -> int:
+def _launch(args: Options, argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Become the program; with --probe, stay beside it and say what was counted."""
     if not args.probe:
         return _become(argv, env)

@@ -27,18 +27,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sysperf.model.errors import SysperfError, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from sysperf.cli._wrap_options import Options
+
 OPTIONS, SWITCH = "SYSPERF_WRAP_OPTIONS", "SYSPERF_WRAP"
 """Variables: options that stand before those of the command line; `off` starts every program as it is."""
 _OFF, _ON = ("off", "0", "no", "false"), ("on", "1", "yes", "true", "")
 FORMS = ("line", "sh", "systemd")
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
     "allocator": "", "profile": None, "nproc": None, "print": "", "explain": False, "dry_run": False, "json": False,
     "quiet": False, "traceable": False, "root": "/", "rules": [], "force_env": False, "unpin": False, "verify": False,
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         raise
 
 
-def _parsed(options: list[str]) -> Any:
+def _parsed(options: list[str]) -> Options:
     from sysperf.cli import _options  # noqa: PLC0415 - argparse: see main
 
     parser, _ = _options.parser("wrap")
@@ -165,7 +167,7 @@ _VALUED = frozenset((
 ))  # fmt: skip
 
 
-def run(args: Any) -> int:
+def run(args: Options) -> int:
     if not args.command:
         raise UsageError("no command to start", "sysperf wrap [options] -- COMMAND [ARGUMENT …]")
     if not args.command[0]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from sysperf.model.snapshot import Facts
 
 
-def share(before: Any, after: Any) -> float | None:
+def share(before: Facts, after: Facts) -> float | None:
     """Of the quota's periods in between, the share in which the group was stopped; `Cgroup` records of the same group."""
     if before is None or after is None or before.path != after.path:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sysperf.engine.wrap import decide, rules
 from sysperf.engine.wrap_facts import gather_running
@@ -15,6 +15,9 @@ from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Rewrap
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import for_shell
+
+if TYPE_CHECKING:
+    from sysperf.collect.process.records import Process
 
 __all__ = ["rewraps", "rules"]
 MAX_REWRAPS = 16
@@ -32,9 +35,10 @@ def rewraps(host: Host, snapshot: Snapshot, ruleset: Callable[[], Ruleset]) -> t
     return tuple(rewrap for process in running if (rewrap := _rewrap(host, rules_in_force, process, snapshot)) is not None)
 
 
-def _rewrap(host: Host, ruleset: Ruleset, process: Any, snapshot: Snapshot) -> Rewrap | None:
+def _rewrap(host: Host, ruleset: Ruleset, process: Process, snapshot: Snapshot) -> Rewrap | None:
+    command = process.command or ""
     try:
-        decision = decide(gather_running(host, process, tuple(shlex.split(process.command)), snapshot), ruleset)
+        decision = decide(gather_running(host, process, tuple(shlex.split(command)), snapshot), ruleset)
     except (ValueError, UsageError):  # a command line that was cut, or that nobody could start again
         return None
     cpus = decision.placement.cpus
@@ -42,4 +46,4 @@ def _rewrap(host: Host, ruleset: Ruleset, process: Any, snapshot: Snapshot) -> R
     if not changes:
         return None
     because = tuple(dict.fromkeys(change.rule for change in changes))
-    return Rewrap(process.pid, f"sysperf wrap -- {for_shell(process.command)}", tuple(map(plan.shown, changes)), because)
+    return Rewrap(process.pid, f"sysperf wrap -- {for_shell(command)}", tuple(map(plan.shown, changes)), because)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,11 @@ from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.ranks import Ranks
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.snapshot import Area, Facts, Snapshot
+
+if TYPE_CHECKING:
+    from sysperf.collect.numa import Node
+    from sysperf.collect.process.records import Process
 
 TICKLESS = f"{SYSTEM}/nohz_full"
 
@@ -31,13 +35,13 @@ class Areas:
         self.host = host
         self.known = dict(known or {})
 
-    def facts(self, name: str) -> Any:
+    def facts(self, name: str) -> Facts:
         """The facts of an area; None when it could not be read."""
         if name not in self.known:
             self.known[name] = collect_area(self.host, name)
         return self.known[name].facts
 
-    def names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, Facts]:
         """The facts of all areas that were read."""
         return {name: area.facts for name, area in self.known.items()}
 
@@ -89,7 +93,7 @@ def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str,
     return _with_gpus(_with_outer_wrap(known))
 
 
-def gather_running(host: Host, process: Any, argv: tuple[str, ...], snapshot: Snapshot) -> Known:
+def gather_running(host: Host, process: Process, argv: tuple[str, ...], snapshot: Snapshot) -> Known:
     """What is known of a program that runs: as if it were started now, on a machine without it."""
     request, env = LaunchRequest(argv=argv), process.env or {}
     command = parse(argv)
@@ -168,7 +172,7 @@ def _capacity(host: Host, cpus: CpuSet) -> int | None:
     return max((capacity for capacity in capacities if capacity), default=None) if all(capacities) else None
 
 
-def _nodes(records: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, ...]:
+def _nodes(records: Sequence[Node], request: LaunchRequest) -> tuple[MemoryNode, ...]:
     """None where two claim the same CPU, as emulated ones (`numa=fake=8`) do: nothing is near or far then. Who names a node gets it."""
     nodes = tuple(_node(node, [other.id for other in records]) for node in records)
     named = request.node is not None or request.profile.node is not None
@@ -176,12 +180,12 @@ def _nodes(records: Sequence[Any], request: LaunchRequest) -> tuple[MemoryNode, 
     return nodes if apart or named else ()
 
 
-def _node(node: Any, numbers: Sequence[int]) -> MemoryNode:
+def _node(node: Node, numbers: Sequence[int]) -> MemoryNode:
     return MemoryNode(
         id=node.id,
         cpus=node.cpus or CpuSet(),
         available_bytes=node.mem_available_bytes,
-        gpu_memory=node.gpu_memory,
+        gpu_memory=node.gpu_memory is True,
         has_memory=node.mem_total_bytes != 0,
         distances=dict(zip(numbers, node.distances or (), strict=False)),
     )

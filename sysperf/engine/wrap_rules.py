@@ -28,8 +28,9 @@ from sysperf.launch.request import LaunchRequest
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome
 from sysperf.model.path import StrPath
-from sysperf.model.rule import Advice, Bind, Env, Override, Preload, Rule
-from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.record import TypeForm
+from sysperf.model.rule import Advice, AnyFix, Bind, Env, Override, Preload, Rule
+from sysperf.model.snapshot import Area, Facts, Snapshot
 from sysperf.startup import lazy
 
 RULES = "launch.toml"
@@ -37,10 +38,10 @@ _AREA = lazy(rf"\b({'|'.join(AREAS)})\.")
 MEMORY_POLICIES = {"memory-preferred": "preferred", "memory-strict": "strict", "memory-interleave": "interleave"}
 
 
-class _RecordTypes(dict[str, Any]):
+class _RecordTypes(dict[str, TypeForm]):
     """Record types by area, imported when a rule names them."""
 
-    def __missing__(self, area: str) -> Any:
+    def __missing__(self, area: str) -> TypeForm:
         if area not in AREAS:
             raise KeyError(area)
         self[area] = importlib.import_module(f"sysperf.collect.{area}").collect.__annotations__["return"]
@@ -52,7 +53,7 @@ class _RecordTypes(dict[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*AREAS, *dict.keys(self))))
 
-    def keys(self) -> Any:
+    def keys(self) -> Any:  # any: a list where dict has a view
         return list(self)
 
 
@@ -126,7 +127,7 @@ class _LaunchJudge:
             applying.append(compiled)
         return applying
 
-    def _changes(self, outcome: Outcome, names: dict[str, Any]) -> Iterator[ProposedChange]:
+    def _changes(self, outcome: Outcome, names: dict[str, Facts]) -> Iterator[ProposedChange]:
         """The fixes of a rule that fires, with their blanks filled in."""
         rule = self.ruleset.compiled(outcome.rule)
         scope = Scope(dict(names), self.ruleset.tables)
@@ -161,7 +162,7 @@ def _named_areas(rule: Rule) -> set[str]:
     return {area for text in texts for area in _AREA.findall(text)}
 
 
-def _values(fixes: Iterable[Any]) -> Iterator[str]:
+def _values(fixes: Iterable[AnyFix]) -> Iterator[str]:
     for fix in fixes:
         if isinstance(fix, Env):
             yield from fix.set.values()

@@ -9,10 +9,12 @@ Both survive exec. Containers often forbid set_mempolicy, some by killing whoeve
 import errno
 import os
 import signal
-from typing import Any
+from collections.abc import Callable
 
 from sysperf.model.cpuset import CpuSet
 
+SystemCall = Callable[..., int]
+"""syscall(2), whose arguments are of the types that ctypes has."""
 _NUMBERS = {
     # by machine, the numbers of set_mempolicy and get_mempolicy
     "x86_64": (238, 239),
@@ -66,7 +68,7 @@ def has_policy() -> bool:
     return bool(call(numbers[1], ctypes.byref(mode), None, ctypes.c_ulong(0), None, ctypes.c_ulong(0)) == 0 and mode.value & 0xFF)
 
 
-def _call() -> Any:
+def _call() -> SystemCall | None:
     if os.uname().machine not in _NUMBERS:
         return None
     import ctypes  # noqa: PLC0415 - 4 ms; machines with one node do not pay
@@ -74,7 +76,7 @@ def _call() -> Any:
     return ctypes.CDLL(None, use_errno=True).syscall
 
 
-def _set(call: Any, mode: int, nodes: CpuSet) -> int:
+def _set(call: SystemCall, mode: int, nodes: CpuSet) -> int:
     """0, or the error number."""
     import ctypes  # noqa: PLC0415 - 4 ms; machines with one node do not pay
 
@@ -85,7 +87,7 @@ def _set(call: Any, mode: int, nodes: CpuSet) -> int:
     return ctypes.get_errno() if done else 0
 
 
-def _probe(call: Any, mode: int, nodes: CpuSet) -> str:
+def _probe(call: SystemCall, mode: int, nodes: CpuSet) -> str:
     """Why the call would fail; "" when it works."""
     pid = os.fork()
     if pid == 0:

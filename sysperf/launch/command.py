@@ -9,13 +9,12 @@ torchrun https://docs.pytorch.org/docs/stable/elastic/run.html
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sysperf.launch import runners
 from sysperf.launch.runners import Runner
 from sysperf.launch.words import Words
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Record
+from sysperf.model.record import Fields, Record
 from sysperf.startup import lazy
 
 PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
@@ -70,7 +69,7 @@ class Command(Record):
 
 def parse(argv: Sequence[str]) -> Command:
     """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
-    fields: dict[str, Any] = {"env": {}, "unset": ()}
+    fields: Fields = {"env": {}, "unset": ()}
     words = Words(argv)
     for _ in range(MAX_TOOLS):
         if not words.rest:
@@ -105,7 +104,7 @@ def _runs_sysperf(how: str, value: str) -> bool:
     return value == WITHOUT_FOLDER
 
 
-def _tool(name: str, words: Words, fields: dict[str, Any]) -> None:
+def _tool(name: str, words: Words, fields: Fields) -> None:
     if name == "env":
         _env(words, fields)
         return
@@ -113,7 +112,7 @@ def _tool(name: str, words: Words, fields: dict[str, Any]) -> None:
     del words.rest[: _POSITIONALS.get(name, 0)]
 
 
-def _env(words: Words, fields: dict[str, Any]) -> None:
+def _env(words: Words, fields: Fields) -> None:
     for option, value in words.options("env"):
         if option in ("-i", "--ignore-environment"):
             fields["clears"] = True
@@ -127,7 +126,7 @@ def _env(words: Words, fields: dict[str, Any]) -> None:
         fields["env"][name] = value
 
 
-def _taskset(words: Words, fields: dict[str, Any]) -> None:
+def _taskset(words: Words, fields: Fields) -> None:
     options = [name for name, _ in words.options("taskset")]
     listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
     text = words.rest.pop(0) if words.rest else ""
@@ -135,7 +134,7 @@ def _taskset(words: Words, fields: dict[str, Any]) -> None:
     fields["cpus"] = _cpus(text) if listed else _mask(text)
 
 
-def _numactl(words: Words, fields: dict[str, Any]) -> None:
+def _numactl(words: Words, fields: Fields) -> None:
     for name, value in words.options("numactl"):
         if name in ("-C", "--physcpubind"):
             fields.update(cpu_tool="numactl", cpus=_cpus(value))
@@ -145,7 +144,7 @@ def _numactl(words: Words, fields: dict[str, Any]) -> None:
             fields["memory_tool"] = "numactl"
 
 
-def _hwloc_bind(words: Words, fields: dict[str, Any]) -> None:
+def _hwloc_bind(words: Words, fields: Fields) -> None:
     """Its places are a language of their own: it decides, and how many CPUs that are is not known."""
     fields.update(cpu_tool="hwloc-bind")
     while words.rest and words.rest[0] != "--":
@@ -153,7 +152,7 @@ def _hwloc_bind(words: Words, fields: dict[str, Any]) -> None:
     del words.rest[:1]
 
 
-_BINDERS: dict[str, Callable[[Words, dict[str, Any]], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
+_BINDERS: dict[str, Callable[[Words, Fields], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
 
 
 def _cpus(text: str) -> CpuSet | None:
@@ -170,7 +169,7 @@ def _mask(text: str) -> CpuSet | None:
         return None
 
 
-def _program(name: str, words: Words, fields: dict[str, Any]) -> Command:
+def _program(name: str, words: Words, fields: Fields) -> Command:
     fields.update(program=words.rest[0], arguments=tuple(words.rest))
     words.rest.pop(0)
     if PYTHON.fullmatch(name):
@@ -184,7 +183,7 @@ def _program(name: str, words: Words, fields: dict[str, Any]) -> Command:
     return Command(**fields)
 
 
-def _python(words: Words, fields: dict[str, Any]) -> Command:
+def _python(words: Words, fields: Fields) -> Command:
     how, value = _python_options(words)
     if how == "m":
         if value in MODULES:
@@ -210,7 +209,7 @@ def _python_options(words: Words) -> tuple[str, str]:
     return "", ""
 
 
-def _launcher(name: str, words: Words, fields: dict[str, Any]) -> Command:
+def _launcher(name: str, words: Words, fields: Fields) -> Command:
     """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
     ranks, binding = None, ""
     if name == "torchrun":
@@ -222,7 +221,7 @@ def _launcher(name: str, words: Words, fields: dict[str, Any]) -> Command:
     return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **fields)
 
 
-def _environment(runner: Runner, words: Sequence[str], fields: dict[str, Any]) -> Command:
+def _environment(runner: Runner, words: Sequence[str], fields: Fields) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
     inner = parse(words)
     fields["env"] = {**fields["env"], **inner.env}

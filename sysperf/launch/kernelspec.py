@@ -9,12 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sysperf import paths
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import UsageError
+from sysperf.model.record import Json, JsonObject
 from sysperf.startup import lazy
 
 NAME = lazy(r"[A-Za-z0-9._-]{1,60}")
@@ -37,7 +37,7 @@ def folders(env: Mapping[str, str]) -> list[str]:
     )
 
 
-def find(name: str, env: Mapping[str, str]) -> dict[str, Any]:
+def find(name: str, env: Mapping[str, str]) -> JsonObject:
     """An installed kernel by its name. Raises UsageError."""
     for folder in folders(env):
         path = f"{folder}/{name}/kernel.json"
@@ -46,7 +46,7 @@ def find(name: str, env: Mapping[str, str]) -> dict[str, Any]:
     raise UsageError(f"no Jupyter kernel `{name}`", "`jupyter kernelspec list` shows those that are installed")
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> JsonObject:
     try:
         with open(path, "rb") as file:
             spec = json.loads(file.read(MAX_BYTES))
@@ -58,7 +58,7 @@ def _read(path: str) -> dict[str, Any]:
     return dict(spec)
 
 
-def of_python(python: str, name: str) -> dict[str, Any]:
+def of_python(python: str, name: str) -> JsonObject:
     """The specification that ipykernel would install for an interpreter."""
     return {
         "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
@@ -68,7 +68,7 @@ def of_python(python: str, name: str) -> dict[str, Any]:
     }
 
 
-def wrapped(spec: Mapping[str, Any], options: Sequence[str]) -> dict[str, Any]:
+def wrapped(spec: Mapping[str, Json], options: Sequence[str]) -> JsonObject:
     """The same kernel, started through `sysperf wrap`; wrapped once, however often this is asked."""
     argv = list(spec["argv"])
     if spec.get("metadata", {}).get(MARK) and "--" in argv:
@@ -84,7 +84,7 @@ def command() -> list[str]:
     return [installed] if installed else [*sysperf_command()]
 
 
-def install(name: str, spec: Mapping[str, Any], folder: str) -> str:
+def install(name: str, spec: Mapping[str, Json], folder: str) -> str:
     """Write it; the file's path. A kernel of that name that is not ours is left alone: UsageError."""
     if not NAME.fullmatch(name) or name.strip(".") == "":
         raise UsageError(f"`{name[:60]}` is no name of a kernel", "letters, digits, dots, dashes and underscores")

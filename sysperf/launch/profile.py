@@ -12,13 +12,12 @@ keep_free = 0.5
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import ConfigError
-from sysperf.model.record import Record, convert
+from sysperf.model.record import JsonObject, Record, convert
 from sysperf.startup import lazy
 
 MAX_BYTES = 1 << 20
@@ -48,7 +47,7 @@ class Profile(Record):
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     set: dict[str, str] = {}
-    params: dict[str, dict[str, Any]] = {}
+    params: dict[str, JsonObject] = {}
     note: str = ""
 
 
@@ -87,7 +86,7 @@ def text(profile: Profile) -> str:
     return f"{note}schema = 1\n{plain}" + (f"\n[set]\n{variables}" if variables else "") + params
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """A string, number, truth value or list of them; strings of JSON are strings of TOML, but for DEL."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
