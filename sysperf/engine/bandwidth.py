@@ -76,8 +76,8 @@ def _no_gpu(known: Known) -> str:
 
 def _nodes(known: Known) -> list[Node]:
     allowed = known.machine.allowed
-    found = [node for node in known.machine.nodes if node.has_memory and not node.gpu_memory]
-    cut = [Node(node.id, node.cpus & allowed if allowed else node.cpus) for node in found]
+    nodes = [node for node in known.machine.nodes if node.has_memory and not node.gpu_memory]
+    cut = [Node(node.id, node.cpus & allowed if allowed else node.cpus) for node in nodes]
     return [node for node in cut if node.cpus]
 
 

@@ -36,8 +36,8 @@ def fingerprint(facts: Snapshot) -> str:
 
 def kept() -> trials.Trials:
     """Return what was measured on this machine, and how the machine is now."""
-    found = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    return found._replace(fingerprint=fingerprint(reading.snapshot(Host(), tuple(FINGERPRINTED)))) if found.found else found
+    results = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
+    return results._replace(fingerprint=fingerprint(reading.snapshot(Host(), tuple(FINGERPRINTED)))) if results.results else results
 
 
 def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:
@@ -45,7 +45,7 @@ def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:
     if not any(outcome.state == "finding" for outcome in report.outcomes):
         return report
     kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.found if trial.rule}
+    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.results if trial.rule}
     if not latest:
         return report
     now = fingerprint(report.snapshot)

@@ -91,11 +91,11 @@ class _Sweeper:
     def run(self) -> None:
         """Warm caches, choose the levels, run them. Raises Unfit, SysperfError."""
         known = gather(Host(), LaunchRequest(argv=self.argv), environment.inherited(), os.getcwd(), None)
-        found, reason = tune_space.levels(self.plan.factor, known, tune_space.Asked(loader=True))
-        if not found:
+        levels, reason = tune_space.levels(self.plan.factor, known, tune_space.Asked(loader=True))
+        if not levels:
             raise tune_space.Unfit(reason or "there is one way only")
         self._pilot()
-        chosen = self._workers(known) if self.plan.experiment == LOADER else list(found)
+        chosen = self._workers(known) if self.plan.experiment == LOADER else list(levels)
         self.levels = [tune_space.AS_IS, *chosen]
         order = random.Random(self.plan.study.seed)  # noqa: S311 - an order, no secret
         for number in range(ROUNDS):

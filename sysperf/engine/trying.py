@@ -43,20 +43,20 @@ class Try(Record, kw_only=True):
 
 def one(rule: str) -> Try:
     """Return what this rule's fix is here. Raises UsageError where there is nothing to try."""
-    found = find(rule)
-    if found.scope == "launch":
-        return Try(rule=found.id, kind="launch", promised=_promised(found.impact))
+    known_rule = find(rule)
+    if known_rule.scope == "launch":
+        return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact))
     outcomes = _audited([rule])
-    requested = change.requested_settings(outcomes, (found.id,), caution=True)
+    requested = change.requested_settings(outcomes, (known_rule.id,), caution=True)
     of_machine = tuple(setting for setting in requested.settings if KNOBS[setting.knob].kind != "process")
     if of_machine:
-        return Try(rule=found.id, kind="setting", promised=_promised(found.impact), settings=of_machine)
+        return Try(rule=known_rule.id, kind="setting", promised=_promised(known_rule.impact), settings=of_machine)
     variables = next((_variables(fix) for outcome in outcomes for fix in outcome.fixes if fix.kind in ("env", "preload")), None)
-    variables = variables or _written_variables(found)
+    variables = variables or _written_variables(known_rule)
     if variables and (variables[0] or any(name in os.environ for name in variables[1])):
-        return Try(rule=found.id, kind="environment", promised=_promised(found.impact), set=variables[0], unset=variables[1])
-    if bound := _binding_rules(found):
-        return Try(rule=found.id, kind="launch", promised=_promised(found.impact), launch_rules=bound)
+        return Try(rule=known_rule.id, kind="environment", promised=_promised(known_rule.impact), set=variables[0], unset=variables[1])
+    if bound := _binding_rules(known_rule):
+        return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact), launch_rules=bound)
     if requested.settings:
         raise UsageError(
             f"{rule}: its fix changes a program that runs, and not the one that is measured", "compare two commands with --a and --b"
@@ -72,13 +72,13 @@ def all_safe(argv: Sequence[str]) -> list[Try]:
     """Return every safe fix that an audit finds for this machine, and what `wrap` would do for this command."""
     outcomes = _audited(())
     impacts = {outcome.rule: _promised(outcome.impact) for outcome in outcomes}
-    found = [
+    tries = [
         Try(rule=setting.rule, kind="setting", promised=impacts.get(setting.rule, ""), settings=(setting,))
         for setting in change.requested_settings(outcomes).settings
         if KNOBS[setting.knob].kind != "process"
     ]
-    found += _of_wrap(argv)
-    return found
+    tries += _of_wrap(argv)
+    return tries
 
 
 def _of_wrap(argv: Sequence[str]) -> Iterator[Try]:
@@ -132,7 +132,7 @@ def _variables(fix: Remedy) -> tuple[dict[str, str], tuple[str, ...]] | None:
     if words[:1] != ["env"]:
         return None
     unset = tuple(after for word, after in itertools.pairwise(words) if word == "-u")
-    return dict(found.groups() for word in words if (found := _VARIABLE.fullmatch(word))), unset  # type: ignore[misc]  # two groups
+    return dict(match.groups() for word in words if (match := _VARIABLE.fullmatch(word))), unset  # type: ignore[misc]  # two groups
 
 
 def _written_variables(rule: Rule) -> tuple[dict[str, str], tuple[str, ...]] | None:

@@ -70,11 +70,11 @@ def plan_of(argv: Sequence[str], metric: Metric, asked: tune_space.Asked) -> Pla
     known = gather(Host(), LaunchRequest(argv=tuple(argv)), environment.inherited(), os.getcwd(), None)
     if unknown := [name for name in asked.without if name not in tune_space.NAMES]:
         raise UsageError(f"--without {unknown[0]}: no such factor", f"factors are {', '.join(tune_space.NAMES)}")
-    found = tune_space.space(known, asked)
-    if not found.factors:
-        why = "; ".join(f"{left.name}: {left.reason}" for left in found.left_out)
+    factor_space = tune_space.space(known, asked)
+    if not factor_space.factors:
+        why = "; ".join(f"{left.name}: {left.reason}" for left in factor_space.left_out)
         raise UsageError(f"there is nothing to tune: {neutral(why, 800)}", "`sysperf wrap --explain` shows what is known of the program")
-    return Plan(argv=tuple(argv), metric=metric, factors=found.factors, left_out=found.left_out)
+    return Plan(argv=tuple(argv), metric=metric, factors=factor_space.factors, left_out=factor_space.left_out)
 
 
 def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:

@@ -39,11 +39,11 @@ def effects_of(search: Search, factors: Sequence[Factor]) -> tuple[FactorEffect,
     def levels(place: int) -> Iterator[LevelEffect]:
         for level, entry in enumerate(factors[place].levels):
             mean, error = model.effect(place, level), model.error(place, level)
-            runs = sum(1 for found in seen if found.choice[place] == level)
+            runs = sum(1 for observation in seen if observation.choice[place] == level)
             yield LevelEffect(entry.name, math.exp(mean), math.exp(mean - error), math.exp(mean + error), runs)
 
-    found = [FactorEffect(factor.name, shares[place], tuple(levels(place))) for place, factor in enumerate(factors)]
-    return tuple(sorted(found, key=lambda effect: -effect.importance))
+    by_factor = [FactorEffect(factor.name, shares[place], tuple(levels(place))) for place, factor in enumerate(factors)]
+    return tuple(sorted(by_factor, key=lambda effect: -effect.importance))
 
 
 def profile_text(plan: Plan, winner: Choice, comparison: Comparison) -> str:

@@ -51,11 +51,11 @@ def space(known: Known, asked: Asked) -> Space:
     factors: list[Factor] = []
     left_out: list[LeftOut] = []
     for name in _FACTORS:
-        found, reason = levels(name, known, asked)
-        if found and len(factors) == MAX_FACTORS:
-            reason, found = f"{MAX_FACTORS} others come first: --without leaves one out", ()
-        if found:
-            factors.append(Factor(name, (AS_IS, *found)))
+        some_levels, reason = levels(name, known, asked)
+        if some_levels and len(factors) == MAX_FACTORS:
+            reason, some_levels = f"{MAX_FACTORS} others come first: --without leaves one out", ()
+        if some_levels:
+            factors.append(Factor(name, (AS_IS, *some_levels)))
         else:
             left_out.append(LeftOut(name, reason or "there is one way only"))
     return Space(tuple(factors), tuple(left_out))

@@ -52,21 +52,21 @@ def verify_each(
 
     Ctrl-C ends all of them. `saved` returns a study as it was left.
     """
-    found: list[TriedFix] = []
+    tried_fixes: list[TriedFix] = []
     ended = ""
     for tried in plans:
         if ended == INTERRUPTED:
-            found.append(TriedFix(rules=tried.rules, promised=tried.promised, problem="interrupted before"))
+            tried_fixes.append(TriedFix(rules=tried.rules, promised=tried.promised, problem="interrupted before"))
             continue
         try:
             state, ended = _run_until_clear(tried.plan, observe, saved(tried.plan))
         except SysperfError as error:
-            found.append(TriedFix(rules=tried.rules, promised=tried.promised, problem=neutral(str(error), 300)))
+            tried_fixes.append(TriedFix(rules=tried.rules, promised=tried.promised, problem=neutral(str(error), 300)))
             continue
         comparison, p_value = conclude(state, ended), state.study().p_value()
-        found.append(TriedFix(rules=tried.rules, promised=tried.promised, comparison=comparison, p_value=p_value))
-    certain = stats.holm([1.0 if fix.p_value is None else fix.p_value for fix in found])
-    return [msgspec.structs.replace(fix, certain=sure and _has_verdict(fix)) for fix, sure in zip(found, certain, strict=True)]
+        tried_fixes.append(TriedFix(rules=tried.rules, promised=tried.promised, comparison=comparison, p_value=p_value))
+    certain = stats.holm([1.0 if fix.p_value is None else fix.p_value for fix in tried_fixes])
+    return [msgspec.structs.replace(fix, certain=sure and _has_verdict(fix)) for fix, sure in zip(tried_fixes, certain, strict=True)]
 
 
 def _has_verdict(fix: TriedFix) -> bool:

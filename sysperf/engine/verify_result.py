@@ -89,8 +89,8 @@ def _different_losses(a: Sequence[float], b: Sequence[float]) -> str:
 def _at_any_time(study: Study, why: str) -> Progress:
     if not study.pairs:
         return Progress("unclear", None, None, f"{why} before a pair was complete")
-    found = stats.anytime_interval(study.pairs)
-    verdict = stats.verdict(found, study.margin)
+    interval = stats.anytime_interval(study.pairs)
+    verdict = stats.verdict(interval, study.margin)
     needed = study.pairs_needed()
     advice = f"about {needed} pairs, or longer runs, would decide" if needed else LONGER_RUNS
-    return Progress(verdict, found, found, f"{why} after {len(study.pairs)} pairs; {advice}" if verdict == "unclear" else why)
+    return Progress(verdict, interval, interval, f"{why} after {len(study.pairs)} pairs; {advice}" if verdict == "unclear" else why)

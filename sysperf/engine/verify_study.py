@@ -55,13 +55,13 @@ class State(Record, kw_only=True):
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
-        found = Study(math.log1p(self.plan.margin), stats.looks(self.plan.max_pairs))
+        study = Study(math.log1p(self.plan.margin), stats.looks(self.plan.max_pairs))
         for a, b in self.complete_pairs():
             if a.disturbed or b.disturbed:
-                found = found.with_dropped()
-            elif found.progress().verdict is None:
-                found = found.with_pair(log_ratio(a, b, self.plan.metric))
-        return found
+                study = study.with_dropped()
+            elif study.progress().verdict is None:
+                study = study.with_pair(log_ratio(a, b, self.plan.metric))
+        return study
 
     def complete_pairs(self) -> Iterator[tuple[Run, Run]]:
         """Return the pairs of which both runs are done, without the first one, which only warms caches."""

@@ -49,11 +49,11 @@ def change_points(values: Sequence[float], min_segment: int = MIN_SEGMENT) -> li
         best[end] = totals[previous[end]]
         candidates = [start for start in candidates if start not in totals or totals[start] - penalty <= best[end]]
         candidates.append(end)
-    found, end = [], len(values)
+    starts, end = [], len(values)
     while end > 0:
         end = previous[end]
-        found.append(end)
-    return found[::-1]
+        starts.append(end)
+    return starts[::-1]
 
 
 def _cumulated(values: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -218,20 +218,20 @@ class _Output:
 
 def _children(pid: int) -> list[int]:
     """The processes that have this parent, of all its threads."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
     """Return all processes below this one, parents first."""
-    found = _children(pid)
-    for child in found:  # the list grows while it is walked
-        found += _children(child)
-    return found
+    pids = _children(pid)
+    for child in pids:  # the list grows while it is walked
+        pids += _children(child)
+    return pids
 
 
 def _signal_descendants(number: int) -> None:

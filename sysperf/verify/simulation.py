@@ -32,12 +32,12 @@ class Rates(NamedTuple):
 
 def study(times: LogTimes, gain: float, rng: random.Random, looks: Sequence[int] = LOOKS) -> Study:
     """Return a study of a program and of the same one made faster by `gain`, a log ratio; random order within pairs."""
-    found = Study(looks=looks)
-    while found.progress().verdict is None:
+    simulated = Study(looks=looks)
+    while simulated.progress().verdict is None:
         first, second = next(times), next(times)
         a, b = (first, second) if rng.random() < 0.5 else (second, first)
-        found = found.with_pair(a - (b - gain))
-    return found
+        simulated = simulated.with_pair(a - (b - gain))
+    return simulated
 
 
 def rates(times: Callable[[], LogTimes], gain: float, studies: int, rng: random.Random) -> Rates:

@@ -63,13 +63,13 @@ def interval(log_ratios: Sequence[float], level: float) -> Interval:
     return Interval(mean - half, mean, mean + half, level)
 
 
-def verdict(found: Interval, margin: float) -> Verdict:
+def verdict(interval: Interval, margin: float) -> Verdict:
     """Judge an interval: `same` lies within ±margin (a log ratio), `faster` and `slower` exclude 0."""
-    if -margin <= found.low and found.high <= margin:
+    if -margin <= interval.low and interval.high <= margin:
         return "same"
-    if found.low > 0:
+    if interval.low > 0:
         return "faster"
-    return "slower" if found.high < 0 else "unclear"
+    return "slower" if interval.high < 0 else "unclear"
 
 
 def pairs_needed(log_ratios: Sequence[float], margin: float) -> int:

@@ -60,20 +60,20 @@ class Study(NamedTuple):
 
     def progress(self) -> Progress:
         """Return the verdict and the interval, or that more pairs are needed."""
-        found = stats.interval(self.pairs, self.level) if len(self.pairs) > 1 else None
+        interval = stats.interval(self.pairs, self.level) if len(self.pairs) > 1 else None
         if self._too_noisy():
             total = self.dropped + len(self.pairs) + len(self.fresh)
             gain = stats.anytime_interval(self.pairs) if self.pairs else None
-            return Progress("unclear", found, gain, f"{self.dropped} of {total} pairs were disturbed")
+            return Progress("unclear", interval, gain, f"{self.dropped} of {total} pairs were disturbed")
         verdict = self._verdict()
         if verdict is None or (self._stopped_early(verdict) and len(self.fresh) < self.fresh_pairs()):
-            return Progress(None, found)
+            return Progress(None, interval)
         if not self._stopped_early(verdict):
-            return Progress(verdict, found, found, self._advice() if verdict == "unclear" else "")
+            return Progress(verdict, interval, interval, self._advice() if verdict == "unclear" else "")
         gain = stats.interval(self.fresh, TOTAL_LEVEL)
         if (gain.mean > 0) != (verdict == "faster"):
-            return Progress("unclear", found, gain, f"{verdict} in the first {len(self.pairs)} pairs, the opposite in the further ones")
-        return Progress(verdict, found, gain)
+            return Progress("unclear", interval, gain, f"{verdict} in the first {len(self.pairs)} pairs, the opposite in the further ones")
+        return Progress(verdict, interval, gain)
 
     def pairs_needed(self) -> int | None:
         """Estimate how many pairs decide between a difference and none; None before three pairs."""

@@ -27,7 +27,7 @@ _FIELDS = frozenset(Trial.__struct_fields__)
 class Trials(NamedTuple):
     """What was measured, oldest first."""
 
-    found: Sequence[Trial] = ()
+    results: Sequence[Trial] = ()
     skipped: int = 0
     """Lines that are no result that this version can show."""
     problem: str = ""
@@ -42,7 +42,7 @@ class Trials(NamedTuple):
 
 def read(paths: Iterable[str]) -> Trials:
     """All results of these files, those that do not exist left out."""
-    found: list[Trial] = []
+    results: list[Trial] = []
     skipped, problems = 0, []
     for path in paths:
         try:
@@ -53,17 +53,17 @@ def read(paths: Iterable[str]) -> Trials:
             problems.append(f"{path}: {error.strerror or error}")
             continue
         some, bad = parse(raw)
-        found += some
+        results += some
         skipped += bad
-    return Trials(sorted(found, key=lambda one: one.at)[-MOST_TRIALS:], skipped, "; ".join(problems))
+    return Trials(sorted(results, key=lambda trial: trial.at)[-MOST_TRIALS:], skipped, "; ".join(problems))
 
 
 def parse(raw: bytes) -> tuple[list[Trial], int]:
     """(the results in these lines, how many lines are none)."""
     lines = [line for line in raw.split(b"\n") if line.strip()]
     trials = [_trial(line) for line in lines[-MOST_TRIALS:]]
-    found = [trial for trial in trials if trial is not None]
-    return found, len(trials) - len(found)
+    results = [trial for trial in trials if trial is not None]
+    return results, len(trials) - len(results)
 
 
 def _trial(line: bytes) -> Trial | None:

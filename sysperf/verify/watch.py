@@ -52,8 +52,8 @@ class _Samples(Record):
 def watching() -> Iterator[Callable[[], Watched]]:
     """Watch the machine while this block runs; the function that it gives returns what was seen. Never raises."""
     host = Host()
-    found, has_gpus = sensors.find(host), host.exists(gpu_sensors.DRIVER) is True
-    sampler = _Sampler(found, has_gpus=has_gpus) if has_gpus or found.clocks or found.temperatures else None
+    machine_sensors, has_gpus = sensors.find(host), host.exists(gpu_sensors.DRIVER) is True
+    sampler = _Sampler(machine_sensors, has_gpus=has_gpus) if has_gpus or machine_sensors.clocks or machine_sensors.temperatures else None
     before = sensors.read(host)
 
     def seen() -> Watched:
@@ -74,7 +74,7 @@ def watching() -> Iterator[Callable[[], Watched]]:
             gpu_slowed=gpu.slowed,
             gpu_others=gpu.others,
         )
-        return Watched(conditions, (*sensors.unknown(before, found), *gpu_sensors.unknown(host), *samples.problems))
+        return Watched(conditions, (*sensors.unknown(before, machine_sensors), *gpu_sensors.unknown(host), *samples.problems))
 
     try:
         yield seen
@@ -86,13 +86,13 @@ def watching() -> Iterator[Callable[[], Watched]]:
 class _Sampler:
     """The process that takes samples until its pipe is closed."""
 
-    def __init__(self, found: Sensors, *, has_gpus: bool) -> None:
+    def __init__(self, machine_sensors: Sensors, *, has_gpus: bool) -> None:
         stop, self._stop = os.pipe()
         self._result, result = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _sample(parent, stop, result, found, has_gpus=has_gpus)
+            _sample(parent, stop, result, machine_sensors, has_gpus=has_gpus)
         os.close(stop)
         os.close(result)
 
@@ -123,19 +123,19 @@ class _Sampler:
             time.sleep(0.005)
 
 
-def _sample(parent: int, stop: int, result: int, found: Sensors, *, has_gpus: bool) -> NoReturn:
+def _sample(parent: int, stop: int, result: int, machine_sensors: Sensors, *, has_gpus: bool) -> NoReturn:
     """The sampling process: never returns, and holds no file of ours open, such as the lock of the study."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _close_all_but(stop, result)
-        samples = _sampled(parent, stop, found, has_gpus=has_gpus)
+        samples = _sampled(parent, stop, machine_sensors, has_gpus=has_gpus)
         os.write(result, msgspec.msgpack.encode(samples))
     finally:
         os._exit(0)
 
 
-def _sampled(parent: int, stop: int, found: Sensors, *, has_gpus: bool) -> _Samples:
+def _sampled(parent: int, stop: int, machine_sensors: Sensors, *, has_gpus: bool) -> _Samples:
     host, mhz, celsius = Host(), list[float](), list[float]()
     gpus: GpuSensors | None = None
     wait_s = FIRST_S
@@ -146,7 +146,7 @@ def _sampled(parent: int, stop: int, found: Sensors, *, has_gpus: bool) -> _Samp
         if gpus:
             gpus.sample()
         for read, values in ((sensors.mhz, mhz), (sensors.celsius, celsius)):
-            if (value := read(Host(), found)) is not None:
+            if (value := read(Host(), machine_sensors)) is not None:
                 values.append(value)
     gpu = gpus.conditions() if gpus else GpuConditions()
     return _Samples(fmean(mhz) if mhz else None, fmean(celsius) if celsius else None, gpu, tuple(gpus.problems) if gpus else ())

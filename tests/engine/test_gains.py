@@ -60,7 +60,7 @@ def test_a_result_that_was_kept_under_an_earlier_id_belongs_to_the_rule_of_today
     """Rules were renamed; what was measured of them stays theirs."""
     ids = judging.load_rules().earlier_ids
     kept("x", rule="mem.thp-never")
-    latest = {ids.of_record(trial.rule) for trial in trials.read([f"{os.environ['STATE_DIRECTORY']}/{trials.FILE}"]).found}
+    latest = {ids.of_record(trial.rule) for trial in trials.read([f"{os.environ['STATE_DIRECTORY']}/{trials.FILE}"]).results}
 
     report = reports.sick()
     renamed = msgspec.structs.replace(report.outcomes[0], rule="memory.thp-never", state="finding")
@@ -87,7 +87,7 @@ def test_the_bench_knows_which_results_are_stale(kept: Any) -> None:
         kept(fingerprint)
     found = gains.kept()
 
-    assert {trial.fingerprint: found.is_stale(trial) for trial in found.found} == {now: False, "another kernel": True, "": False}
+    assert {trial.fingerprint: found.is_stale(trial) for trial in found.results} == {now: False, "another kernel": True, "": False}
 
 
 def test_the_fingerprint_is_stable_and_tells_machines_apart() -> None:

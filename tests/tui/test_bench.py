@@ -18,7 +18,7 @@ MEASURED = Path(__file__).parent / "data/trials.jsonl"
 @pytest.mark.parametrize(("now", "stale"), [("this machine", False), ("another kernel", True), ("", False)])
 def test_a_result_from_before_a_change_of_the_machine_is_called_stale(now: str, stale: bool) -> None:
     """In its row and in its detail; its rule's finding does not take it for a gain. Where nothing is known of now, nothing is said."""
-    trial = msgspec.structs.replace(trials.read([str(MEASURED)]).found[0], rule="numa.balancing-on", fingerprint="this machine")
+    trial = msgspec.structs.replace(trials.read([str(MEASURED)]).results[0], rule="numa.balancing-on", fingerprint="this machine")
     found = Trials([trial], fingerprint=now)
     drawn = "\n".join(line.text for line in (*widget.draw(found, 120), *widget.detail(trial, 120, stale=found.is_stale(trial))))
 

@@ -36,14 +36,14 @@ def test_results_are_read_oldest_first_and_the_rest_is_counted(tmp_path: Path) -
 
     found = trials.read([str(mine), str(tmp_path / "absent"), str(machines)])
 
-    assert [one.at for one in found.found] == [1e8, 2e8, 3e8]
+    assert [one.at for one in found.results] == [1e8, 2e8, 3e8]
     assert (found.skipped, found.problem) == (2, "")
 
 
 def test_the_example_has_one_torn_line() -> None:
     """A field of a later version is left out, and its line is a result."""
     found = trials.read([str(EXAMPLE)])
-    assert (len(found.found), found.skipped) == (9, 1)
+    assert (len(found.results), found.skipped) == (9, 1)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_no_plain_file_is_a_problem_to_tell(tmp_path: Path) -> None:
 
     found = trials.read([str(pipe), str(link), str(folder)])
 
-    assert not found.found
+    assert not found.results
     assert found.problem.count(";") == 2
 
 
@@ -77,8 +77,8 @@ def test_of_a_huge_file_the_end_is_read(tmp_path: Path) -> None:
 
     found = trials.read([str(path)])
 
-    assert len(found.found) == trials.MOST_TRIALS
-    assert found.found[-1].at == 1_800_000_001.0
+    assert len(found.results) == trials.MOST_TRIALS
+    assert found.results[-1].at == 1_800_000_001.0
     assert found.skipped == 0
 
 
@@ -127,4 +127,4 @@ def test_a_line_that_a_full_disk_tore_costs_no_other_result(tmp_path: Path) -> N
     trials.append(path, trial(at=3e8))
 
     assert told == 7
-    assert [found.at for found in trials.read([path]).found] == [1e8, 3e8]
+    assert [found.at for found in trials.read([path]).results] == [1e8, 3e8]

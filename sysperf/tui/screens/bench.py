@@ -45,7 +45,7 @@ class Bench(Listing):
 
     def _chosen(self) -> Trial | None:
         key = self.query_one("#list", Pane).key
-        results = self._trials.found if self._trials else ()
+        results = self._trials.results if self._trials else ()
         return next((trial for trial in results if (trial.experiment, trial.rung, trial.at, trial.what) == key), None)
 
     def action_read(self) -> None:
@@ -60,4 +60,4 @@ class Bench(Listing):
     def _have(self, trials: Trials) -> None:
         self._trials = trials
         self.redraw()
-        self.query_one("#detail").display = bool(trials.found)
+        self.query_one("#detail").display = bool(trials.results)

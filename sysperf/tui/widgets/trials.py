@@ -37,7 +37,7 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
     """A bar each, those of a kind on one scale; what could not be read is told."""
     if trials is None:
         return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
-    results = ordered(trials.found)
+    results = ordered(trials.results)
     out: Lines = [] if results else paragraph(NOTHING, width)
     name = min(MAX_NAME_WIDTH, max(12, width // 4))
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
@@ -116,4 +116,4 @@ def of_rule(trials: Trials | None, rule: str) -> Trial | None:
     """The latest result of trying what a rule advises, on the machine as it is now."""
     if trials is None:
         return None
-    return next((trial for trial in reversed(trials.found) if trial.rule == rule and not trials.is_stale(trial)), None)
+    return next((trial for trial in reversed(trials.results) if trial.rule == rule and not trials.is_stale(trial)), None)

@@ -93,9 +93,9 @@ class Effects(NamedTuple):
 def fit(sizes: Sequence[int], observations: Sequence[Observation]) -> Effects:
     """Fit the model to at least one observation."""
     sizes = tuple(sizes)
-    knots = max(found.at for found in observations) // KNOT_RUNS + 2
-    rows = [_row(sizes, knots, found) for found in observations]
-    values = [found.log_speed for found in observations]
+    knots = max(observation.at for observation in observations) // KNOT_RUNS + 2
+    rows = [_row(sizes, knots, observation) for observation in observations]
+    values = [observation.log_speed for observation in observations]
     centre = median(values)
     weights = [1.0] * len(rows)
     noise = max(MIN_NOISE, _spread([value - centre for value in values]))
@@ -135,10 +135,10 @@ def _column(sizes: Sequence[int], factor: int, level: int) -> int:
     return sum(sizes[:factor]) - factor + level - 1
 
 
-def _row(sizes: Sequence[int], knots: int, found: Observation) -> _Row:
-    left, right, share = _between_knots(found.at, knots)
+def _row(sizes: Sequence[int], knots: int, observation: Observation) -> _Row:
+    left, right, share = _between_knots(observation.at, knots)
     row = [(left, 1 - share), (right, share)]
-    row += [(knots + _column(sizes, factor, level), 1.0) for factor, level in enumerate(found.choice) if level]
+    row += [(knots + _column(sizes, factor, level), 1.0) for factor, level in enumerate(observation.choice) if level]
     return [entry for entry in row if entry[1]]
 
 

@@ -124,7 +124,7 @@ class Search(NamedTuple):
 
     def _by_tpe(self, number: int) -> Proposal:
         model = self.model()
-        values = [(found.choice, model.without_drift(found)) for found in self.observations()]
+        values = [(observation.choice, model.without_drift(observation)) for observation in self.observations()]
         choice = self._allowed(tpe.propose(self.sizes, values, self.seed + number))
         failed = any(run.failed and run.choice == choice for run in self.runs)
         return self._by_model(number) if failed else Proposal("tpe", choice)
@@ -144,12 +144,12 @@ class Search(NamedTuple):
     def some_choices(self) -> Iterator[Choice]:
         """All combinations, or a sample where they are many, without levels that cannot run."""
         if math.prod(self.sizes) <= MAX_CHOICES:
-            found: Iterator[Choice] = itertools.product(*map(range, self.sizes))
+            choices: Iterator[Choice] = itertools.product(*map(range, self.sizes))
         else:
             rng = random.Random(f"{self.seed}/choices")  # noqa: S311 - a sample, no secret
-            found = (tuple(rng.randrange(size) for size in self.sizes) for _ in range(MAX_CHOICES))
+            choices = (tuple(rng.randrange(size) for size in self.sizes) for _ in range(MAX_CHOICES))
         barred = self._barred()
-        return (choice for choice in found if not barred & set(enumerate(choice)))
+        return (choice for choice in choices if not barred & set(enumerate(choice)))
 
     def _allowed(self, choice: Choice) -> Choice:
         """The choice, as it is where a level cannot run here."""
@@ -172,8 +172,8 @@ def _best_of(before: Search) -> tuple[Choice, ...]:
     model = before.model()
     named = sorted(before.some_choices(), key=lambda choice: -model.predicted(choice))
     measured: dict[Choice, list[float]] = {}
-    for found in before.observations():
-        measured.setdefault(found.choice, []).append(model.without_drift(found))
+    for observation in before.observations():
+        measured.setdefault(observation.choice, []).append(model.without_drift(observation))
     fastest = sorted(measured, key=lambda choice: -fmean(measured[choice]))
     wanted = [before.plain, before.wrapped, model.sparing(), *named[:BY_MODEL], *fastest[:BY_VALUE]]
     return tuple(dict.fromkeys(wanted))

@@ -47,13 +47,13 @@ def standings(candidates: Sequence[Choice], blocks: Blocks) -> list[Standing]:
     """Return the survivors, best first; plain has the score 0."""
     plain = (0,) * len(candidates[0])
     calm = _spread([block[plain] for block in blocks if plain in block])
-    found = []
+    ranking = []
     for choice in survivors(candidates, blocks):
         ratios = [block[choice] - block[plain] for block in blocks if choice in block and plain in block]
         wild = _spread([block[choice] for block in blocks if choice in block])
         score = 0.0 if choice == plain else fmean(ratios) - max(0.0, wild - calm) if ratios else -math.inf
-        found.append(Standing(choice, score, len(ratios)))
-    return sorted(found, key=lambda standing: -standing.score)
+        ranking.append(Standing(choice, score, len(ratios)))
+    return sorted(ranking, key=lambda standing: -standing.score)
 
 
 def winner(candidates: Sequence[Choice], blocks: Blocks) -> Choice:
