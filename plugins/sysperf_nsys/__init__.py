@@ -93,10 +93,10 @@ def _path(request: TraceRequest) -> str:
 
 def _program() -> str:
     """Where nsys is. Raises UsageError."""
-    found = shutil.which("nsys")
-    if found is None:
+    path = shutil.which("nsys")
+    if path is None:
         raise UsageError("these traces need nsys, which is not installed", "https://developer.nvidia.com/nsight-systems")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def _run(program: str, seconds: float, *arguments: str) -> str:

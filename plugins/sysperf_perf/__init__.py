@@ -82,10 +82,10 @@ def _program(host: Host, pid: int) -> str:
         raise UsageError("a captured machine has no running programs", "take samples on the machine itself")
     if pid < 1 or not host.exists(f"/proc/{pid}"):
         raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
-    found = shutil.which("perf")
-    if found is None:
+    path = shutil.which("perf")
+    if path is None:
         raise UsageError("samples of machine code need perf, which is not installed", "sudo apt install linux-perf (or linux-tools)")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def _run(host: Host, pid: int, seconds: float, *argv: str) -> bytes:

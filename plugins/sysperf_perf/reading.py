@@ -50,8 +50,8 @@ def _head(line: str) -> tuple[tuple[int, str] | None, list[Frame]]:
 def _frame(line: str) -> Frame | None:
     """``7f12 symbol (library)``; Python's trampolines have symbols like ``py::function:/path/file.py``."""
     address, _, named = line.strip().partition(" ")
-    symbol, found, library = named.replace(" (deleted))", ")").rpartition("(")
-    if not _ADDRESS.fullmatch(address) or not found or not library.endswith(")"):
+    symbol, bracket, library = named.replace(" (deleted))", ")").rpartition("(")
+    if not _ADDRESS.fullmatch(address) or not bracket or not library.endswith(")"):
         return None
     symbol = symbol.strip()
     python = _PYTHON.fullmatch(symbol)

@@ -18,12 +18,12 @@ def explained(host: Host, pid: int, complaint: str) -> SysperfError:
         return SysperfError(f"process {pid} has ended")
     if any(sign in complaint for sign in _FORBIDDEN):
         level = host.number(PARANOID)
-        said = f" (kernel.perf_event_paranoid = {level})" if level is not None else ""
+        setting = f" (kernel.perf_event_paranoid = {level})" if level is not None else ""
         hint = (
             f"sudo sysperf stacks {pid} --with perf --seconds 5"
             if os.geteuid()
             else "a container's seccomp profile or the host forbids perf_event_open"
         )
-        return SysperfError(f"this machine does not let us sample process {pid}{said}", hint)
+        return SysperfError(f"this machine does not let us sample process {pid}{setting}", hint)
     first = next((line.strip() for line in complaint.splitlines() if line.strip()), "no reason given")
     return SysperfError(f"perf could not sample process {pid}: {first[:300]}", f"perf record -p {pid} -- sleep 1")

@@ -49,12 +49,12 @@ def sample(host: Host, pid: int, seconds: int) -> Samples:
     how = ("--format", "raw", "--output", "/dev/stdout", "--nonblocking", "--idle", "--threads", "--full-filenames")
     long = ("--rate", str(RATE_HZ), "--duration", str(seconds))
     try:
-        found = reading.samples(_run(host, pid, seconds + SPARE_S, program, "record", *how, *long, "--pid", str(pid)))
+        stacks = reading.samples(_run(host, pid, seconds + SPARE_S, program, "record", *how, *long, "--pid", str(pid)))
     except reading.Torn:
-        found = ()
-    if not found:
+        stacks = ()
+    if not stacks:
         raise SysperfError(f"py-spy saw no Python stack of process {pid} in {seconds} s", f"sysperf stacks {pid} looks once")
-    return Samples(pid, seconds, RATE_HZ, found)
+    return Samples(pid, seconds, RATE_HZ, stacks)
 
 
 def _program(host: Host, pid: int) -> str:
@@ -64,10 +64,10 @@ def _program(host: Host, pid: int) -> str:
     if pid < 1 or not host.exists(f"/proc/{pid}"):
         raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
-    if found is None:
+    path = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    if path is None:
         raise UsageError("call stacks need py-spy, which is not installed", f"{sys.executable} -m pip install py-spy")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def _run(host: Host, pid: int, seconds: float, *argv: str) -> bytes:

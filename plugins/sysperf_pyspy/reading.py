@@ -40,24 +40,24 @@ class _Thread(msgspec.Struct):
 def stacks(printed: bytes, pid: int) -> Stacks:
     """The threads of `py-spy dump --json`. Raises ValueError when it is something else, Torn when no thread has a stack."""
     try:
-        found = msgspec.json.decode(printed, type=list[_Thread])
+        threads_read = msgspec.json.decode(printed, type=list[_Thread])
     except (msgspec.DecodeError, RecursionError):
         raise ValueError("py-spy printed no JSON of its own") from None
-    threads = tuple(_thread(one) for one in found[:MAX_THREADS])
-    if not any(one.frames for one in threads):
+    threads = tuple(_thread(thread) for thread in threads_read[:MAX_THREADS])
+    if not any(thread.frames for thread in threads):
         raise Torn
-    return Stacks(pid, tuple(sorted(threads, key=lambda one: (one.name != "MainThread", one.tid or 0))))
+    return Stacks(pid, tuple(sorted(threads, key=lambda thread: (thread.name != "MainThread", thread.tid or 0))))
 
 
-def _thread(one: _Thread) -> Thread:
-    frames = tuple(Frame(frame.name[:MAX_TEXT], frame.filename[:MAX_TEXT], frame.line or None) for frame in one.frames[:MAX_FRAMES])
-    return Thread(one.os_thread_id, (one.thread_name or "")[:MAX_TEXT], one.active, frames)
+def _thread(thread: _Thread) -> Thread:
+    frames = tuple(Frame(frame.name[:MAX_TEXT], frame.filename[:MAX_TEXT], frame.line or None) for frame in thread.frames[:MAX_FRAMES])
+    return Thread(thread.os_thread_id, (thread.thread_name or "")[:MAX_TEXT], thread.active, frames)
 
 
 def samples(printed: bytes) -> tuple[Sample, ...]:
     """The stacks of `py-spy record --format raw --threads`; lines that are something else are left out."""
     lines = printed.decode("utf-8", "replace").split("\n", MAX_SAMPLES)[:MAX_SAMPLES]
-    return tuple(one for one in map(_sample, lines) if one is not None)
+    return tuple(sample for sample in map(_sample, lines) if sample is not None)
 
 
 def _sample(line: str) -> Sample | None:
@@ -67,7 +67,7 @@ def _sample(line: str) -> Sample | None:
     thread = _THREAD.fullmatch(head)
     if thread is None or not calls or not (count.isascii() and count.isdigit()) or len(count) > 9 or not int(count):
         return None
-    frames = tuple(_frame(one) for one in reversed(calls[-MAX_FRAMES:]))
+    frames = tuple(_frame(call) for call in reversed(calls[-MAX_FRAMES:]))
     return Sample(_tid(thread[1]), (thread[2] or "")[:MAX_TEXT], frames, int(count))
 
 

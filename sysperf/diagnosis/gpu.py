@@ -58,26 +58,30 @@ class Sampler:
 
 def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[Any, ...]:
     """The GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
-    found = {gpu.bus_id.lower(): gpu for gpu in devices if gpu.bus_id}
+    by_address = {gpu.bus_id.lower(): gpu for gpu in devices if gpu.bus_id}
     if bus_ids is None:
-        return tuple(found.values()) if len(found) == 1 else ()
-    return tuple(found[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in found)
+        return tuple(by_address.values()) if len(by_address) == 1 else ()
+    return tuple(by_address[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in by_address)
 
 
 def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Any], own: Container[int]) -> Gpu | None:
     """The meters of GPUs, and how much of their time was the job's: utilisation counts the kernels of all programs."""
-    found = describe(taken, [device.index for device in devices])
-    if found is None:
+    meters = describe(taken, [device.index for device in devices])
+    if meters is None:
         return None
     listed = [device.processes for device in devices]
-    others = None if None in listed else {one.pid for several in listed for one in several if one.kind == "compute" and one.pid not in own}
+    others = (
+        None
+        if None in listed
+        else {process.pid for several in listed for process in several if process.kind == "compute" and process.pid not in own}
+    )
     link = _link_bytes_per_s(devices)
     return msgspec.structs.replace(
-        found,
+        meters,
         others=None if others is None else len(others),
         others_used=_used(taken, lambda pid: pid not in own),
         own_used=_used(taken, lambda pid: pid in own),
-        link_used=None if link is None or found.received_bytes_per_s is None else found.received_bytes_per_s / link,
+        link_used=None if link is None or meters.received_bytes_per_s is None else meters.received_bytes_per_s / link,
     )
 
 
@@ -108,12 +112,12 @@ def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu |
     means = {name: _mean(taken, name) for name in _NAMES}
     busy = sorted(value for meters in taken if (value := _over_gpus(meters, "utilization")) is not None)
     series = [_over_gpus(meters, "utilization") or 0.0 for meters in taken]
-    held = [max(values) for meters in taken if (values := _known(meters, "power_capped", "slowed"))]
+    slowing = [max(values) for meters in taken if (values := _known(meters, "power_capped", "slowed"))]
     return Gpu(
         utilization=means["utilization"], sm_active=means["sm_active"], tensor_active=means["tensor_active"],
         dram_active=means["dram_active"], received_bytes_per_s=means["pcie_received_bytes_per_s"],
         lowest=busy[len(busy) // 20] if busy else None, highest=busy[-1 - len(busy) // 20] if busy else None,
-        period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in held) / len(held) if held else None,
+        period_s=period_s(series, EVERY_S), throttled=sum(value > 0 for value in slowing) / len(slowing) if slowing else None,
     )  # fmt: skip
 
 
@@ -123,15 +127,15 @@ def in_valleys(
     """``waits for a pipe or socket 70 %, runs 30 %``: a thread's looks nearest to the samples of idle GPUs; None of too few."""
     mine = tuple(f"gpu.{number}." for number in numbers)
     moments = [at for at, _ in timeline]
-    found: Counter[str] = Counter()
+    described: Counter[str] = Counter()
     for at, meters in taken:
         used = _over_gpus({name: value for name, value in meters.items() if name.startswith(mine)}, "utilization")
         place = bisect.bisect_left(moments, at)
-        near = min((look for look in timeline[max(0, place - 1) : place + 1]), key=lambda look: abs(look[0] - at), default=None)
+        near = min((sample for sample in timeline[max(0, place - 1) : place + 1]), key=lambda sample: abs(sample[0] - at), default=None)
         if used is not None and used < IDLE and near is not None and abs(near[0] - at) <= EVERY_S:
-            found[near[1]] += 1
-    total = sum(found.values())
-    return ", ".join(f"{what} {count / total:.0%}" for what, count in found.most_common(3)) if total >= MIN_VALLEY else None
+            described[near[1]] += 1
+    total = sum(described.values())
+    return ", ".join(f"{what} {count / total:.0%}" for what, count in described.most_common(3)) if total >= MIN_VALLEY else None
 
 
 def period_s(series: Sequence[float], every_s: float) -> float | None:
@@ -151,7 +155,7 @@ def period_s(series: Sequence[float], every_s: float) -> float | None:
 
 def _score(around: Sequence[float], lag: int, power: float) -> float:
     """The autocorrelation at a lag, as if all pairs were there."""
-    pairs = sum(one * other for one, other in zip(around, around[lag:], strict=False))
+    pairs = sum(value * other for value, other in zip(around, around[lag:], strict=False))
     return pairs / power * len(around) / (len(around) - lag)
 
 

@@ -60,11 +60,11 @@ def kinds(frame: Frame) -> set[str]:
 
 
 def _of_library(frame: Frame) -> set[str]:
-    found = {"torch"} if _TORCH.search(frame.file) else set[str]()
+    names = {"torch"} if _TORCH.search(frame.file) else set[str]()
     if _MATH.search(frame.function):
-        found.add("math")
+        names.add("math")
     if _DOUBLE.search(frame.function):
-        found.add("double")
+        names.add("double")
     elif _FLOAT.search(frame.function):
-        found.add("float")
-    return found
+        names.add("float")
+    return names

@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 def programs(window: Window, known: Sequence[Known]) -> tuple[Program, ...]:
     """The facts of each program of the job that is still there or was seen."""
-    described = [_program(window, one) for one in known if one.process.pid in window.processes]
+    described = [_program(window, candidate) for candidate in known if candidate.process.pid in window.processes]
     parents = {window.parents.get(program.pid) for program in described}
     return tuple(_with_role(program, is_parent=program.pid in parents) for program in described)
 
@@ -94,12 +94,12 @@ def _program(window: Window, known: Known) -> Program:
 
 def debug(env: dict[str, str], command: str) -> tuple[str, ...]:
     """The variables and options for finding faults that are on."""
-    found = []
+    switches = []
     for name, values in _DEBUG.items():
         value = env.get(name, "").lower()
         if value and (value in values or (not values and value not in ("0", "false", "off", "no"))):
-            found.append(f"{name}={value}")
-    return (*found, *(["-X dev"] if " -X dev" in command or " -Xdev" in command else []))
+            switches.append(f"{name}={value}")
+    return (*switches, *(["-X dev"] if " -X dev" in command or " -Xdev" in command else []))
 
 
 # ---------------------------------------------------------------------- threads
@@ -114,12 +114,12 @@ class _Thread(NamedTuple):
 
 def _threads(watched: Watched, seconds: float) -> list[_Thread]:
     """Each thread's shares of the window; of one that began within it, from zero."""
-    found = []
+    threads = []
     for tid, last in watched.last.threads.items():
         first = watched.first.threads.get(tid)
         run, wait = (last.run_ns - first.run_ns, last.wait_ns - first.wait_ns) if first else (last.run_ns, last.wait_ns)
-        found.append(_Thread(tid, watched.last.names.get(tid, ""), max(0.0, run / 1e9 / seconds), max(0.0, wait / 1e9 / seconds)))
-    return found
+        threads.append(_Thread(tid, watched.last.names.get(tid, ""), max(0.0, run / 1e9 / seconds), max(0.0, wait / 1e9 / seconds)))
+    return threads
 
 
 def _scheduling(watched: Watched) -> dict[str, Any]:
@@ -158,15 +158,15 @@ def _moved(watched: Watched) -> dict[str, Any]:
         return {}
     spent_s = (last.stat.cpu_ticks - first.stat.cpu_ticks) / TICKS_PER_S
     faults = last.stat.minor_faults - first.stat.minor_faults
-    found: dict[str, Any] = {
+    rates_by_name: dict[str, Any] = {
         "faults_per_s": faults / seconds,
         "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
         "major_faults_per_s": (last.stat.major_faults - first.stat.major_faults) / seconds,
     }
     if (rates := _io_rates([watched])) is not None:
         names = (f"{name}_per_s" for name in Io._fields)
-        found |= dict(zip(names, rates, strict=True))
-    return found
+        rates_by_name |= dict(zip(names, rates, strict=True))
+    return rates_by_name
 
 
 def _io_rates(several: Iterable[Watched]) -> list[float] | None:
@@ -217,24 +217,24 @@ def growth(looks: Sequence[tuple[float, int]]) -> float | None:
 
 
 def _workers(window: Window, pid: int) -> Workers:
-    mine = [one for one in window.processes.values() if one.first.stat.comm == WORKER and _program_of(window, one.pid) == pid]
+    mine = [worker for worker in window.processes.values() if worker.first.stat.comm == WORKER and _program_of(window, worker.pid) == pid]
     if not mine:
         return Workers()
-    kept = [one for one in mine if one.last is not one.first]
-    threads = {one.pid: _threads(one, max(1e-3, one.last.at - one.first.at)) for one in kept}
-    count = len(kept) or len([one for one in mine if one.from_start])
+    kept = [worker for worker in mine if worker.last is not worker.first]
+    threads = {worker.pid: _threads(worker, max(1e-3, worker.last.at - worker.first.at)) for worker in kept}
+    count = len(kept) or len([worker for worker in mine if worker.from_start])
     ran = sum(thread.ran for each in threads.values() for thread in each)
     waited = sum(thread.waited for each in threads.values() for thread in each)
     io = _io_rates(kept)
-    looks = sum(one.looks["looks"] for one in kept)
-    systems = [share for one in kept if (share := _system_share(one)) is not None]
+    looks = sum(worker.looks["looks"] for worker in kept)
+    systems = [share for worker in kept if (share := _system_share(worker)) is not None]
     return Workers(
-        count=count, started=sum(not one.from_start for one in mine),
+        count=count, started=sum(not worker.from_start for worker in mine),
         ran=ran / count if kept else None, waited=waited / count if kept else None,
-        blocked=sum(one.looks["D"] for one in kept) / looks if looks else None,
+        blocked=sum(worker.looks["D"] for worker in kept) / looks if looks else None,
         system=sum(systems) / len(systems) if systems else None,
         threads=max((_computing(each) for each in threads.values()), default=None),
-        cpus=_cpus(one.pid for one in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
+        cpus=_cpus(worker.pid for worker in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
         disk_bytes_per_s=io[4] if io else None,
     )  # fmt: skip
 
@@ -247,9 +247,9 @@ def _computing(threads: Sequence[_Thread]) -> int:
 
 def _idle_compilers_bytes(window: Window, pid: int) -> int:
     """Resident memory of the compile workers of a program, if none of them compiled within the window."""
-    below = [one for one in window.processes.values() if one.compiles and _is_below(window, one.pid, pid)]
-    ticks = sum(one.last.stat.cpu_ticks - one.first.stat.cpu_ticks for one in below)
-    return 0 if ticks >= MIN_TICKS else sum(one.last.stat.rss_pages for one in below) * PAGE_BYTES
+    below = [compiler for compiler in window.processes.values() if compiler.compiles and _is_below(window, compiler.pid, pid)]
+    ticks = sum(compiler.last.stat.cpu_ticks - compiler.first.stat.cpu_ticks for compiler in below)
+    return 0 if ticks >= MIN_TICKS else sum(compiler.last.stat.rss_pages for compiler in below) * PAGE_BYTES
 
 
 def _is_below(window: Window, pid: int, program: int) -> bool:
@@ -298,16 +298,16 @@ def is_rank(program: Program) -> bool:
     return program.rank is not None and program.rank >= 0 and (program.world_size or 1) > 1
 
 
-def ranks(found: Sequence[Program]) -> Ranks:
+def ranks(described: Sequence[Program]) -> Ranks:
     """The ranks of a job beside each other, by what each wanted of the CPUs."""
-    several = [one for one in found if is_rank(one) and one.used_cpus is not None and one.role == "computes"]
+    several = [rank for rank in described if is_rank(rank) and rank.used_cpus is not None and rank.role == "computes"]
     if len(several) < 2:
         return Ranks(count=len(several))
-    wanted = {one.pid: (one.used_cpus or 0.0) / max(0.05, 1 - (one.waited_share or 0.0)) for one in several}
-    waits = {one.pid: one.stacks.collective + one.stacks.backward for one in several if one.stacks is not None}
+    wanted = {rank.pid: (rank.used_cpus or 0.0) / max(0.05, 1 - (rank.waited_share or 0.0)) for rank in several}
+    waits = {rank.pid: rank.stacks.collective + rank.stacks.backward for rank in several if rank.stacks is not None}
     gap = max(waits.values()) - min(waits.values()) if len(waits) > 1 else None
     slowest = min(waits, key=waits.__getitem__) if gap is not None and gap >= CLEAR_GAP else max(wanted, key=wanted.__getitem__)
     return Ranks(
         count=len(several), wanted_ratio=max(wanted.values()) / max(0.01, min(wanted.values())),
-        slowest=next(one.rank for one in several if one.pid == slowest), waiting_gap=gap,
+        slowest=next(rank.rank for rank in several if rank.pid == slowest), waiting_gap=gap,
     )  # fmt: skip

@@ -139,21 +139,21 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
 def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     """The phase of a sample, and its activities."""
     phase = PHASES[rules.phase(sample.frames)]
-    found = {phase, *activities(sample.frames, rules, read_line)}
+    names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
-        found.add("collate")
-    if not found - {"loader_start"} - set(PHASES.values()) and rules.user_frame(sample.frames[:1]) is not None:
-        found.add("python")
-    return found
+        names.add("collate")
+    if not names - {"loader_start"} - set(PHASES.values()) and rules.user_frame(sample.frames[:1]) is not None:
+        names.add("python")
+    return names
 
 
 def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> set[str]:
     """What a stack does: by the calls of libraries in it, or by the user's line where that is the innermost call."""
-    found = {call.activity for frame in frames for call in _CALLS if _is(frame, call)}
+    names = {call.activity for frame in frames for call in _CALLS if _is(frame, call)}
     innermost = rules.user_frame(frames[:1])
     if innermost is not None and (text := read_line(innermost)):
-        found |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
-    return found
+        names |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
+    return names
 
 
 def _is(frame: Frame, call: _Call) -> bool:
@@ -179,9 +179,9 @@ def _at_work(sample: Sample, rules: Rules, read_line: ReadLine) -> bool:
 
 def _hottest(lines: dict[str, Counter[Frame]], total: int, read_line: ReadLine) -> tuple[Line, ...]:
     """The line that was seen most in each phase and activity."""
-    found = []
+    hottest = []
     for kind, frames in lines.items():
         frame, count = frames.most_common(1)[0]
         text = " ".join(redact.source_line(read_line(frame)).split())[:MAX_TEXT]
-        found.append(Line(kind, frame.file, frame.line or 0, frame.function[:MAX_TEXT], count / total, text))
-    return tuple(sorted(found, key=lambda line: -line.share)[:MAX_LINES])
+        hottest.append(Line(kind, frame.file, frame.line or 0, frame.function[:MAX_TEXT], count / total, text))
+    return tuple(sorted(hottest, key=lambda line: -line.share)[:MAX_LINES])

@@ -174,10 +174,10 @@ class Window:
     def _search(self, *, from_start: bool) -> None:
         """Find the tree, and take first readings of what is new in it."""
         now = self._clock()
-        pending, found, children = [self.root], 0, counters.children_finder()
-        while pending and found < MAX_PROCESSES:
+        pending, number, children = [self.root], 0, counters.children_finder()
+        while pending and number < MAX_PROCESSES:
             pid = pending.pop()
-            found += 1
+            number += 1
             if pid not in self.processes and (reading := counters.process(pid, now)) is not None:
                 self.processes[pid] = Watched(reading, from_start)
                 if reading.stat.comm in _COMPILERS:
@@ -348,8 +348,8 @@ def remote_share(window: Window) -> float | None:
 
 def others_steady(window: Window, cpus: CpuSet | None, at_least: float) -> float | None:
     """In which share of the window's parts others used so many of these CPUs; None of too few parts."""
-    found = [_others(first, last, cpus) >= at_least for first, last in itertools.pairwise(window.parts)]
-    return sum(found) / len(found) if len(found) >= MIN_PARTS else None
+    busy = [_others(first, last, cpus) >= at_least for first, last in itertools.pairwise(window.parts)]
+    return sum(busy) / len(busy) if len(busy) >= MIN_PARTS else None
 
 
 def _others(first: Part, last: Part, cpus: CpuSet | None) -> float:
@@ -371,7 +371,9 @@ class Outside(NamedTuple):
 def outside(window: Window) -> Outside:
     """The CPU time of processes outside of the job and of this one."""
     first, last, ours = window.machine_first.spent, window.machine_last.spent, {*window.processes, os.getpid()}
-    spent = {pid: (one.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, one in last.items()}
+    spent = {
+        pid: (process.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, process in last.items()
+    }
     programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
     return Outside(sum(cpus for pid, cpus in spent.items() if last[pid].kernel), tuple(programs))
 
@@ -391,7 +393,11 @@ def used(watched: Iterable[Watched]) -> float:
     One that began within the window is counted from its beginning; one that also ended in it is among its parent's ended children.
     """
     return (
-        sum(_ticks_of(one.last) - (_ticks_of(one.first) if one.from_start else 0) for one in watched if one.from_start or one.lasted)
+        sum(
+            _ticks_of(process.last) - (_ticks_of(process.first) if process.from_start else 0)
+            for process in watched
+            if process.from_start or process.lasted
+        )
         / TICKS_PER_S
     )
 

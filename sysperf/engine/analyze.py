@@ -57,8 +57,8 @@ def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda 
         accounting = account_for(paths[0], progress)
         return judged(Trace(ranks=(accounting.facts(),)), ruleset, accounting)
     each = _each(paths, progress)
-    ranks = tuple(one.rank for one in each)
-    return judged(Trace(ranks=ranks, skew=compare([one.summary for one in each], ranks)), ruleset)
+    ranks = tuple(read.rank for read in each)
+    return judged(Trace(ranks=ranks, skew=compare([read.summary for read in each], ranks)), ruleset)
 
 
 def account_for(path: str, progress: Progress = lambda *_: None) -> Accounting:
@@ -77,25 +77,25 @@ def _size(path: str) -> int:
 def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
     """Every file's facts; files are read by as many processes as there are CPUs for us."""
     workers = min(len(paths), len(os.sched_getaffinity(0)))
-    found: list[_Read] = []
+    reads: list[_Read] = []
     if workers < 2:
         for path in paths:
-            found.append(_read(path))
+            reads.append(_read(path))
             progress(path, 1.0)
-        return found
+        return reads
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - 30 ms that one trace does without
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
 
     try:
         with ProcessPoolExecutor(workers) as pool:
-            for path, one in zip(paths, pool.map(_read, paths), strict=True):
-                found.append(one)
+            for path, read in zip(paths, pool.map(_read, paths), strict=True):
+                reads.append(read)
                 progress(path, 1.0)
     except BrokenProcessPool:
         raise TraceError(
             "a process that read a trace was ended from outside", "is there enough memory for as many traces at once?"
         ) from None
-    return found
+    return reads
 
 
 def _read(path: str) -> _Read:
@@ -154,10 +154,10 @@ def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str
 
 def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
     """What a replay without the finding's cause gains: never more than the time that the finding is about."""
-    one, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
-    if one is None or not wanted or not one.replay.usable:
+    rank, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
+    if rank is None or not wanted or not rank.replay.usable:
         return None
-    predicted = next((found for found in one.replay.predictions if found.fix == wanted), None)
+    predicted = next((candidate for candidate in rank.replay.predictions if candidate.fix == wanted), None)
     limit = exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
     if predicted is None or limit is None or predicted.high <= limit:
         return predicted
@@ -165,15 +165,15 @@ def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction |
 
 
 def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
-    found = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
-    if found is None:
+    predicted = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
+    if predicted is None:
         return outcome
-    return msgspec.structs.replace(outcome, gain=Gain(text=f"{found.text()} of the step by replay, if {found.assumes}; unmeasured"))
+    return msgspec.structs.replace(outcome, gain=Gain(text=f"{predicted.text()} of the step by replay, if {predicted.assumes}; unmeasured"))
 
 
 def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
     rule = ruleset.compiled(outcome.rule).rule
-    one = subject_rank(outcome, trace)
+    rank = subject_rank(outcome, trace)
     cost = exposed(outcome, trace, ruleset)
     return Finding(
         id=outcome.rule,
@@ -185,16 +185,16 @@ def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
         exposed_pct=cost,
         work_pct=work(outcome, trace, ruleset),
         predicted_gain=prediction(outcome, trace, ruleset),
-        where=_places(rule.predict, one),
+        where=_places(rule.predict, rank),
         why=outcome.why,
         fixes=tuple(fix.title or fix.note for fix in outcome.fixes),
         refs=outcome.refs,
     )
 
 
-def _places(fix: str, one: Rank | None) -> tuple[str, ...]:
+def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
     """The source lines that pay most for this cause."""
-    sites = () if one is None else one.sync_sites if fix in ("sync", "pageable") else one.hole_sites if fix in ("hole", "loader") else ()
+    sites = () if rank is None else rank.sync_sites if fix in ("sync", "pageable") else rank.hole_sites if fix in ("hole", "loader") else ()
     lines = dict.fromkeys(site.where for site in sites if site.where)
     return tuple(lines)[:3]
 
@@ -208,7 +208,7 @@ def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> P
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None
     low, high = accounting.replayer().gain([together(fixes)])
-    limit = min(100.0, sum(found.exposed_pct or found.work_pct or 0.0 for found in wanted.values()))
+    limit = min(100.0, sum(cause.exposed_pct or cause.work_pct or 0.0 for cause in wanted.values()))
     names = ", ".join(sorted(fix.name for fix in fixes))
     return Prediction(
         fix="together", low=min(low, limit), high=min(high, limit), assumes=f"all of these at once, replayed together: {names}"

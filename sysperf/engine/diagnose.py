@@ -125,33 +125,39 @@ class _Diagnoser:
                 f"neither process {self._asked} nor any below it runs PyTorch",
                 "`sysperf ps` lists the PyTorch programs; one that has just been started has not loaded it yet",
             )
-        found = tuple(self._finished(program, after) for program in programs.programs(self._window, known))
-        return self._around(Diagnosis(programs=found), after)
+        described = tuple(self._finished(program, after) for program in programs.programs(self._window, known))
+        return self._around(Diagnosis(programs=described), after)
 
     def _known(self, after: Snapshot) -> list[Known]:
         """The PyTorch programs in the tree, as they were before or are after the window."""
-        processes = {one.pid: one for one in (*_processes(self._machine), *_processes(after)) if one.pid in self._window.processes}
+        processes = {
+            candidate.pid: candidate
+            for candidate in (*_processes(self._machine), *_processes(after))
+            if candidate.pid in self._window.processes
+        }
         judged = _judged(after, self._terms)
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return [Known(process, _limit(process, total), judged.get(pid, ())) for pid, process in processes.items()]
 
     def _finished(self, program: Program, after: Snapshot) -> Program:
-        first, last = (next((one.cgroup for one in _processes(taken) if one.pid == program.pid), None) for taken in (self._machine, after))
-        found = self._gpu(program.pid, after) if program.uses_gpu else None
-        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=found)
+        first, last = (
+            next((process.cgroup for process in _processes(taken) if process.pid == program.pid), None) for taken in (self._machine, after)
+        )
+        meters = self._gpu(program.pid, after) if program.uses_gpu else None
+        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=meters)
 
     def _gpu(self, pid: int, after: Snapshot) -> Gpu:
         """The meters of the GPUs on which a program has a context."""
-        bus_ids = next((one.gpu_bus_ids for one in _processes(after) if one.pid == pid), None)
+        bus_ids = next((process.gpu_bus_ids for process in _processes(after) if process.pid == pid), None)
         devices = gpu.used_by(bus_ids, _devices(after))
         if self._gpus is not None and not devices:
             self._notes.append(f"GPU of process {pid}: NVML does not report on which one it computes")
-        found = self._gpus.facts(devices, self._window.processes) if self._gpus is not None else None
-        if found is not None and found.others and found.others_used is None:
-            self._notes.append(f"GPU of process {pid}: NVML does not report which of {found.others + 1} programs keeps it busy")
-        if found is None or self._gpus is None:
+        meters = self._gpus.facts(devices, self._window.processes) if self._gpus is not None else None
+        if meters is not None and meters.others and meters.others_used is None:
+            self._notes.append(f"GPU of process {pid}: NVML does not report which of {meters.others + 1} programs keeps it busy")
+        if meters is None or self._gpus is None:
             return Gpu()
-        return msgspec.structs.replace(found, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))
+        return msgspec.structs.replace(meters, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))
 
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
@@ -177,12 +183,12 @@ class _Diagnoser:
                 looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S, program.pid))
         if chosen:
             looks.start((chosen[0].pid, "native"), partial(inside.native, chosen[0].pid, NATIVE_S))
-        found = looks.results(max(1.0, self._left_s() - LINT_S))
+        results = looks.results(max(1.0, self._left_s() - LINT_S))
         self._notes += [f"{what} of process {pid}: they took too long" for pid, what in looks.pending]
         lint_s = min(LINT_S, self._left_s()) / max(1, len(chosen))
         seen = []
         for program in facts.programs:
-            looked = {what: result for (pid, what), result in found.items() if pid == program.pid}
+            looked = {what: result for (pid, what), result in results.items() if pid == program.pid}
             places = inside.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
             hits = tuple(sorted({hit.rule for hit in places}))
             later = programs.growth_later(self._window, program.pid)
@@ -191,8 +197,8 @@ class _Diagnoser:
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""
-        mine = [one for one in self._window.processes.values() if self._window.parents.get(one.pid) == pid]
-        workers = [one for one in mine if one.first.stat.comm == programs.WORKER and one.last is not one.first]
+        mine = [process for process in self._window.processes.values() if self._window.parents.get(process.pid) == pid]
+        workers = [process for process in mine if process.first.stat.comm == programs.WORKER and process.last is not process.first]
         return max(workers, key=_used_ticks).pid if workers else None
 
     def _trace(self, facts: Diagnosis) -> Diagnosis:
@@ -206,18 +212,18 @@ class _Diagnoser:
         return msgspec.structs.replace(facts, programs=tuple(seen))
 
     def _judge(self, facts: Diagnosis) -> Verdict:
-        found = diagnose_causes.judged(facts, self._terms.ruleset)
+        weighed = diagnose_causes.judged(facts, self._terms.ruleset)
         return Verdict(
             sysperf=__version__,
             pid=self._asked,
             command=_command(self._machine, facts, self._asked),
-            verdict=found.word,
-            sentence=found.sentence,
-            causes=found.causes,
-            dropped=found.dropped,
-            hypotheses=found.hypotheses,
+            verdict=weighed.word,
+            sentence=weighed.sentence,
+            causes=weighed.causes,
+            dropped=weighed.dropped,
+            hypotheses=weighed.hypotheses,
             notes=tuple(dict.fromkeys(self._notes)),
-            next=found.next,
+            next=weighed.next,
             took_s=round(time.monotonic() - self._start, 1),
             facts=facts,
         )
@@ -233,10 +239,10 @@ def is_open(verdict: Verdict) -> bool:
     return not confirmed and verdict.verdict != "idle"
 
 
-def sampled(found: Sequence[Program]) -> list[Program]:
+def sampled(candidates: Sequence[Program]) -> list[Program]:
     """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time."""
-    computing = sorted((one for one in found if one.role == "computes"), key=lambda one: -(one.used_cpus or 0.0))
-    if len([one for one in computing if programs.is_rank(one)]) > 1:
+    computing = sorted((program for program in candidates if program.role == "computes"), key=lambda program: -(program.used_cpus or 0.0))
+    if len([program for program in computing if programs.is_rank(program)]) > 1:
         return [computing[0], computing[-1]]
     return computing[:MAX_SAMPLED]
 
@@ -248,7 +254,7 @@ def _processes(taken: Snapshot) -> Sequence[Any]:
 
 def _root(pid: int, taken: Snapshot) -> int:
     """Of a rank the process that started all ranks, so that they are seen together."""
-    process = next((one for one in _processes(taken) if one.pid == pid), None)
+    process = next((candidate for candidate in _processes(taken) if candidate.pid == pid), None)
     if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
         return pid
     return int(process.job)
@@ -265,15 +271,15 @@ def _devices(taken: Snapshot) -> Sequence[Any]:
 
 def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
     """The rules of the audit that found something in a process, in its GPUs, or in the machine, by process."""
-    found: dict[str, list[str]] = {}
+    rules: dict[str, list[str]] = {}
     for outcome in judge_snapshot(taken, terms).outcomes:
         if outcome.state == "finding":
-            found.setdefault(_subject_of(outcome), []).append(outcome.rule)
+            rules.setdefault(_subject_of(outcome), []).append(outcome.rule)
     return {
         process.pid: tuple(
             rule
             for subject in (f"process:{process.pid}", *(f"gpu:{bus_id.lower()}" for bus_id in process.gpu_bus_ids or ()), "host")
-            for rule in found.get(subject, ())
+            for rule in rules.get(subject, ())
         )
         for process in _processes(taken)
     }
@@ -292,5 +298,5 @@ def _used_ticks(watched: Watched) -> int:
 
 
 def _command(taken: Snapshot, facts: Diagnosis, pid: int) -> str:
-    named = [one.command for one in facts.programs if one.pid == pid] or [one.command for one in facts.programs]
-    return named[0] if named else next((one.command or "" for one in _processes(taken) if one.pid == pid), "")
+    named = [program.command for program in facts.programs if program.pid == pid] or [program.command for program in facts.programs]
+    return named[0] if named else next((program.command or "" for program in _processes(taken) if program.pid == pid), "")

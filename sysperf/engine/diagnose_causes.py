@@ -49,9 +49,9 @@ class Judged(NamedTuple):
 
 def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
     """Judge the rules of scope `diagnosis` on each program, and weigh what they found."""
-    found = _together(_found(facts, ruleset))
-    dropped = [cause for cause in found if cause.state == "contradicted"]
-    kept, explained = _without_consequences([cause for cause in found if cause.state != "contradicted"], ruleset)
+    causes = _together(_found(facts, ruleset))
+    dropped = [cause for cause in causes if cause.state == "contradicted"]
+    kept, explained = _without_consequences([cause for cause in causes if cause.state != "contradicted"], ruleset)
     kept.sort(key=_order)
     word, sentence, then = _verdict(facts, kept)
     return Judged(word, sentence, tuple(kept), (*dropped, *explained), then, _joined(facts, kept, ruleset))
@@ -59,7 +59,7 @@ def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
 
 def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
     """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
-    found = []
+    hypotheses = []
     for program in facts.programs:
         seen = [cause.id for cause in causes if program.pid in cause.pids]
         seen += program.traced.findings if program.traced is not None else ()
@@ -67,8 +67,12 @@ def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tupl
         for hit in program.places:
             rule = ruleset.compiled(hit.rule).rule
             by = tuple(name for name, detections in detected.items() if detections & set(rule.confirmed_by))
-            found.append(Hypothesis(rule=hit.rule, title=rule.title, file=hit.file, line=hit.line, raised_by=by))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: (not one.raised_by, one.file, one.line, one.rule)))
+            hypotheses.append(Hypothesis(rule=hit.rule, title=rule.title, file=hit.file, line=hit.line, raised_by=by))
+    return tuple(
+        sorted(
+            dict.fromkeys(hypotheses), key=lambda hypothesis: (not hypothesis.raised_by, hypothesis.file, hypothesis.line, hypothesis.rule)
+        )
+    )
 
 
 def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) -> bool:
@@ -169,8 +173,8 @@ def _signals(compiled: Compiled, scope: Scope) -> Iterable[Signal]:
 
 def _hypotheses(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Signal, ...]:
     """What lint says of the program's script and this cause confirms: a hypothesis and a live signal support each other."""
-    found = [ruleset.compiled(hit).rule for hit in program.hits]
-    raised = [rule.title for rule in found if set(rule.confirmed_by) & set(compiled.rule.detects)]
+    rules = [ruleset.compiled(hit).rule for hit in program.hits]
+    raised = [rule.title for rule in rules if set(rule.confirmed_by) & set(compiled.rule.detects)]
     return (Signal(source="script", text=f"in its script: {raised[0][:1].lower()}{raised[0][1:]}"),) if raised else ()
 
 
@@ -183,14 +187,14 @@ def _number(compiled: Compiled, scope: Scope) -> float | None:
 
 def _lines(kinds: Sequence[str], program: Program) -> tuple[Line, ...]:
     """The program's lines for these phases and activities, its workers' behind `worker:`."""
-    found: dict[tuple[str, int], Line] = {}
+    by_place: dict[tuple[str, int], Line] = {}
     for kind in kinds:
         of_worker = kind.startswith("worker:")
         taken = program.worker_stacks if of_worker else program.stacks
         for line in taken.lines if taken is not None else ():
             if line.kind == kind.removeprefix("worker:"):
-                found.setdefault((line.file, line.line), line)
-    return tuple(found.values())[:MAX_LINES]
+                by_place.setdefault((line.file, line.line), line)
+    return tuple(by_place.values())[:MAX_LINES]
 
 
 def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
@@ -236,7 +240,7 @@ def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[C
     """(causes, those that another one of them explains). What is itself explained explains nothing."""
     covers = {cause.id: ruleset.compiled(cause.id).rule.covers for cause in causes}
     explained: dict[str, str] = {}
-    for cause in sorted(causes, key=lambda one: (-len(covers[one.id]), *_order(one))):
+    for cause in sorted(causes, key=lambda candidate: (-len(covers[candidate.id]), *_order(candidate))):
         if cause.id not in explained:
             explained |= {other.id: cause.id for other in causes if other.id in covers[cause.id] and other.id not in explained}
     dropped = [

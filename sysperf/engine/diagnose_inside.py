@@ -93,13 +93,13 @@ class Inside:
         files = {file: "\n".join(lines) for (owner, file), lines in tuple(self._sources.items()) if owner == pid and lines}
         files = dict([(file, text) for file, text in files.items() if file.endswith(".py")][:MAX_LINTED])
         try:
-            found = _linted(files, ruleset, seconds)
+            linted = _linted(files, ruleset, seconds)
         except SysperfError as error:
             self._note("the script", error)
             return ()
         running = dict(zip(files, reached([self._as_seen(pid, file, text) for file, text in files.items()]), strict=True))
         return tuple(
-            hit for hit in found if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
+            hit for hit in linted if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
         )
 
     def _as_seen(self, pid: int, file: str, text: str) -> SeenFile:
@@ -113,17 +113,17 @@ def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit
         for number, text in enumerate(files.values()):
             with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
                 copy.write(text)
-        found = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(files)))) if files else None
+        result = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(files)))) if files else None
     names = list(files)
     return [
         Hit(
-            rule=one.rule,
-            file=names[int(os.path.basename(one.file).partition(".")[0])],
-            line=one.line,
-            function=one.function,
-            fixable=one.fixable,
+            rule=hypothesis.rule,
+            file=names[int(os.path.basename(hypothesis.file).partition(".")[0])],
+            line=hypothesis.line,
+            function=hypothesis.function,
+            fixable=hypothesis.fixable,
         )
-        for one in (found.hypotheses if found is not None else ())
+        for hypothesis in (result.hypotheses if result is not None else ())
     ]
 
 
@@ -163,10 +163,10 @@ def _read_in_time(path: str, ruleset: Ruleset, seconds: float) -> Traced:
     """What a trace tells. Raises SysperfError where reading it takes longer than so many seconds."""
     looks: ParallelLooks[str, Traced] = ParallelLooks()
     looks.start(path, lambda: _facts(path, ruleset))
-    found = looks.results(max(0.0, seconds))
-    if path not in found:
+    results = looks.results(max(0.0, seconds))
+    if path not in results:
         raise SysperfError(f"it is too large to be read within {seconds:.0f} s")
-    return found[path]
+    return results[path]
 
 
 def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
@@ -184,21 +184,21 @@ def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
         done = subprocess.run(command, capture_output=True, timeout=limit_s + 1, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return "it took too long"
-    said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]
-    return (said[-1].removeprefix("sysperf: ")[:300] if said else f"exit {done.returncode}") if done.returncode else ""
+    complaints = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]
+    return (complaints[-1].removeprefix("sysperf: ")[:300] if complaints else f"exit {done.returncode}") if done.returncode else ""
 
 
 def _take_back(folder: str, path: str) -> None:
     """Make the trace's folder ours again, so that what is read is the file that was written: no link, no pipe. Raises SysperfError."""
     os.chown(folder, os.geteuid(), os.getegid())
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         raise SysperfError(f"{path} was replaced by something that is no trace")
 
 
 def _facts(path: str, ruleset: Ruleset) -> Traced:
-    found = analyze.analyze([path], ruleset).analysis
-    rank, more = found.trace.ranks[0], traced.details(path)
+    analysis = analyze.analyze([path], ruleset).analysis
+    rank, more = analysis.trace.ranks[0], traced.details(path)
     cpu, figures = rank.cpu, rank.figures
     shares: dict[str, float | None] = {}
     if cpu is not None:
@@ -208,8 +208,8 @@ def _facts(path: str, ruleset: Ruleset) -> Traced:
             "tiny": cpu.tiny_operator_share / 100, "operators_per_step": cpu.operators_per_step, "matmul": cpu.matmul_pct / 100,
         }  # fmt: skip
     return Traced(
-        verdict=found.trace.verdict, **shares, **more._asdict(),
+        verdict=analysis.trace.verdict, **shares, **more._asdict(),
         gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
         sync=None if figures.sync_exposed_pct is None else figures.sync_exposed_pct / 100,
-        findings=tuple(sorted({finding.id for finding in found.findings})),
+        findings=tuple(sorted({finding.id for finding in analysis.findings})),
     )  # fmt: skip

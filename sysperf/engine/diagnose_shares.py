@@ -46,8 +46,11 @@ def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Any]) -> tu
         return ()
     parts = [cores.share(common, number, len(programs)) & program.cpus for number, program in enumerate(programs)]
     own = [program.cpus - common for program in programs]
-    found = tuple(Share(pid=one.pid, command=one.command, cpus=part | rest) for one, part, rest in zip(programs, parts, own, strict=True))
-    return found if all(share.cpus for share in found) else ()
+    divided = tuple(
+        Share(pid=described.pid, command=described.command, cpus=part | rest)
+        for described, part, rest in zip(programs, parts, own, strict=True)
+    )
+    return divided if all(share.cpus for share in divided) else ()
 
 
 def _programs(taken: Snapshot, others: Sequence[Any]) -> list[Share]:

@@ -246,11 +246,11 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
 
 def together_cpu(predictions: Sequence[Prediction]) -> Prediction:
     """Several gains on the CPU at once: those of different times add up, those within operators may be of the same time."""
-    apart = [one for one in predictions if one.fix not in _WITHIN_OPERATORS]
-    within = [one for one in predictions if one.fix in _WITHIN_OPERATORS]
-    low = sum(one.low for one in apart) + max((one.low for one in within), default=0.0)
-    high = sum(one.high for one in apart) + max((one.high for one in within), default=0.0)
-    names = ", ".join(sorted(one.fix for one in predictions))
+    apart = [prediction for prediction in predictions if prediction.fix not in _WITHIN_OPERATORS]
+    within = [prediction for prediction in predictions if prediction.fix in _WITHIN_OPERATORS]
+    low = sum(prediction.low for prediction in apart) + max((prediction.low for prediction in within), default=0.0)
+    high = sum(prediction.high for prediction in apart) + max((prediction.high for prediction in within), default=0.0)
+    names = ", ".join(sorted(prediction.fix for prediction in predictions))
     return Prediction(fix="together", low=min(low, 100.0), high=min(high, 100.0), assumes=f"all of these at once: {names}")
 
 

@@ -33,7 +33,9 @@ def _steps(timeline: Timeline) -> Counter[int]:
     rows = timeline.ranges
     for mark in STEP_MARKS:
         names = named(timeline, mark)
-        found = Counter(timeline.threads[rows.thread[i]][0] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
-        if found:
-            return found
+        numbers = Counter(
+            timeline.threads[rows.thread[i]][0] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON
+        )
+        if numbers:
+            return numbers
     return Counter()
