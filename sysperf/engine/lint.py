@@ -49,22 +49,22 @@ def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Any = None, *, file_s: fl
     """Read and judge scripts and folders of them. `gpus` are the machine's, where rules may ask for them. Raises UsageError."""
     start = time.perf_counter()
     targets = [Target(path, named) for path, named in files(paths)]
-    found = examine_all(
+    examined = examine_all(
         targets, lambda target: examine_file(target, ruleset, gpus), lambda target, why: unread(target.path, why), file_s=file_s
     )
-    return _joined(found, ruleset, (time.perf_counter() - start) * 1e3)
+    return _joined(examined, ruleset, (time.perf_counter() - start) * 1e3)
 
 
-def _joined(found: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> Lint:
+def _joined(examined: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> Lint:
     return Lint(
         sysperf=__version__,
-        files=len(found),
-        lines=sum(one.lines for one in found),
+        files=len(examined),
+        lines=sum(file.lines for file in examined),
         rules=len(script_rules(ruleset)),
-        hypotheses=tuple(hypothesis for one in found for hypothesis in one.hypotheses),
-        ignored=sum(one.ignored for one in found),
-        undecided=sum(one.undecided for one in found),
-        unread=tuple(one.unread for one in found if one.unread is not None),
+        hypotheses=tuple(hypothesis for file in examined for hypothesis in file.hypotheses),
+        ignored=sum(file.ignored for file in examined),
+        undecided=sum(file.undecided for file in examined),
+        unread=tuple(file.unread for file in examined if file.unread is not None),
         took_ms=round(took_ms, 1),
     )
 
@@ -113,28 +113,32 @@ def judged(file: File, ruleset: Ruleset, gpus: Any = None) -> Examined:
     """What the rules say of a file that was parsed, less what its comments accept."""
     judging = _Judging(file.source, facts(file), ruleset, gpus)
     comments = accepted(file.source)
-    found = [*judging.hypotheses()]
-    kept = [one for one in found if not _is_accepted(one, comments)]
-    kept.sort(key=lambda one: (one.cell, one.line, one.column, one.rule))
+    hypotheses = [*judging.hypotheses()]
+    kept = [hypothesis for hypothesis in hypotheses if not _is_accepted(hypothesis, comments)]
+    kept.sort(key=lambda hypothesis: (hypothesis.cell, hypothesis.line, hypothesis.column, hypothesis.rule))
     return Examined(
         file=file.source.path,
         lines=len(file.source.starts),
         hypotheses=_with_fixes(file, kept[:MAX_HYPOTHESES]),
-        ignored=len(found) - len(kept),
+        ignored=len(hypotheses) - len(kept),
         undecided=judging.undecided,
     )
 
 
-def _with_fixes(file: File, found: list[Hypothesis]) -> tuple[Hypothesis, ...]:
+def _with_fixes(file: File, hypotheses: list[Hypothesis]) -> tuple[Hypothesis, ...]:
     """The hypotheses, with those marked whose code is understood well enough to be changed."""
-    if not any(one.rule in CODEMODS for one in found):
-        return tuple(found)
-    fixable = {one for one in found if next(changes(file, (one,)), None) is not None}
-    return tuple(msgspec.structs.replace(one, fixable=True) if one in fixable else one for one in found)
+    if not any(hypothesis.rule in CODEMODS for hypothesis in hypotheses):
+        return tuple(hypotheses)
+    fixable = {hypothesis for hypothesis in hypotheses if next(changes(file, (hypothesis,)), None) is not None}
+    return tuple(msgspec.structs.replace(hypothesis, fixable=True) if hypothesis in fixable else hypothesis for hypothesis in hypotheses)
 
 
-def _is_accepted(one: Hypothesis, comments: Accepted) -> bool:
-    return bool(comments.lines) and not one.cell and comments.covers(one.rule, one.detects, one.line, one.end_line)
+def _is_accepted(hypothesis: Hypothesis, comments: Accepted) -> bool:
+    return (
+        bool(comments.lines)
+        and not hypothesis.cell
+        and comments.covers(hypothesis.rule, hypothesis.detects, hypothesis.line, hypothesis.end_line)
+    )
 
 
 class _Judging:
@@ -171,7 +175,7 @@ class _Judging:
     def _hypothesis(self, outcome: Outcome, rule: Compiled, subject: Subject) -> Hypothesis:
         site = subject.item if isinstance(subject.item, Site) else self._first_step()
         line, column = site.line or 1, site.column or 1
-        cell, shown = self._source.cell(line)
+        cell, line_in_cell = self._source.cell(line)
         code = neutral(redact.source_line(self._source.line(line)), MAX_CODE)
         return Hypothesis(
             rule=outcome.rule,
@@ -183,9 +187,9 @@ class _Judging:
             message=outcome.message,
             file=self._source.path,
             cell=cell,
-            line=shown,
+            line=line_in_cell,
             column=column,
-            end_line=(site.end_line or line) - line + shown,
+            end_line=(site.end_line or line) - line + line_in_cell,
             end_column=site.end_column or column,
             function=site.function or "",
             code=code,
@@ -204,35 +208,37 @@ class _Judging:
 
 def without_accepted(result: Lint, waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> Lint:
     """The result without what the configuration's waivers or a baseline accept. One call sees some files: nothing is stale in it."""
-    outcomes = apply_waivers([_outcome(one) for one in result.hypotheses], waivers, baseline, ruleset)
-    kept = [one for one, outcome in zip(result.hypotheses, outcomes, strict=False) if outcome.state == "finding"]
+    outcomes = apply_waivers([_outcome(hypothesis) for hypothesis in result.hypotheses], waivers, baseline, ruleset)
+    kept = [hypothesis for hypothesis, outcome in zip(result.hypotheses, outcomes, strict=False) if outcome.state == "finding"]
     return msgspec.structs.replace(result, hypotheses=tuple(kept), ignored=result.ignored + len(result.hypotheses) - len(kept))
 
 
 def as_report(result: Lint) -> Report:
     """The hypotheses as a report of the audit, which every format shows; what could not be read is unknown there."""
-    outcomes = sorted((_outcome(one) for one in result.hypotheses), key=lambda one: SEVERITIES.index(one.severity))
+    outcomes = sorted(
+        (_outcome(hypothesis) for hypothesis in result.hypotheses), key=lambda hypothesis: SEVERITIES.index(hypothesis.severity)
+    )
     tally = Tally(rules=result.rules, findings=len(outcomes), unknown=result.undecided)
     return Report(
         sysperf=result.sysperf, snapshot=Snapshot(taken_at="", areas={}), outcomes=tuple(outcomes), tally=tally, took_ms=result.took_ms
     )
 
 
-def _outcome(one: Hypothesis) -> Outcome:
-    place = SourcePlace(one.file, one.line, one.column, one.end_line, one.end_column, one.code)
+def _outcome(hypothesis: Hypothesis) -> Outcome:
+    place = SourcePlace(hypothesis.file, hypothesis.line, hypothesis.column, hypothesis.end_line, hypothesis.end_column, hypothesis.code)
     return Outcome(
-        rule=one.rule,
+        rule=hypothesis.rule,
         state="finding",
-        severity=one.severity,  # type: ignore[arg-type]
+        severity=hypothesis.severity,  # type: ignore[arg-type]
         scope="script",
-        title=one.title,
-        subject=one.place,
-        message=one.message,
-        why=one.why,
-        because=one.because,
-        confidence=one.confidence,  # type: ignore[arg-type]
-        refs=one.refs,
-        key=f"{one.rule}@{one.place}",
-        fingerprint=one.fingerprint,
+        title=hypothesis.title,
+        subject=hypothesis.place,
+        message=hypothesis.message,
+        why=hypothesis.why,
+        because=hypothesis.because,
+        confidence=hypothesis.confidence,  # type: ignore[arg-type]
+        refs=hypothesis.refs,
+        key=f"{hypothesis.rule}@{hypothesis.place}",
+        fingerprint=hypothesis.fingerprint,
         place=place,
     )

@@ -41,11 +41,11 @@ class Written(NamedTuple):
 def plan(result: Lint) -> list[FileFix]:
     """What can be changed, file by file; what is not understood is left alone."""
     by_file: dict[str, list[Hypothesis]] = {}
-    for one in result.hypotheses:
-        if one.fixable:
-            by_file.setdefault(one.file, []).append(one)
-    found = [fix for path, hypotheses in by_file.items() if (fix := fix_file(path, hypotheses)) is not None]
-    return [fix for fix in found if fix.changes]
+    for hypothesis in result.hypotheses:
+        if hypothesis.fixable:
+            by_file.setdefault(hypothesis.file, []).append(hypothesis)
+    fixes = [fix for path, hypotheses in by_file.items() if (fix := fix_file(path, hypotheses)) is not None]
+    return [fix for fix in fixes if fix.changes]
 
 
 def fix_file(path: str, hypotheses: Iterable[Hypothesis]) -> FileFix | None:
@@ -58,8 +58,8 @@ def fix_file(path: str, hypotheses: Iterable[Hypothesis]) -> FileFix | None:
 
 def fixed(file: File, hypotheses: Iterable[Hypothesis]) -> FileFix:
     """What a parsed file would become. Raises Unreadable where that would not parse."""
-    text, made = apply(file.source, changes(file, hypotheses))
-    return FileFix(file.source, text, tuple(made))
+    text, made_changes = apply(file.source, changes(file, hypotheses))
+    return FileFix(file.source, text, tuple(made_changes))
 
 
 def diff(fixes: Sequence[FileFix]) -> str:

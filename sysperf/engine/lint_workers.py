@@ -41,14 +41,14 @@ class _Worker:
 
     def __init__(self, answer: Callable[[int], bytes], others: Sequence[_Worker]) -> None:
         asked, self.ask = os.pipe2(os.O_CLOEXEC)
-        self.hear, told = os.pipe2(os.O_CLOEXEC)
+        self.hear, answers = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
         if self.pid == 0:
             for descriptor in (self.ask, self.hear, *(end for other in others for end in (other.ask, other.hear))):
                 os.close(descriptor)
-            _serve(asked, told, answer)
+            _serve(asked, answers, answer)
         os.close(asked)
-        os.close(told)
+        os.close(answers)
         self.number = -1
         self.until = 0.0
         self.data = bytearray()
@@ -77,7 +77,7 @@ class _Worker:
         return os.waitpid(self.pid, 0)[1]
 
 
-def _serve(asked: int, told: int, answer: Callable[[int], bytes]) -> None:
+def _serve(asked: int, answers: int, answer: Callable[[int], bytes]) -> None:
     """The child: answer until nobody asks. It never returns into the caller's program."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells
@@ -88,7 +88,7 @@ def _serve(asked: int, told: int, answer: Callable[[int], bytes]) -> None:
             data = answer(_LENGTH.unpack(request)[0])
             data = _LENGTH.pack(len(data)) + data
             while data:
-                data = data[os.write(told, data) :]
+                data = data[os.write(answers, data) :]
     finally:
         os._exit(1)
 

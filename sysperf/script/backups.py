@@ -84,8 +84,8 @@ class Backups:
             with open(os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():  # with `sudo` and another user's HOME: it names any file
                     raise PermissionError(errno.EACCES, "another user wrote it")
-                found: Batch = from_json(file.read(), Batch)
-                return found
+                batch: Batch = from_json(file.read(), Batch)
+                return batch
         except FileNotFoundError:
             raise UsageError(f"there is no change {number} to take back", "`sysperf lint --undo` takes back the latest") from None
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -94,11 +94,11 @@ class Backups:
     def undo(self, number: int) -> list[Restored]:
         """Put every file back that is as we left it, byte for byte. Raises UsageError where there is no such record."""
         batch = self.load(number)
-        found = [_restore(backup) for backup in batch.files]
-        if all(one.state in ("restored", "already") for one in found):
+        restored = [_restore(backup) for backup in batch.files]
+        if all(file.state in ("restored", "already") for file in restored):
             with contextlib.suppress(OSError):
                 os.replace(self._path(number), self._path(number).removesuffix(_SUFFIX) + _UNDONE)
-        return found
+        return restored
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:06d}{_SUFFIX}"

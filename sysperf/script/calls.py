@@ -164,15 +164,15 @@ def _sizes(file: File, call: ast.Call) -> tuple[int, ...]:
 
 def _normed(file: File) -> set[ast.AST]:
     """The convolutions that a batch norm follows: beside it in a Sequential, or around it in `forward`."""
-    found: set[ast.AST] = set()
+    convolutions: set[ast.AST] = set()
     for call in file.tree.of(ast.Call):
         if file.names.qualified(call.func) == "torch.nn.Sequential":
             for first, second in zip(call.args, call.args[1:], strict=False):
                 if _is_layer(file, second, _NORMS):
-                    found.add(first)
+                    convolutions.add(first)
         elif len(call.args) == 1 and isinstance(inner := call.args[0], ast.Call) and _attribute_of(file, call, _NORMS):
-            found |= set(_attribute_of(file, inner, _CONVS))
-    return found
+            convolutions |= set(_attribute_of(file, inner, _CONVS))
+    return convolutions
 
 
 def _is_layer(file: File, node: ast.AST, names: tuple[str, ...]) -> bool:
@@ -187,8 +187,8 @@ def _attribute_of(file: File, call: ast.Call, names: tuple[str, ...]) -> list[as
     name = dotted(call.func)
     if not name.startswith("self."):
         return []
-    made = [binding.value for binding in file.names.lookup(call, name) if binding.value is not None]
-    return made if len(made) == 1 and _is_layer(file, made[0], names) else []
+    values = [binding.value for binding in file.names.lookup(call, name) if binding.value is not None]
+    return values if len(values) == 1 and _is_layer(file, values[0], names) else []
 
 
 def uses_convolutions(file: File) -> bool:

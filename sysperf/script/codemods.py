@@ -23,27 +23,27 @@ Codemod = Callable[[File, ast.Call], "Change | None"]
 
 def changes(file: File, hypotheses: Iterable[Hypothesis]) -> Iterator[Change]:
     """The changes that hypotheses about this file ask for, where the code is understood."""
-    for one in hypotheses:
-        codemod = CODEMODS.get(one.rule)
-        call = _call_at(file, one) if codemod is not None and not one.cell else None
+    for hypothesis in hypotheses:
+        codemod = CODEMODS.get(hypothesis.rule)
+        call = _call_at(file, hypothesis) if codemod is not None and not hypothesis.cell else None
         if codemod is not None and call is not None and (change := codemod(file, call)) is not None:
             yield change
 
 
-def _call_at(file: File, one: Hypothesis) -> ast.Call | None:
+def _call_at(file: File, hypothesis: Hypothesis) -> ast.Call | None:
     """The call that a hypothesis is about."""
     for call in file.tree.of(ast.Call):
-        if (call.lineno, call.end_lineno) == (one.line, one.end_line):
+        if (call.lineno, call.end_lineno) == (hypothesis.line, hypothesis.end_line):
             start, end = span(file, call)
-            if (file.source.place(start)[1], file.source.place(end)[1]) == (one.column, one.end_column):
+            if (file.source.place(start)[1], file.source.place(end)[1]) == (hypothesis.column, hypothesis.end_column):
                 return call
     return None
 
 
 def _change(call: ast.Call, rule: str, *edits: Edit | None) -> Change | None:
     """A change of these edits; None where one of them could not be made."""
-    made = tuple(edit for edit in edits if edit is not None)
-    return Change(rule, call.lineno, made) if len(made) == len(edits) else None
+    kept = tuple(edit for edit in edits if edit is not None)
+    return Change(rule, call.lineno, kept) if len(kept) == len(edits) else None
 
 
 def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
@@ -262,7 +262,9 @@ def _is_plain_sum(file: File, statement: ast.AugAssign, loop: ast.For, name: str
         return False
     block = _block(file.tree.parents[loop], loop)
     before = [
-        one for one in block[: block.index(loop)] if isinstance(one, ast.Assign) and [dotted(place) for place in one.targets] == [name]
+        earlier
+        for earlier in block[: block.index(loop)]
+        if isinstance(earlier, ast.Assign) and [dotted(place) for place in earlier.targets] == [name]
     ]
     return bool(before) and isinstance(before[-1].value, ast.Constant) and before[-1].value.value == 0
 

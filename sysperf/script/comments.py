@@ -23,11 +23,11 @@ class Accepted(NamedTuple):
 
 def accepted(source: Source) -> Accepted:
     """The comments of a file."""
-    found: dict[int, frozenset[str]] = {}
+    by_line: dict[int, frozenset[str]] = {}
     if "sysperf:" in source.text:
         for match in _COMMENT.finditer(source.text):
             line = 0 if match[1] else source.place(match.start())[0]
             names = frozenset(part.strip() for part in (match[2] or "").split(",") if part.strip())
-            earlier = found.get(line, names)
-            found[line] = names | earlier if names and earlier else frozenset()
-    return Accepted(found)
+            earlier = by_line.get(line, names)
+            by_line[line] = names | earlier if names and earlier else frozenset()
+    return Accepted(by_line)

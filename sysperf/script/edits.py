@@ -39,18 +39,18 @@ def apply(source: Source, changes: Iterable[Change]) -> tuple[str, list[Change]]
 
     Raises Unreadable where the result would not parse, cannot be written in the file's encoding, or would lose a comment.
     """
-    made: list[Change] = []
+    applied: list[Change] = []
     edits: list[Edit] = []
     for change in changes:
         if not any(_overlaps(edit, other) for edit in change.edits for other in edits):
             edits += [edit for edit in change.edits if edit[:3] not in [other[:3] for other in edits]]
-            made.append(change)
+            applied.append(change)
     text = source.text
     for edit in reversed(sorted(edits, key=lambda edit: edit.start)):  # noqa: C413 - at one place, the first comes first
         text = text[: edit.start] + edit.text + text[edit.end :]
-    if made:
+    if applied:
         _check(source, text)
-    return text, made
+    return text, applied
 
 
 def _overlaps(edit: Edit, other: Edit) -> bool:

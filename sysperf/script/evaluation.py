@@ -68,10 +68,14 @@ def _is_number(file: File, node: ast.expr) -> bool:
 
 
 def _is_counted(file: File, node: ast.Name) -> bool:
-    found = file.names.lookup(node, node.id)
+    bindings = file.names.lookup(node, node.id)
     function = file.tree.function_of(node)
-    added = [one.value for one in file.tree.of(ast.AugAssign) if dotted(one.target) == node.id and file.tree.function_of(one) is function]
-    values = [binding.value for binding in found]
+    added = [
+        statement.value
+        for statement in file.tree.of(ast.AugAssign)
+        if dotted(statement.target) == node.id and file.tree.function_of(statement) is function
+    ]
+    values = [binding.value for binding in bindings]
     simple = all(value is not None and not isinstance(value, ast.Name) and _is_number(file, value) for value in values)
     return bool(values) and simple and all(not isinstance(value, ast.Name) and _is_number(file, value) for value in added)
 

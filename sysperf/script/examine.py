@@ -91,10 +91,10 @@ def _trains(file: File) -> bool:
     return bool(file.loops.steps or file.loops.step_functions) or _hands_over(file)
 
 
-def _precision(file: File, found: tuple[Call, ...]) -> str:
+def _precision(file: File, calls: tuple[Call, ...]) -> str:
     """The 16-bit type that the file trains in, by autocast, a framework's option, or conversion."""
     texts = []
-    for call in found:
+    for call in calls:
         if call.what is not None and call.what.startswith(("torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")):
             given = call.keywords or {}
             device, dtype = (
@@ -121,8 +121,8 @@ def _named(texts: list[str]) -> str:
     return "mixed" if any(text == "…" for text in texts) else ""
 
 
-def _sets(found: tuple[Setting, ...], *names: str) -> bool:
-    return any(setting.variable is not None and setting.variable.endswith(names) for setting in found)
+def _sets(settings: tuple[Setting, ...], *names: str) -> bool:
+    return any(setting.variable is not None and setting.variable.endswith(names) for setting in settings)
 
 
 def _given(file: File, name: str) -> bool:

@@ -119,10 +119,10 @@ def _moved(file: File) -> set[ast.AST]:
     """The loaders whose batches are copied to a device in this file."""
     from sysperf.script.transfers import is_to_device  # noqa: PLC0415 - it reads loaders too
 
-    found: set[ast.AST] = set()
+    loaders: set[ast.AST] = set()
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):
-            found |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
+            loaders |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
         elif last_name(call.func) in ("prepare", "setup_dataloaders"):
-            found |= {value.origin for part in call.args for value in file.values.of(part) if value.kind == "loader" and value.origin}
-    return found
+            loaders |= {value.origin for part in call.args for value in file.values.of(part) if value.kind == "loader" and value.origin}
+    return loaders

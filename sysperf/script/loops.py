@@ -125,11 +125,11 @@ class Loops:
         guarded, child = False, node
         for parent in self._tree.ancestors(node):
             guarded = guarded or self._seldom(parent, child)
-            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (found := self._of_loop(parent, child, guarded)):
-                return found
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
+                return where
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                found = self._of_function(parent, depth)
-                return found._replace(guarded=found.guarded or guarded)
+                where = self._of_function(parent, depth)
+                return where._replace(guarded=where.guarded or guarded)
             child = parent
         return Where("", guarded)
 
@@ -146,8 +146,8 @@ class Loops:
         if function in self._known:
             return self._known[function]
         self._known[function] = Where()  # a function that calls itself
-        found = self._known[function] = self._function(function, depth)
-        return found
+        where = self._known[function] = self._function(function, depth)
+        return where
 
     def _function(self, function: Function, depth: int) -> Where:
         owner = self._tree.parents.get(function)

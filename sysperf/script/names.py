@@ -125,8 +125,8 @@ class Names:
             return self.bindings.get((self.scope(node, name), name), [])
         function = self._tree.function_of(node)
         while function is not None:
-            if found := self.bindings.get((function, name)):
-                return found
+            if bindings := self.bindings.get((function, name)):
+                return bindings
             function = self._tree.function_of(function)
         return self.bindings.get((self._tree.module, name), [])
 
@@ -162,20 +162,20 @@ class Names:
             value = self.constant(node.operand, depth - 1)
             return -value if isinstance(value, int | float) else None
         name = dotted(node)
-        found = self.lookup(node, name) if name else []
-        if len(found) == 1 and found[0].value is not None and not found[0].element and found[0].part is None:
-            return self.constant(found[0].value, depth - 1)
-        return self._default(found, name, depth)
+        bindings = self.lookup(node, name) if name else []
+        if len(bindings) == 1 and bindings[0].value is not None and not bindings[0].element and bindings[0].part is None:
+            return self.constant(bindings[0].value, depth - 1)
+        return self._default(bindings, name, depth)
 
-    def _default(self, found: list[Binding], name: str, depth: int) -> Any:
+    def _default(self, bindings: list[Binding], name: str, depth: int) -> Any:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
-        if not found:
+        if not bindings:
             owner, dot, option = name.partition(".")
             return self.options.get(option) if dot and owner in ("args", "opt", "opts", "options", "hparams", "flags", "FLAGS") else None
-        if len(found) > 1 or found[0].parameter is None:
+        if len(bindings) > 1 or bindings[0].parameter is None:
             return None
-        given = self.arguments(found[0].parameter)
-        if len(given) < len(self.call_sites(found[0].parameter[0])) and (default := _default_of(found[0].parameter)) is not None:
+        given = self.arguments(bindings[0].parameter)
+        if len(given) < len(self.call_sites(bindings[0].parameter[0])) and (default := _default_of(bindings[0].parameter)) is not None:
             given.append(default)
         values = [self.constant(argument, depth - 1) for argument in given]
         return values[0] if values and all(value == values[0] for value in values) else None
@@ -230,10 +230,10 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
     """The value of an argument, by its name or its place."""
-    found = keyword(call, name)
-    if found is None and len(call.args) > place and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
-        found = call.args[place]
-    return found
+    value = keyword(call, name)
+    if value is None and len(call.args) > place and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
+        value = call.args[place]
+    return value
 
 
 def is_open(call: ast.Call) -> bool:

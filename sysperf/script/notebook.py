@@ -48,8 +48,8 @@ def _cells(raw: bytes) -> list[tuple[int, str]]:
     """(number from 1, text) of each code cell. Raises Unreadable."""
     try:
         cells = from_json(raw, dict[str, Any]).get("cells", [])
-        found = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
-        return [(number, _text(source)) for number, source in found]
+        code_cells = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
+        return [(number, _text(source)) for number, source in code_cells]
     except (msgspec.MsgspecError, ValueError, AttributeError, TypeError) as error:
         raise Unreadable(f"no notebook: {error}") from None
 

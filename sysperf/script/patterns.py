@@ -67,8 +67,8 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return _is_scores(file, node.func.value, depth - 1)
     name = dotted(node)
-    found = file.names.lookup(node, name) if name else []
-    return any(binding.value is not None and _is_scores(file, binding.value, depth - 1) for binding in found[:4])
+    bindings = file.names.lookup(node, name) if name else []
+    return any(binding.value is not None and _is_scores(file, binding.value, depth - 1) for binding in bindings[:4])
 
 
 def _indexing(file: File) -> Iterator[Pattern]:
@@ -86,9 +86,9 @@ def _elements(file: File) -> Iterator[Pattern]:
         if not counter or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range" or loop in file.loops.steps:
             continue
         parts = (part for statement in loop.body for part in within(statement) if isinstance(part, ast.Subscript))
-        found = next((part for part in parts if _is_element(file, part, counter)), None)
-        if found is not None and file.loops.where(loop).often in ("step", "forward"):
-            yield Pattern(**file.site(found), what="element-loop")
+        element = next((part for part in parts if _is_element(file, part, counter)), None)
+        if element is not None and file.loops.where(loop).often in ("step", "forward"):
+            yield Pattern(**file.site(element), what="element-loop")
 
 
 def _is_element(file: File, part: ast.Subscript, counter: str) -> bool:
@@ -113,8 +113,8 @@ def _is_triangle(file: File, node: ast.expr, depth: int) -> bool:
     if any(isinstance(part, ast.Call) and last_name(part.func) in _TRIANGLES for part in within(node)):
         return True
     name = dotted(node)
-    found = file.names.lookup(node, name) if name else []
-    return any(binding.value is not None and _is_triangle(file, binding.value, depth - 1) for binding in found[:4])
+    bindings = file.names.lookup(node, name) if name else []
+    return any(binding.value is not None and _is_triangle(file, binding.value, depth - 1) for binding in bindings[:4])
 
 
 def _work_in_samples(file: File) -> Iterator[Pattern]:

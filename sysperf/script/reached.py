@@ -51,12 +51,12 @@ def _definitions(text: str) -> Names | None:
         module = parse(text)
     except Unreadable:
         return None
-    found: Names = {MODULE: (set(), set())}
+    definitions: Names = {MODULE: (set(), set())}
     for node in module.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else MODULE
-        inside, used = found.setdefault(name, (set(), set()))
+        inside, used = definitions.setdefault(name, (set(), set()))
         _collect(node, inside, used)
-    return found
+    return definitions
 
 
 def _collect(node: ast.AST, inside: set[str], used: set[str]) -> None:

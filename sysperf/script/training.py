@@ -156,10 +156,10 @@ def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:
     statement = file.tree.statement_of(part)
     if statement is file.tree.statement_of(node):
         return False
-    shown = ("item", "print", "set_postfix", "set_description", "format", "info", "log", "add_scalar", "debug", "write", "update")
+    showing = ("item", "print", "set_postfix", "set_description", "format", "info", "log", "add_scalar", "debug", "write", "update")
     parents = [parent for parent in file.tree.ancestors(part) if not isinstance(parent, ast.stmt)]
     called = [last_name(parent.func) for parent in parents if isinstance(parent, ast.Call)]
-    return not (set(called) & set(shown) or any(isinstance(parent, ast.JoinedStr) for parent in parents))
+    return not (set(called) & set(showing) or any(isinstance(parent, ast.JoinedStr) for parent in parents))
 
 
 def _names(call: ast.Call, name: str) -> bool:

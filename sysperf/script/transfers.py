@@ -74,9 +74,9 @@ def _pinned(file: File, owner: ast.expr) -> bool | None:
     answers = []
     for value in file.values.of(owner):
         if value.kind == "batch":
-            made = value.origin if isinstance(value.origin, ast.Call) else None
-            maker = TIMM if made is not None and last_name(made.func) == "create_loader" else DATALOADER
-            answers.append(_truth(file, made, *maker.pin) if made is not None else None)
+            loader = value.origin if isinstance(value.origin, ast.Call) else None
+            maker = TIMM if loader is not None and last_name(loader.func) == "create_loader" else DATALOADER
+            answers.append(_truth(file, loader, *maker.pin) if loader is not None else None)
     return all(answers) if answers and None not in answers else None
 
 

@@ -96,11 +96,11 @@ class Values:
         """What an expression may be; nothing where that is not known."""
         if depth == 0:
             return ()
-        found = self._known.get(node)
-        if found is None:
+        values = self._known.get(node)
+        if values is None:
             self._known[node] = ()  # while it is looked at, a cycle finds nothing
-            found = self._known[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
-        return found
+            values = self._known[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
+        return values
 
     def kinds(self, node: ast.AST) -> set[str]:
         """The kinds of what an expression may be."""
@@ -144,9 +144,9 @@ class Values:
 
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
-        found = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
-        if found:
-            return found
+        values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
+        if values:
+            return values
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
             if node.attr in ("loss", "losses"):
                 return [Value("loss", guess=True)]
@@ -184,8 +184,10 @@ class Values:
             if last_name(value.func) in ("prepare", "setup", "setup_dataloaders") and index < len(value.args):
                 return self.of(value.args[index], depth - 1)
             for function in self._local(value):
-                return [found for result in _returns(function) for found in self._part(result, index, depth - 1)]
-        return [one for one in self.of(value, depth - 1) if one.kind in ("batch", "output", "tensor", "loader", "hf-dataset")]
+                return [part for result in _returns(function) for part in self._part(result, index, depth - 1)]
+        return [
+            candidate for candidate in self.of(value, depth - 1) if candidate.kind in ("batch", "output", "tensor", "loader", "hf-dataset")
+        ]
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
@@ -248,15 +250,15 @@ def _alternatives(node: ast.AST) -> list[ast.expr]:
 
 def _returns(function: Function) -> list[ast.expr]:
     """The expressions that a function returns or yields, at most eight."""
-    found: list[ast.expr] = []
+    expressions: list[ast.expr] = []
     waiting: list[ast.AST] = list(function.body)
-    while waiting and len(found) < MAX_VALUES:
+    while waiting and len(expressions) < MAX_VALUES:
         node = waiting.pop(0)
         if isinstance(node, ast.Return) and node.value is not None:
-            found.append(node.value)
+            expressions.append(node.value)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
             waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)]
-    return found
+    return expressions
 
 
 def _guessed(name: str) -> list[Value]:

@@ -18,9 +18,9 @@ def files(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if os.path.isdir(path):
-            for found in _below(path):
-                if _is_new(found, seen):
-                    yield found, False
+            for file in _below(path):
+                if _is_new(file, seen):
+                    yield file, False
         elif not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder", "name scripts, or folders of them")
         elif _is_new(path, seen):
