@@ -37,7 +37,7 @@ class Data(Dataset):
 
     def __getitem__(self, index):
         if cause.startswith("loader-storage"):
-            time.sleep(0.0008)
+            time.sleep(0.0003)
         if cause.startswith("loader-decode"):
             torch.randn(60, 60) @ torch.randn(60, 60)
             sum(range(4000))
@@ -46,9 +46,11 @@ class Data(Dataset):
 
 layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)]
 model = torch.nn.Sequential(*layers)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizers = {False: torch.optim.SGD(model.parameters(), lr=0.01), True: torch.optim.SGD(model.parameters(), lr=0.01)}
+if cause == "optimizer":
+    optimizers = {cured: torch.optim.AdamW(model.parameters(), foreach=False, fused=cured) for cured in (False, True)}
 workers = int(cause.rpartition("-")[2]) if cause.startswith("loader") else 0
-batches = {cured: iter(DataLoader(Data(), batch_size=16, num_workers=workers if cured else 0)) for cured in (False, True)}
+batches = {cured: iter(DataLoader(Data(), batch_size=48, num_workers=workers if cured else 0)) for cured in (False, True)}
 fixed = next(batches[False])
 written = open(os.devnull, "wb")
 
@@ -60,9 +62,9 @@ def step(cured):
             parameter.detach().clone()
             parameter.detach().to(torch.float64)
     loss = torch.nn.functional.cross_entropy(model(x), y)
-    optimizer.zero_grad()
+    optimizers[cured].zero_grad()
     loss.backward()
-    optimizer.step()
+    optimizers[cured].step()
     if cause == "pause" and not cured:
         time.sleep(0.006)
     if cause == "checkpoint" and not cured:
@@ -92,12 +94,12 @@ print(json.dumps(pairs), flush=True)
 os._exit(0)  # without waiting for the worker
 """
 CAUSES = {
-    "loader-storage-1": ("loader", "low"),
     "loader-storage-4": ("loader", "high"),
     "loader-decode-1": ("loader", "low"),
     "pause": ("hole", "high"),
     "checkpoint": ("hole", "high"),
     "copies": ("cast", "low"),
+    "optimizer": ("optimizer", "high"),
 }
 """What is wrong with the program (and how many workers cure it), the fix whose prediction is compared, and the end that is this cure."""
 
@@ -105,6 +107,7 @@ CAUSES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=15, help="pairs of blocks of 8 steps (default: 15)")
+    parser.add_argument("--only", choices=CAUSES, nargs="+", default=list(CAUSES), help="these causes (default: all)")
     args = parser.parse_args()
     python = os.environ.get("SYSPERF_TORCH_PYTHON", "")
     if not python:
@@ -112,7 +115,7 @@ def main() -> None:
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before")
     print(f"{'cause':<17} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        results = [compare(python, folder, cause, args.blocks) for cause in CAUSES]
+        results = [compare(python, folder, cause, args.blocks) for cause in args.only]
     known = [result for result in results if result is not None]
     middle = statistics.median(result.error for result in known)
     inside = sum(result.inside for result in known)
