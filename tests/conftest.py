@@ -47,10 +47,10 @@ class Dict(LinkResolver):
     def names(self, path: str, limit: int) -> list[str]:
         inside = self.resolve(path)
         prefix = f"{inside}/" if inside else ""
-        found = {name[len(prefix) :].partition("/")[0] for name in (*self.files, *self.links) if name.startswith(prefix)}
-        if not found:
+        children = {name[len(prefix) :].partition("/")[0] for name in (*self.files, *self.links) if name.startswith(prefix)}
+        if not children:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return sorted(found)[:limit]
+        return sorted(children)[:limit]
 
     def link(self, path: str) -> str:
         target = self.links.get(self._beside(path))

@@ -180,7 +180,7 @@ def pci_info(index: int) -> Answers:
 
 def calls(*gpus: Answers, driver: str = "580.95.05") -> dict[str, Any]:
     """All calls of a machine with these GPUs; any two of them can read each other."""
-    made: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "nvml:SystemGetDriverVersion()": driver,
         "nvml:SystemGetNVMLVersion()": f"13.{driver}",
         "nvml:SystemGetCudaDriverVersion_v2()": 13000,
@@ -188,18 +188,18 @@ def calls(*gpus: Answers, driver: str = "580.95.05") -> dict[str, Any]:
         "nvml:DeviceGetCount()": len(gpus),
     }
     for index, gpu in enumerate(gpus):
-        made.update(answers(index, gpu))
-        made.update({f"nvml:DeviceGetP2PStatus({index},{other},0)": 0 for other in range(index + 1, len(gpus))})
-    return made
+        recorded.update(answers(index, gpu))
+        recorded.update({f"nvml:DeviceGetP2PStatus({index},{other},0)": 0 for other in range(index + 1, len(gpus))})
+    return recorded
 
 
 def files(count: int, driver: str = "nvidia", version: str = "580.95.05") -> tuple[Files, dict[str, str]]:
     """(files, links) of a machine with so many GPUs, half of them on each of two nodes, each below a port of its own."""
     listed = ["0000\t80860e00\t0"]
-    found: Files = {"/proc/uptime": "36000.00 1000.00\n", "/dev/null": ""}
+    content: Files = {"/proc/uptime": "36000.00 1000.00\n", "/dev/null": ""}
     links: dict[str, str] = {}
     if driver == "nvidia":
-        found |= driver_files(version)
+        content |= driver_files(version)
     for index in range(count):
         address, root = bus_id(index), f"pci0000:{0x16 + 16 * index:02x}"
         port = f"/sys/devices/{root}/0000:{0x16 + 16 * index:02x}:01.0"
@@ -207,10 +207,10 @@ def files(count: int, driver: str = "nvidia", version: str = "580.95.05") -> tup
         if driver:
             links[f"{port}/{address}/driver"] = f"../../../../bus/pci/drivers/{driver}"
         listed.append(f"{0x17 + 16 * index:02x}00\t10de2330\t40")
-        found |= {f"{port}/max_link_width": "16", f"{port}/max_link_speed": "32.0 GT/s PCIe"}
-        found |= {f"{port}/{address}/{name}": text for name, text in _function(index * 2 // max(count, 2)).items()}
-    found["/proc/bus/pci/devices"] = "\n".join(listed) + "\n"
-    return found, links
+        content |= {f"{port}/max_link_width": "16", f"{port}/max_link_speed": "32.0 GT/s PCIe"}
+        content |= {f"{port}/{address}/{name}": text for name, text in _function(index * 2 // max(count, 2)).items()}
+    content["/proc/bus/pci/devices"] = "\n".join(listed) + "\n"
+    return content, links
 
 
 def _function(node: int) -> Files:

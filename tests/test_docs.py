@@ -44,11 +44,11 @@ def options(command: str) -> set[str]:
     """All options of a command, its subcommands' included."""
 
     def of(parser: argparse.ArgumentParser) -> set[str]:
-        found = set(parser._option_string_actions)
+        names = set(parser._option_string_actions)
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
-                found |= {option for choice in action.choices.values() for option in of(choice)}
-        return found
+                names |= {option for choice in action.choices.values() for option in of(choice)}
+        return names
 
     return of(_options.parser(command)[0]) | {"--debug"}
 
@@ -92,8 +92,8 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
 
 def test_nobody_is_told_to_install_another_project() -> None:
     """The name is taken on PyPI, by somebody else's program."""
-    told = [*PAGES, *(ROOT / "sysperf").glob("**/*.py"), *(ROOT / "plugins").glob("**/*.py"), *(ROOT / "systemd").glob("*")]
-    for path in told:
+    files = [*PAGES, *(ROOT / "sysperf").glob("**/*.py"), *(ROOT / "plugins").glob("**/*.py"), *(ROOT / "systemd").glob("*")]
+    for path in files:
         if path.is_file():
             assert not re.search(r"pip3? install (?:-\S+ )*'?sysperf", path.read_text()), path
 

@@ -30,8 +30,8 @@ PROCESS = Process(pid=4242, ppid=1, name="python", command="python train.py 'a b
 
 def _rewrap(host: Host, process: Process) -> Rewrap | None:
     facts = reading.snapshot(host, ("kernel", "cpu", "numa", "memory", "cgroup", "pcie", "gpu", "allocator"))
-    found = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((process,)))})
-    return next(iter(rewraps(host, found, wrap.rules)), None)
+    snapshot = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((process,)))})
+    return next(iter(rewraps(host, snapshot, wrap.rules)), None)
 
 
 class _Processes(msgspec.Struct):
@@ -42,13 +42,13 @@ def test_a_rank_on_two_sockets_gets_its_part() -> None:
     """Of two ranks on a machine of four nodes, the second would have had CPUs and threads of its own."""
     host = captured("hwloc", "64amd64-4s2n4ca2co")
     rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "OMP_NUM_THREADS": "1"}
-    found = _rewrap(host, msgspec.structs.replace(PROCESS, env=rank))
-    assert found is not None
-    assert found.command == "sysperf wrap -- python train.py 'a b'"
-    (cpus,) = [change.removeprefix("CPUs ") for change in found.changes if change.startswith("CPUs ")]
+    wrap = _rewrap(host, msgspec.structs.replace(PROCESS, env=rank))
+    assert wrap is not None
+    assert wrap.command == "sysperf wrap -- python train.py 'a b'"
+    (cpus,) = [change.removeprefix("CPUs ") for change in wrap.changes if change.startswith("CPUs ")]
     assert CpuSet.parse(cpus) == CpuSet.parse("32-63")
-    assert "OMP_NUM_THREADS=16" in found.changes, "half of the physical cores: torchrun's 1 was nobody's choice"
-    assert all(rule for rule in found.rules)
+    assert "OMP_NUM_THREADS=16" in wrap.changes, "half of the physical cores: torchrun's 1 was nobody's choice"
+    assert all(rule for rule in wrap.rules)
 
 
 @pytest.mark.parametrize("command", ["python train.py <hidden> out.txt", "python train.py --x;reboot", "python train.py --x|sh"])
@@ -56,18 +56,18 @@ def test_a_command_with_hidden_words_or_a_title_can_be_pasted(command: str) -> N
     """What is known of it, and … for the arguments that only its user knows."""
     host = captured("hwloc", "64amd64-4s2n4ca2co")
     rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
-    found = _rewrap(host, msgspec.structs.replace(PROCESS, command=command, env=rank))
-    assert found is not None
-    assert found.command == "sysperf wrap -- python train.py …"
+    wrap = _rewrap(host, msgspec.structs.replace(PROCESS, command=command, env=rank))
+    assert wrap is not None
+    assert wrap.command == "sysperf wrap -- python train.py …"
 
 
 def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine) -> None:
     """Who asks may be outside of the group that stops it."""
     host = machine({"/sys/devices/system/cpu/online": "0-7\n", "/proc/self/status": "Cpus_allowed_list:\t0-7\n"})
     process = msgspec.structs.replace(PROCESS, allowed=CpuSet.parse("0-7"), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
-    found = Snapshot(taken_at="", areas=reading.snapshot(host, ("cpu", "numa", "cgroup")).areas)
+    snapshot = Snapshot(taken_at="", areas=reading.snapshot(host, ("cpu", "numa", "cgroup")).areas)
 
-    decision = wrap.decide(gather_running(host, process, ("python", "train.py"), found), wrap.rules())
+    decision = wrap.decide(gather_running(host, process, ("python", "train.py"), snapshot), wrap.rules())
 
     assert decision.placement.budget == 1
 
@@ -98,11 +98,11 @@ def test_a_real_program_and_the_same_wrapped() -> None:
         try:
             assert wrapped.stdout is not None
             assert wrapped.stdout.readline().strip() == b"ready"
-            told = subprocess.run((sys.executable, "-m", "sysperf", "ps", "--format", "json"), capture_output=True, check=True)
+            listed = subprocess.run((sys.executable, "-m", "sysperf", "ps", "--format", "json"), capture_output=True, check=True)
         finally:
             wrapped.kill()
             wrapped.wait()
-    by_pid = {rewrap["pid"]: rewrap for rewrap in json.loads(told.stdout)["rewraps"]}
+    by_pid = {rewrap["pid"]: rewrap for rewrap in json.loads(listed.stdout)["rewraps"]}
     assert wrapped.pid not in by_pid
     assert by_pid[plain]["changes"], "wrap has something to set for a program that allocates"
     assert by_pid[plain]["command"].startswith(f"sysperf wrap -- {TORCH_PYTHON} -c ")

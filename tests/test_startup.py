@@ -39,7 +39,9 @@ def test_a_wrong_pattern_shows_when_it_is_used() -> None:
 def test_every_pattern_of_sysperf_compiles() -> None:
     """What is compiled late is still checked here."""
     modules = [
-        importlib.import_module(found.name) for found in pkgutil.walk_packages(sysperf.__path__, "sysperf.") if "__main__" not in found.name
+        importlib.import_module(module_found.name)
+        for module_found in pkgutil.walk_packages(sysperf.__path__, "sysperf.")
+        if "__main__" not in module_found.name
     ]
     patterns = [value for module in modules for value in vars(module).values() if isinstance(value, LazyPattern)]
 

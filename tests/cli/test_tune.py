@@ -68,7 +68,7 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
         next(line for line in killed.stderr if "run 5 of" in line)
         killed.send_signal(signal.SIGKILL)
     done = tune(home, "--resume", "--json")
-    found = json.loads(done.stdout)["tuning"]
+    tuning = json.loads(done.stdout)["tuning"]
     (trial,) = map(json.loads, (home / "state" / "trials.jsonl").read_text().splitlines())
     started = subprocess.run(
         (sys.executable, "-m", "sysperf", "wrap", "-q", "--profile", "train.py.toml", "--", "printenv", "OMP_WAIT_POLICY"),
@@ -78,11 +78,11 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     assert done.returncode == 0, done.stderr
     assert "run 5 of" not in done.stderr
     assert "run 7 of" in done.stderr
-    assert found["state"] == "confirmed"
-    assert found["comparison"]["ratio"] == pytest.approx(1.2, abs=0.02)
-    assert found["effects"][0]["name"] == "OpenMP waiting"
-    assert found["effects"][0]["importance"] > 0.9
-    assert any("cannot run so" in run.get("failed", "") or "exit code 1" in run.get("failed", "") for run in found["runs"])
+    assert tuning["state"] == "confirmed"
+    assert tuning["comparison"]["ratio"] == pytest.approx(1.2, abs=0.02)
+    assert tuning["effects"][0]["name"] == "OpenMP waiting"
+    assert tuning["effects"][0]["importance"] > 0.9
+    assert any("cannot run so" in run.get("failed", "") or "exit code 1" in run.get("failed", "") for run in tuning["runs"])
     assert (trial["experiment"], trial["verdict"]) == ("tune", "faster")
     assert started
     assert started.stdout == "passive\n"

@@ -546,12 +546,12 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path) -> None:
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
             applied = wait_for(other.pid, 5)
             subprocess.run((sys.executable, "-m", "sysperf", "undo"), env=environment(tmp_path), check=True, capture_output=True)
-            _, said = study.communicate(timeout=30)
+            _, stderr = study.communicate(timeout=30)
         other.kill()
 
     assert applied
     assert study.returncode == 2
-    assert "no lease that could be renewed" in said
+    assert "no lease that could be renewed" in stderr
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05])

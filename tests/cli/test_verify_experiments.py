@@ -50,12 +50,12 @@ def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> N
     """A program that one thread suits: the sweep finds it, plain is compared with it, and the result is the rule's gain."""
     script = "print('speed:', 12 if os.environ.get('OMP_NUM_THREADS') == '1' else 10)\n"
     done = verify(home, *OPTIONS, "--json", "--fix", "process.one-busy-thread", script=script)
-    found = json.loads(done.stdout)["experiment"]
+    experiment = json.loads(done.stdout)["experiment"]
 
     assert done.returncode == 0, done.stderr
-    assert (found["experiment"], found["factor"], found["best"]) == ("thread-sweep", "threads", "1")
-    assert found["levels"][0]["values"] == [10.0] * 3
-    assert (found["comparison"]["verdict"], round(found["comparison"]["ratio"], 3)) == ("faster", 1.2)
+    assert (experiment["experiment"], experiment["factor"], experiment["best"]) == ("thread-sweep", "threads", "1")
+    assert experiment["levels"][0]["values"] == [10.0] * 3
+    assert (experiment["comparison"]["verdict"], round(experiment["comparison"]["ratio"], 3)) == ("faster", 1.2)
     kept = json.loads((home / "state" / "trials.jsonl").read_text())
     assert (kept["rule"], kept["verdict"]) == ("process.one-busy-thread", "faster")
 
@@ -75,30 +75,30 @@ def test_workers_are_tried_by_littles_law(home: Path) -> None:
 def test_where_nothing_helps_no_level_is_called_best(home: Path) -> None:
     """One worker is enough: no fresh pairs are run, and the exit code is 0."""
     done = verify(home, *OPTIONS, "--json", "--experiment", "loader-sweep", script="print('speed: 10')\n")
-    found = json.loads(done.stdout)["experiment"]
+    experiment = json.loads(done.stdout)["experiment"]
 
     assert done.returncode == 0, done.stderr
-    assert (found["best"], found["comparison"]) == ("", None)
-    assert "1 keeps it fed" in found["basis"]
+    assert (experiment["best"], experiment["comparison"]) == ("", None)
+    assert "1 keeps it fed" in experiment["basis"]
 
 
 def test_a_level_with_which_the_program_fails_is_kept_with_its_reason(home: Path) -> None:
     """And is not run again."""
     script = "import sys\nif os.environ.get('OMP_NUM_THREADS'): sys.exit('no threads here')\nprint('speed: 10')\n"
-    found = json.loads(verify(home, *OPTIONS, "--json", "--experiment", "thread-sweep", script=script).stdout)["experiment"]
+    experiment = json.loads(verify(home, *OPTIONS, "--json", "--experiment", "thread-sweep", script=script).stdout)["experiment"]
 
-    assert all("exit code 1" in level["failed"] and not level["values"] for level in found["levels"][1:])
+    assert all("exit code 1" in level["failed"] and not level["values"] for level in experiment["levels"][1:])
 
 
 @pytest.mark.parametrize("words", [("--experiment", "h2d-bandwidth"), ("--experiment", "pinned-copies"), ("--fix", "gpu.pcie-width-degraded"), ("--fix", "dataloader.pin-memory-off")])  # fmt: skip
 def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[str, ...]) -> None:
     """Exit code 3 and the reason, in each format; nothing is run and nothing is kept."""
     done = verify(home, *words, "--python", sys.executable)
-    found = json.loads(verify(home, *words, "--python", sys.executable, "--json").stdout)["experiment"]
+    experiment = json.loads(verify(home, *words, "--python", sys.executable, "--json").stdout)["experiment"]
 
     assert done.returncode == 3, done.stderr
     assert "cannot be told here: " in done.stdout
-    assert "GPU" in found["cannot"]
+    assert "GPU" in experiment["cannot"]
     assert not (home / "state" / "trials.jsonl").exists()
 
 
@@ -144,14 +144,14 @@ def test_bandwidths_are_medians_of_shuffled_rounds() -> None:
         Way("memory of node 0", "CPUs of node 0", Variant("near", ("echo", "0.5")), 1_000_000_000),
         Way("memory of node 1", "CPUs of node 0", Variant("far", ("sh", "-c", "echo no memory; exit 1")), 1_000_000_000),
     ]
-    found = bandwidth._measured("numa-bandwidth", ways, 30.0, 1, lines.append)
-    near, far = found.transfers
+    experiment = bandwidth._measured("numa-bandwidth", ways, 30.0, 1, lines.append)
+    near, far = experiment.transfers
 
     assert (near.gb_per_s, near.low, near.high, near.runs) == (2.0, 2.0, 2.0, bandwidth.ROUNDS)
     assert (far.gb_per_s, far.runs) == (None, 0)
     assert "no memory" in far.failed
     assert len(lines) == bandwidth.ROUNDS + 1
-    assert "from 2.0 to 2.0 GB/s" in report.text(found)
+    assert "from 2.0 to 2.0 GB/s" in report.text(experiment)
 
 
 def test_results_are_told_in_each_format() -> None:
@@ -162,8 +162,8 @@ def test_results_are_told_in_each_format() -> None:
         experiment="thread-sweep", factor="threads", metric=Metric("wall time", "s"), levels=(SweptLevel(hostile, (1.0, 2.0), 1.5),)
     )
 
-    for found in (bandwidths, swept):
-        text, markdown, page = report.text(found), report.markdown(found), report.page(found)
+    for result in (bandwidths, swept):
+        text, markdown, page = report.text(result), report.markdown(result), report.page(result)
         assert "\x1b" not in text + markdown + page
         assert "<b>" not in page
         assert "\\|'" in markdown

@@ -119,10 +119,10 @@ def test_a_closed_pipe_ends_it() -> None:
 
 def test_ignored_signals_stay_ignored() -> None:
     """`nohup sysperf wrap …` keeps its protection, and nothing else changes."""
-    look = ["grep", "SigIgn", "/proc/self/status"]
+    grep = ["grep", "SigIgn", "/proc/self/status"]
     plain, wrapped = (
         int(subprocess.run(["nohup", *argv], capture_output=True, text=True, env=BASE, timeout=30, check=False).stdout.split()[1], 16)
-        for argv in (look, [*WRAP, "-q", "--", *look])
+        for argv in (grep, [*WRAP, "-q", "--", *grep])
     )
 
     assert wrapped == plain
@@ -468,12 +468,12 @@ def test_print_is_equal_in_effect(torch_python: str) -> None:
 
 def test_explain_names_rule_fact_and_file(torch_python: str) -> None:
     """Each part: who wants it, from what, and where that was read."""
-    said = run(torch_python, "x.py", options=("--explain",), env={"OMP_WAIT_POLICY": "active"}).stdout
+    explanation = run(torch_python, "x.py", options=("--explain",), env={"OMP_WAIT_POLICY": "active"}).stdout
 
-    assert "launch.page-faults-likely" in said
-    assert "launch.torch = yes" in said
-    assert "torch/version.py" in said
-    assert "command" in said
+    assert "launch.page-faults-likely" in explanation
+    assert "launch.torch = yes" in explanation
+    assert "torch/version.py" in explanation
+    assert "command" in explanation
     assert "  untouched nothing here would help" in run("true", options=("--explain",)).stdout
 
 
@@ -495,10 +495,10 @@ def test_arguments_that_are_no_text_are_shown() -> None:
     words = [*map(os.fsencode, WRAP), b"--print", b"--", b"echo", b"\xff \xfe"]
     printed = subprocess.run(words, capture_output=True, env=env, timeout=30, check=True).stdout
     words[words.index(b"--print")] = b"--json"
-    shown = subprocess.run(words, capture_output=True, env=env, timeout=30, check=True).stdout
+    stdout = subprocess.run(words, capture_output=True, env=env, timeout=30, check=True).stdout
 
     assert printed == b"echo '\xff \xfe'\n"
-    assert json.loads(shown)["plan"]["argv"] == ["echo", "\udcff \udcfe"]
+    assert json.loads(stdout)["plan"]["argv"] == ["echo", "\udcff \udcfe"]
 
 
 def test_secrets_are_not_shown() -> None:
@@ -542,8 +542,8 @@ def test_emulated_memory_nodes_are_neither_near_nor_far(tmp_path: Path) -> None:
         return run("python", "x.py", options=("--root", str(tmp_path), "--print", *options)).stdout
 
     assert shown() == "python x.py\n"
-    told = "env SYSPERF_INSTANCE={} SYSPERF_INSTANCES=2 taskset -c {} python x.py\n"
-    assert shown("--nproc", "2") == told.format(0, "0-1") + told.format(1, "2-3")
+    expected = "env SYSPERF_INSTANCE={} SYSPERF_INSTANCES=2 taskset -c {} python x.py\n"
+    assert shown("--nproc", "2") == expected.format(0, "0-1") + expected.format(1, "2-3")
 
 
 def test_a_profile(torch_python: str, tmp_path: Path) -> None:
@@ -733,9 +733,9 @@ def test_what_became_of_it() -> None:
 def test_what_became_of_each_instance() -> None:
     """With --nproc each instance says it, with its number."""
     done = run("sleep", "1.5", options=("--verify", "--nproc", "2"))
-    told = [line for line in done.stderr.splitlines() if "verify: 1 thread in 1 process may run on CPUs" in line]
+    lines = [line for line in done.stderr.splitlines() if "verify: 1 thread in 1 process may run on CPUs" in line]
 
-    assert sorted(line[:4] for line in told) == ["[0] ", "[1] "]
+    assert sorted(line[:4] for line in lines) == ["[0] ", "[1] "]
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[in
     with contextlib.ExitStack() as stack, output.open("wb") as file:
         enter = stack.enter_context(limited(case.quota))
         for number in range(case.copies if sick else 1):
-            told = file if number == 0 else subprocess.DEVNULL
+            stderr = file if number == 0 else subprocess.DEVNULL
             argv = (*enter, *wrap, *command)
-            programs.append(subprocess.Popen(argv, stdout=told, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
+            programs.append(subprocess.Popen(argv, stdout=stderr, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
         if sick and case.neighbour:
             burn = "import os\n[os.fork() for _ in range(1)]\nwhile True: pass"
             programs.append(subprocess.Popen((sys.executable, "-c", burn), start_new_session=True))
@@ -169,10 +169,10 @@ def limited(cpus: float) -> Iterator[tuple[str, ...]]:
 
 def speed(output: Path) -> float | None:
     """Steps a second, from the second line that it printed to the last one."""
-    found = [(int(step), float(at)) for step, at in _STEP.findall(output.read_text())][1:]
-    if len(found) < 2 or found[-1][1] <= found[0][1]:
+    steps = [(int(step), float(at)) for step, at in _STEP.findall(output.read_text())][1:]
+    if len(steps) < 2 or steps[-1][1] <= steps[0][1]:
         return None
-    return (found[-1][0] - found[0][0]) / (found[-1][1] - found[0][1])
+    return (steps[-1][0] - steps[0][0]) / (steps[-1][1] - steps[0][1])
 
 
 def examine(name: str, state: str, *, diagnose: bool = True) -> Seen:
@@ -189,11 +189,11 @@ def examine(name: str, state: str, *, diagnose: bool = True) -> Seen:
         took_s = time.monotonic() - start
         if done.returncode not in (0, 1, 3):
             raise AssertionError(f"{name} {state}: {done.stderr[-2000:]}")
-        found = json.loads(done.stdout)
-    causes = {cause["id"]: cause["state"] for cause in found["causes"]}
-    first = found["causes"][0] if found["causes"] else None
+        verdict = json.loads(done.stdout)
+    causes = {cause["id"]: cause["state"] for cause in verdict["causes"]}
+    first = verdict["causes"][0] if verdict["causes"] else None
     predicted = (first["gain_low"], first["gain_high"]) if first and first["gain_high"] is not None else None
-    return Seen(causes, found["verdict"], took_s, rate, predicted, found)
+    return Seen(causes, verdict["verdict"], took_s, rate, predicted, verdict)
 
 
 def wait_until_warm(output: Path, pid: int) -> None:

@@ -49,9 +49,9 @@ def line(name: str, sick: Seen, cured: Seen) -> str:
     """What was named, how long it took, and predicted against measured gain of the step's time."""
     measured = 100 * (1 - sick.steps_per_s / cured.steps_per_s) if sick.steps_per_s and cured.steps_per_s else None
     predicted = "-" if sick.predicted is None else f"{sick.predicted[0]:.0f} to {sick.predicted[1]:.0f} %"
-    shown = "-" if measured is None else f"{measured:.0f} %"
+    cost = "-" if measured is None else f"{measured:.0f} %"
     causes = ", ".join(f"{cause.removeprefix('diagnosis.')} ({state})" for cause, state in sick.causes.items()) or "nothing"
-    return f"{name:<24} {sick.took_s:4.1f} s  predicted {predicted:<12} measured {shown:<6} {causes}"
+    return f"{name:<24} {sick.took_s:4.1f} s  predicted {predicted:<12} measured {cost:<6} {causes}"
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -19,13 +19,13 @@ from tests.plugins.programs import command, training
 
 def test_the_command_wants_a_program_that_is_there() -> None:
     """Each mistake says what to do next."""
-    for arguments, said in (
+    for arguments, message in (
         ((), "no program was named"), (("4194304",), "there is no process"), (("1", "--seconds", "0"), "not between"),
     ):  # fmt: skip
         done = command("diagnose", *arguments)
         assert done.returncode == 2
-        assert said in done.stderr
-        assert "hint:" in done.stderr or said == "not between"
+        assert message in done.stderr
+        assert "hint:" in done.stderr or message == "not between"
 
 
 def test_a_program_without_pytorch_is_told() -> None:
@@ -54,10 +54,10 @@ def test_a_program_that_makes_its_own_batches_is_named(tmp_path: Path) -> None:
     with training(tmp_path, workers=0) as pid:
         done = command("diagnose", str(pid), "--format", "json", "--no-trace", "--seconds", "2")
         os.kill(pid, 0)  # it is still there
-    found = json.loads(done.stdout)
+    verdict = json.loads(done.stdout)
 
     assert done.returncode == 1
-    named = {cause["id"]: cause for cause in found["causes"]}
+    named = {cause["id"]: cause for cause in verdict["causes"]}
     assert named["diagnosis.loader-inline"]["state"] == "confirmed"
     assert named["diagnosis.loader-inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.006)")
 
@@ -129,8 +129,8 @@ def test_an_interruption_leaves_no_sampler_and_no_file(tmp_path: Path, number: s
 
 def sampling(pid: int) -> list[str]:
     """The samplers of a process."""
-    found = subprocess.run(("ps", "-eo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in found if " record " in line and f"{pid}" in line.split() and "diagnose" not in line]
+    processes = subprocess.run(("ps", "-eo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in processes if " record " in line and f"{pid}" in line.split() and "diagnose" not in line]
 
 
 def test_a_number_that_is_none_is_told() -> None:

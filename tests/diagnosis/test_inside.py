@@ -105,7 +105,7 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
     seen = Frame(function, str(path), 6)
     inside._remember(Samples(os.getpid(), 1, 50, (Sample(1, "MainThread", (seen, Frame("<module>", str(path), 15)), 9),)), os.getpid())
     assert inside.line(os.getpid(), seen)
-    found = inside.hits(os.getpid(), judging.load_rules(), 5.0)
+    hits = inside.hits(os.getpid(), judging.load_rules(), 5.0)
 
-    assert [hit.line for hit in found if hit.rule == "script.sync-per-step"] == lines
-    assert {hit.file for hit in found} <= {str(path)}
+    assert [hit.line for hit in hits if hit.rule == "script.sync-per-step"] == lines
+    assert {hit.file for hit in hits} <= {str(path)}

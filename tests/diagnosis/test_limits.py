@@ -78,9 +78,9 @@ def test_samples_that_do_not_come_are_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(plugin, "stack_taker", lambda _: SimpleNamespace(sample=lambda *_: never.wait()))
     monkeypatch.setattr(diagnose, "LIMIT_S", 4.5)
     asked = diagnoser(Options())
-    found = asked._sample(Diagnosis(programs=(Program(pid=os.getpid()),)))
+    sampled = asked._sample(Diagnosis(programs=(Program(pid=os.getpid()),)))
 
-    assert found.programs[0].stacks is None
+    assert sampled.programs[0].stacks is None
     assert [note for note in asked._notes if "took too long" in note]
     never.set()
 

@@ -26,25 +26,25 @@ USER = Frame("train", "/home/me/train.py", 31)
 
 def seen(*samples: tuple[tuple[Frame, ...], int], text: str = "") -> Stacks:
     """Samples of a main thread, all of whose user's lines have this text."""
-    found = stacks.describe(
+    described = stacks.describe(
         Samples(7, 1, 50, tuple(Sample(7, "MainThread", frames, count) for frames, count in samples)), RULES, lambda _: text
     )
-    assert found is not None
-    return found
+    assert described is not None
+    return described
 
 
 def test_phases_add_up_and_the_users_line_is_named() -> None:
     """Three parts of a step."""
-    found = seen(
+    described = seen(
         ((Frame("_worker", f"{TORCH}/utils/data/dataloader.py", 9), USER), 50),
         ((Frame("Linear.forward", f"{TORCH}/nn/modules/linear.py", 4), Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), USER), 30),
         ((USER,), 20),
     )
 
-    assert found.loader_wait == 0.5
-    assert found.forward == 0.3
-    assert found.other == found.python == 0.2
-    assert {line.kind: (line.file, line.line) for line in found.lines}["loader_wait"] == ("/home/me/train.py", 31)
+    assert described.loader_wait == 0.5
+    assert described.forward == 0.3
+    assert described.other == described.python == 0.2
+    assert {line.kind: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) ->
 
 def test_a_password_in_the_line_is_not_shown() -> None:
     """The line is another user's, and reports are passed on; what the call does is told from the whole line all the same."""
-    found = seen(((USER,), 10), text='api_token = "hunter2";  total += loss.item()')
+    described = seen(((USER,), 10), text='api_token = "hunter2";  total += loss.item()')
 
-    assert found.readback == 1.0
-    assert {line.text for line in found.lines} == {"api_token = <hidden>; total += loss.item()"}
+    assert described.readback == 1.0
+    assert {line.text for line in described.lines} == {"api_token = <hidden>; total += loss.item()"}
 
 
 def test_a_line_counts_only_where_it_is_the_innermost_call() -> None:
@@ -78,38 +78,40 @@ def test_a_collate_function_is_told_from_the_data_set() -> None:
     """By who called it."""
     fetch = Frame("_MapDatasetFetcher.fetch", f"{TORCH}/utils/data/_utils/fetch.py", 50)
     single = Frame("_SingleProcessDataLoaderIter._next_data", f"{TORCH}/utils/data/dataloader.py", 7)
-    found = seen(
+    described = seen(
         ((Frame("merge", "/home/me/data.py", 5), fetch, single), 60),
         ((Frame("Images.__getitem__", "/home/me/data.py", 9), fetch, single), 40),
     )
 
-    assert found.inline_fetch == 1.0
-    assert found.collate == 0.6
+    assert described.inline_fetch == 1.0
+    assert described.collate == 0.6
 
 
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=60), st.integers(0, 99)), max_size=8), st.text(max_size=80))
 def test_any_stack_has_one_phase(frames: list[tuple[str, str, int]], text: str) -> None:
     """Whatever names a program gives its files and functions."""
-    found = seen((tuple(Frame(*frame) for frame in frames), 5), text=text)
+    described = seen((tuple(Frame(*frame) for frame in frames), 5), text=text)
 
-    assert sum(getattr(found, phase) for phase in stacks.PHASES.values()) == pytest.approx(1.0)
+    assert sum(getattr(described, phase) for phase in stacks.PHASES.values()) == pytest.approx(1.0)
 
 
 def machine_code(*counts: tuple[str, str, int]) -> Native:
-    found = native.describe(Samples(7, 1, 99, tuple(Sample(7, "python", (Frame(name, file),), count) for name, file, count in counts)), 7)
-    assert found is not None
-    return found
+    native_shares = native.describe(
+        Samples(7, 1, 99, tuple(Sample(7, "python", (Frame(name, file),), count) for name, file, count in counts)), 7
+    )
+    assert native_shares is not None
+    return native_shares
 
 
 def test_machine_code_is_told_by_its_library_and_symbol() -> None:
     """Interpreter, collector, kernels of a type, page faults."""
-    found = machine_code(
+    native_shares = machine_code(
         ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 40), ("gc_collect_main", "/usr/bin/python3.11", 10),
         ("mkl_blas_def_dgemm_kernel", f"{TORCH}/lib/libtorch_cpu.so", 30), ("clear_page_erms", "[kernel.kallsyms]", 20),
     )  # fmt: skip
 
-    assert (found.python, found.collection, found.torch, found.math) == (0.5, 0.1, 0.3, 0.3)
-    assert (found.kernel, found.faults, found.double) == (0.2, 0.2, 1.0)
+    assert (native_shares.python, native_shares.collection, native_shares.torch, native_shares.math) == (0.5, 0.1, 0.3, 0.3)
+    assert (native_shares.kernel, native_shares.faults, native_shares.double) == (0.2, 0.2, 1.0)
 
 
 def test_few_kernels_say_nothing_of_the_type() -> None:
@@ -122,11 +124,11 @@ def test_few_kernels_say_nothing_of_the_type() -> None:
 def test_a_saw_tooth_has_its_period() -> None:
     """A second on, a second off."""
     taken = [{"gpu.0.utilization": 1.0 if index // 10 % 2 else 0.0} for index in range(100)]
-    found = gpu.describe(taken, (0,))
+    described_gpu = gpu.describe(taken, (0,))
 
-    assert found is not None
-    assert found.period_s == pytest.approx(2.0, abs=0.3)
-    assert (found.lowest, found.highest) == (0.0, 1.0)
+    assert described_gpu is not None
+    assert described_gpu.period_s == pytest.approx(2.0, abs=0.3)
+    assert (described_gpu.lowest, described_gpu.highest) == (0.0, 1.0)
     assert gpu.describe(taken[:5], (0,)) is None
 
 
@@ -149,9 +151,9 @@ def test_details_of_a_trace(tmp_path: Path) -> None:
     events += [{"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "dur": 9}] * 2
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    found = traced.details(str(path))
+    details = traced.details(str(path))
 
-    assert (found.double, found.unused_graph, found.readbacks_per_step) == (1.0, 0.75, 20.0)
+    assert (details.double, details.unused_graph, details.readbacks_per_step) == (1.0, 0.75, 20.0)
 
 
 @given(st.binary(max_size=300))
@@ -210,24 +212,24 @@ def test_a_gpu_that_several_programs_share_is_told_apart() -> None:
         "process.99.gpu_utilization": 0.45,
     }
     shared = card(Process(7), Process(8), Process(99), Process(900, kind="graphics"))
-    found = gpu.of_job([meters] * 20, [shared], {7, 8})
+    described_gpu = gpu.of_job([meters] * 20, [shared], {7, 8})
 
-    assert found is not None
-    assert (found.others, round(found.others_used or 0, 2), round(found.own_used or 0, 2)) == (1, 0.45, 0.5)
+    assert described_gpu is not None
+    assert (described_gpu.others, round(described_gpu.others_used or 0, 2), round(described_gpu.own_used or 0, 2)) == (1, 0.45, 0.5)
 
 
 def test_who_uses_a_gpu_is_unknown_where_nvml_does_not_tell() -> None:
     """Neither 'nobody' nor 'nothing'."""
-    found = gpu.of_job([{"gpu.0.utilization": 0.95}] * 20, [msgspec.structs.replace(card(), processes=None)], {7})
+    described_gpu = gpu.of_job([{"gpu.0.utilization": 0.95}] * 20, [msgspec.structs.replace(card(), processes=None)], {7})
 
-    assert found is not None
-    assert (found.others, found.others_used, found.own_used, found.link_used) == (None, None, None, None)
+    assert described_gpu is not None
+    assert (described_gpu.others, described_gpu.others_used, described_gpu.own_used, described_gpu.link_used) == (None, None, None, None)
 
 
 def test_a_link_is_as_fast_as_its_lanes_in_its_fastest_generation() -> None:
     """An idle GPU lowers the generation, so the one in use now says nothing."""
     meters = {"gpu.0.utilization": 0.5, "gpu.0.pcie_received_bytes_per_s": 4e9}
-    found = gpu.of_job([meters] * 20, [card(pcie=Pcie(width_lanes=4, generation=1, max_generation=4))], {7})
+    described_gpu = gpu.of_job([meters] * 20, [card(pcie=Pcie(width_lanes=4, generation=1, max_generation=4))], {7})
 
-    assert found is not None
-    assert found.link_used == pytest.approx(4e9 / (4 * 1.969e9))
+    assert described_gpu is not None
+    assert described_gpu.link_used == pytest.approx(4e9 / (4 * 1.969e9))

@@ -33,9 +33,9 @@ def divided(allowed: str, *others: Process, whole: tuple[Process, ...] = ()) -> 
     facts = reading.snapshot(host, ("cpu", "numa", "cgroup"))
     taken = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((*others, *whole)))})
     job = Share(pid=7, command="python train.py", cpus=CpuSet.parse(allowed))
-    found = diagnose_shares.shares(host, taken, job, others)
-    assert all(share.command for share in found)
-    return {share.pid: str(share.cpus) for share in found}
+    parts = diagnose_shares.shares(host, taken, job, others)
+    assert all(share.command for share in parts)
+    return {share.pid: str(share.cpus) for share in parts}
 
 
 def test_two_programs_get_half_of_the_cores_each() -> None:
@@ -45,9 +45,9 @@ def test_two_programs_get_half_of_the_cores_each() -> None:
 
 def test_what_only_one_may_use_stays_its_own() -> None:
     """The other may use eight CPUs: those are divided, and no more."""
-    found = divided("0-63", msgspec.structs.replace(OTHER, allowed=CpuSet.parse("0-7")))
+    parts = divided("0-63", msgspec.structs.replace(OTHER, allowed=CpuSet.parse("0-7")))
 
-    assert found == {7: "0-3,8-63", 8: "4-7"}
+    assert parts == {7: "0-3,8-63", 8: "4-7"}
 
 
 def test_more_programs_than_cores_are_not_divided() -> None:
@@ -70,9 +70,9 @@ def test_the_ranks_of_a_job_are_one_program() -> None:
     host = captured("hwloc", TWO_NODES)
     facts = reading.snapshot(host, ("cpu", "numa", "cgroup"))
     taken = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((launcher, *ranks)))})
-    found = diagnose_shares.shares(host, taken, Share(pid=7, command="python train.py", cpus=CpuSet.parse("0-63")), ranks)
+    parts = diagnose_shares.shares(host, taken, Share(pid=7, command="python train.py", cpus=CpuSet.parse("0-63")), ranks)
 
-    assert [share.command for share in found] == ["python train.py", "torchrun --nproc-per-node 4 rank.py"]
+    assert [share.command for share in parts] == ["python train.py", "torchrun --nproc-per-node 4 rank.py"]
 
 
 def test_who_computes_elsewhere_or_hardly_competes_with_nobody() -> None:
@@ -85,9 +85,9 @@ def test_who_computes_elsewhere_or_hardly_competes_with_nobody() -> None:
         msgspec.structs.replace(OTHER, pid=9, cpu_s=0.2),
         msgspec.structs.replace(OTHER, pid=10, cpu_s=4.0, allowed=CpuSet.parse("32-63")),
     ]
-    found = diagnose_shares.competing(before, after, window, CpuSet.parse("0-31"))
+    competing = diagnose_shares.competing(before, after, window, CpuSet.parse("0-31"))
 
-    assert [process.pid for process in found] == [8]
+    assert [process.pid for process in competing] == [8]
 
 
 def test_the_lines_start_each_program_on_its_own_cpus() -> None:

@@ -44,8 +44,8 @@ def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | No
     return diagnose_causes.judged(Diagnosis(programs=programs, machine=around, ranks=ranks or Ranks()), rules())
 
 
-def states(found: diagnose_causes.Judged) -> dict[str, str]:
-    return {cause.id: cause.state for cause in found.causes}
+def states(verdict: diagnose_causes.Judged) -> dict[str, str]:
+    return {cause.id: cause.state for cause in verdict.causes}
 
 
 def test_two_sources_confirm_and_one_makes_likely() -> None:
@@ -84,24 +84,24 @@ def test_what_the_kernel_saw_too_is_confirmed() -> None:
 
 def test_a_consequence_is_not_said_twice() -> None:
     """A main thread that makes its batches is Python-bound, too: only the loader is named, and why."""
-    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, python=0.6, forward=0.2), native=Native(samples=300, python=0.6)))
+    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, python=0.6, forward=0.2), native=Native(samples=300, python=0.6)))
 
-    assert list(states(found)) == ["diagnosis.loader-inline"]
-    assert [(cause.id, cause.because) for cause in found.dropped] == [
+    assert list(states(verdict)) == ["diagnosis.loader-inline"]
+    assert [(cause.id, cause.because) for cause in verdict.dropped] == [
         ("diagnosis.python-bound", "a consequence of diagnosis.loader-inline")
     ]
-    assert found.word == "slowed"
+    assert verdict.word == "slowed"
 
 
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
     line = Line("inline_fetch", "/home/me/data.py", 31, "Images.__getitem__", 0.5, "image = decode(path)")
-    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,))))
+    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,))))
 
-    assert "/home/me/data.py:31" in found.sentence
-    assert found.causes[0].where == (line,)
-    assert (found.causes[0].gain_low, found.causes[0].gain, found.causes[0].gain_high) == (36.0, 60.0, 90.0)
-    assert found.causes[0].verify.startswith("sysperf verify ")
+    assert "/home/me/data.py:31" in verdict.sentence
+    assert verdict.causes[0].where == (line,)
+    assert (verdict.causes[0].gain_low, verdict.causes[0].gain, verdict.causes[0].gain_high) == (36.0, 60.0, 90.0)
+    assert verdict.causes[0].verify.startswith("sysperf verify ")
 
 
 def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
@@ -156,10 +156,10 @@ def test_a_hypothesis_of_lint_and_a_live_signal_confirm_each_other() -> None:
 def test_each_place_of_lint_says_what_raised_it() -> None:
     """One that nothing measured confirms stays a hypothesis."""
     places = (Hit(rule="script.not-compiled", file="/t.py", line=3), Hit(rule="script.loader-without-workers", file="/t.py", line=9))
-    found = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6), hits=tuple(hit.rule for hit in places), places=places))
+    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6), hits=tuple(hit.rule for hit in places), places=places))
 
-    assert states(found) == {"diagnosis.loader-inline": "confirmed"}
-    assert [(one.line, one.raised_by) for one in found.hypotheses] == [(9, ("diagnosis.loader-inline",)), (3, ())]
+    assert states(verdict) == {"diagnosis.loader-inline": "confirmed"}
+    assert [(hypothesis.line, hypothesis.raised_by) for hypothesis in verdict.hypotheses] == [(9, ("diagnosis.loader-inline",)), (3, ())]
 
 
 def test_a_fix_is_for_this_program() -> None:
@@ -188,9 +188,9 @@ def test_what_computes_is_healthy() -> None:
         {"native": Native(samples=300, torch=0.9, math=0.8)},
         {"stacks": Stacks(samples=9, forward=0.4, backward=0.5)},
     ):
-        found = judged(program(**facts))
-        assert (found.word, found.causes) == ("healthy", ())
-        assert found.sentence.startswith("Healthy: bound by computation")
+        verdict = judged(program(**facts))
+        assert (verdict.word, verdict.causes) == ("healthy", ())
+        assert verdict.sentence.startswith("Healthy: bound by computation")
 
 
 def test_a_third_of_the_time_in_kernels_is_not_healthy() -> None:
@@ -214,36 +214,36 @@ def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
 def test_ranks_with_the_same_trouble_are_one_cause() -> None:
     """Every rank is named in it."""
     ranks = [program(pid=pid, rank=pid, world_size=4, stacks=Stacks(samples=300, collective=0.5, forward=0.2)) for pid in range(1, 5)]
-    found = judged(*ranks)
+    verdict = judged(*ranks)
 
-    assert list(states(found)) == ["diagnosis.communication"]
-    assert found.causes[0].pids == (1, 2, 3, 4)
+    assert list(states(verdict)) == ["diagnosis.communication"]
+    assert verdict.causes[0].pids == (1, 2, 3, 4)
 
 
 def test_the_rank_that_is_waited_for_is_named() -> None:
     """Not those that wait."""
     fast = program(pid=1, rank=0, world_size=2, main_slept=0.6, main_ran=0.4, stacks=Stacks(samples=300, collective=0.6))
     slow = program(pid=2, rank=1, world_size=2, stacks=Stacks(samples=300, forward=0.9))
-    found = judged(fast, slow, ranks=Ranks(count=2, slowest=1, wanted_ratio=2.2, waiting_gap=0.6))
+    verdict = judged(fast, slow, ranks=Ranks(count=2, slowest=1, wanted_ratio=2.2, waiting_gap=0.6))
 
-    assert list(states(found)) == ["diagnosis.slow-rank"]
-    assert found.causes[0].subjects == ("rank 1 (pid 2)",)
+    assert list(states(verdict)) == ["diagnosis.slow-rank"]
+    assert verdict.causes[0].subjects == ("rank 1 (pid 2)",)
 
 
 def test_throttling_explains_waiting_threads() -> None:
     """The quota is the cause, the number of threads its consequence."""
-    found = judged(program(team=8, waited_share=0.6, throttled=0.7, quota=2.0))
+    verdict = judged(program(team=8, waited_share=0.6, throttled=0.7, quota=2.0))
 
-    assert list(states(found)) == ["diagnosis.quota"]
+    assert list(states(verdict)) == ["diagnosis.quota"]
 
 
 def test_workers_on_one_cpu_are_not_too_few() -> None:
     """More of them would not help."""
     workers = Workers(count=2, started=0, ran=0.5, waited=0.5, cpus=CpuSet([0]))
-    found = judged(program(workers=workers, main_slept=0.5, stacks=Stacks(samples=300, loader_wait=0.5)))
+    verdict = judged(program(workers=workers, main_slept=0.5, stacks=Stacks(samples=300, loader_wait=0.5)))
 
-    assert list(states(found)) == ["diagnosis.workers-pinned"]
-    assert "diagnosis.workers-too-slow" in {cause.id for cause in found.dropped}
+    assert list(states(verdict)) == ["diagnosis.workers-pinned"]
+    assert "diagnosis.workers-too-slow" in {cause.id for cause in verdict.dropped}
 
 
 def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
@@ -259,10 +259,10 @@ def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
 def test_communication_may_have_a_cause_that_only_a_trace_shows() -> None:
     """Passes whose exchange is not needed look like a slow network from outside."""
     facts = Diagnosis(programs=(program(rank=0, world_size=2, stacks=Stacks(samples=300, collective=0.5, forward=0.2)),))
-    found = diagnose_causes.judged(facts, rules())
+    verdict = diagnose_causes.judged(facts, rules())
     traced = msgspec.structs.replace(facts.programs[0], traced=Traced(backwards_per_step=8.0, reductions_per_step=1.0, communication=0.5))
 
-    assert diagnose_causes.trace_may_tell(found.causes, facts, rules())
+    assert diagnose_causes.trace_may_tell(verdict.causes, facts, rules())
     assert list(states(judged(traced))) == ["diagnosis.accumulation-without-no-sync"]
 
 
@@ -270,7 +270,7 @@ def test_of_many_ranks_two_are_looked_into() -> None:
     """The one that uses most CPU time, and the one that uses least."""
     ranks = [program(pid=pid, rank=pid, world_size=256, used_cpus=1.0 + pid / 1000) for pid in range(1, 257)]
 
-    assert [one.pid for one in diagnose.sampled(ranks)] == [256, 1]
+    assert [program_seen.pid for program_seen in diagnose.sampled(ranks)] == [256, 1]
 
 
 def test_a_rank_that_is_unknown_is_none() -> None:
@@ -284,9 +284,9 @@ def test_a_rank_that_is_unknown_is_none() -> None:
 def published(form: str, **facts: object) -> str:
     line = Line("inline_fetch", f"/tmp/{EVIL}.py", 31, EVIL, 0.5, EVIL)
     asked = program(command=EVIL, stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,)))
-    found = judged(asked)
+    verdict = judged(asked)
     whole = Verdict(
-        sysperf="1", pid=7, command=EVIL, verdict=found.word, sentence=found.sentence, causes=found.causes, dropped=found.dropped,
+        sysperf="1", pid=7, command=EVIL, verdict=verdict.word, sentence=verdict.sentence, causes=verdict.causes, dropped=verdict.dropped,
         notes=(EVIL,), facts=Diagnosis(programs=(asked,)),
     )  # fmt: skip
     return diagnosis.render(whole, form, **facts)  # type: ignore[arg-type]
@@ -312,11 +312,11 @@ def test_every_document_fits_the_published_schema(golden: Golden) -> None:
 
 def test_each_rule_covers_rules_that_exist_and_has_a_signal() -> None:
     """A name in `covers` that is none would explain nothing."""
-    found = [rule for rule in rules().rules if rule.scope == "diagnosis"]
-    known = {rule.id for rule in found}
+    known_rules = [rule for rule in rules().rules if rule.scope == "diagnosis"]
+    known = {rule.id for rule in known_rules}
 
-    assert len(found) >= 36
-    for rule in found:
+    assert len(known_rules) >= 36
+    for rule in known_rules:
         assert set(rule.covers) <= known, rule.id
         assert [signal for signal in rule.signals if not signal.against], rule.id
         assert all(re.match(r"(worker:)?[a-z_]+$", line) for line in rule.lines), rule.id

@@ -34,9 +34,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def gain() -> Any:
     """The gain of that rule's finding in a report of a sick machine, and of all others."""
-    found = gains.with_gains(reports.sick(), judging.load_rules().earlier_ids)
-    (mine,) = [outcome.gain for outcome in found.outcomes if outcome.rule == "numa.balancing-on" and outcome.state == "finding"]
-    return mine, [outcome.gain for outcome in found.outcomes if outcome.rule != "numa.balancing-on"]
+    with_gain = gains.with_gains(reports.sick(), judging.load_rules().earlier_ids)
+    (mine,) = [outcome.gain for outcome in with_gain.outcomes if outcome.rule == "numa.balancing-on" and outcome.state == "finding"]
+    return mine, [outcome.gain for outcome in with_gain.outcomes if outcome.rule != "numa.balancing-on"]
 
 
 def test_without_results_all_is_unmeasured() -> None:
@@ -64,10 +64,10 @@ def test_a_result_that_was_kept_under_an_earlier_id_belongs_to_the_rule_of_today
 
     report = reports.sick()
     renamed = msgspec.structs.replace(report.outcomes[0], rule="memory.thp-never", state="finding")
-    found = gains.with_gains(msgspec.structs.replace(report, outcomes=(renamed,)), ids)
+    report_with_gains = gains.with_gains(msgspec.structs.replace(report, outcomes=(renamed,)), ids)
 
     assert latest == {"memory.thp-never"}
-    assert "5.0 % faster" in found.outcomes[0].gain.text
+    assert "5.0 % faster" in report_with_gains.outcomes[0].gain.text
     assert not ids.used
 
 
@@ -85,9 +85,9 @@ def test_the_bench_knows_which_results_are_stale(kept: Any) -> None:
     now = gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED)))
     for fingerprint in (now, "another kernel", ""):
         kept(fingerprint)
-    found = gains.kept()
+    results = gains.kept()
 
-    assert {trial.fingerprint: found.is_stale(trial) for trial in found.results} == {now: False, "another kernel": True, "": False}
+    assert {trial.fingerprint: results.is_stale(trial) for trial in results.results} == {now: False, "another kernel": True, "": False}
 
 
 def test_the_fingerprint_is_stable_and_tells_machines_apart() -> None:

@@ -61,12 +61,12 @@ def test_a_gain_whose_size_fresh_pairs_do_not_show_writes_no_profile(tmp_path: P
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0, total=24))
         searched(store, (1, 0))
-        found = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+        tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
 
-    assert found.comparison
-    assert not found.comparison.is_certain()
-    assert (found.state, found.profile) == ("unconfirmed", "")
-    assert "further pairs" in found.reason
+    assert tuning.comparison
+    assert not tuning.comparison.is_certain()
+    assert (tuning.state, tuning.profile) == ("unconfirmed", "")
+    assert "further pairs" in tuning.reason
 
 
 def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,11 +42,11 @@ def test_a_gain_that_fresh_pairs_contradict_is_unclear() -> None:
 
 def test_no_bound_is_kept_by_work_that_differs() -> None:
     """Twice as fast at another loss: no ratio, so that neither CI nor a finding's gain takes it for one."""
-    found = conclude(study([2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0, 2.0, 2.01, 2.02, 1.99], loss=1.5))
+    comparison = conclude(study([2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0, 2.0, 2.01, 2.02, 1.99], loss=1.5))
 
-    assert (found.verdict, found.ratio) == ("unclear", None)
-    assert exit_code(found, 2.0) == 3
-    assert found.median_b == pytest.approx(200)
+    assert (comparison.verdict, comparison.ratio) == ("unclear", None)
+    assert exit_code(comparison, 2.0) == 3
+    assert comparison.median_b == pytest.approx(200)
 
 
 def test_the_interval_of_a_study_that_noise_ended_may_be_looked_at_any_time() -> None:
@@ -109,16 +109,16 @@ def test_a_pair_in_which_a_gpu_was_slowed_is_dropped_whole(monkeypatch: pytest.M
         return Measured(70.0 if slowed else 100.0, 1.0, 1.0, page_faults=7, conditions=conditions, unwatched=("GPU 1 (GPU is lost)",))
 
     monkeypatch.setattr(measuring, "measure", measured)
-    found = verify.verify(Plan(a=A, b=B, metric=SPEED, keep_disturbed=keep, max_pairs=6))
+    comparison = verify.verify(Plan(a=A, b=B, metric=SPEED, keep_disturbed=keep, max_pairs=6))
 
-    assert found.dropped_pairs == (0 if keep else 1)
+    assert comparison.dropped_pairs == (0 if keep else 1)
     assert (
-        [run.disturbed for run in found.runs if run.disturbed] == []
+        [run.disturbed for run in comparison.runs if run.disturbed] == []
         if keep
         else ["the GPUs' clock: 1200 MHz in one run, 1980 in the other"]
     )
-    assert found.verdict == ("unclear" if keep else "same")
-    assert (found.page_faults_a, found.unwatched) == (7, ("GPU 1 (GPU is lost)",))
+    assert comparison.verdict == ("unclear" if keep else "same")
+    assert (comparison.page_faults_a, comparison.unwatched) == (7, ("GPU 1 (GPU is lost)",))
 
 
 def test_ctrl_c_ends_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +132,11 @@ def test_ctrl_c_ends_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
         return Measured(100.0 * (1 + 0.5 * (variant.name == "B")) * (1 + 0.001 * (len(seen) % 3)), 1.0, 1.0)
 
     monkeypatch.setattr(measuring, "measure", measured)
-    found = verify.verify_each([TriedPlan((name,), "", Plan(a=A, b=B, metric=SPEED)) for name in ("x", "y", "z")])
+    fixes = verify.verify_each([TriedPlan((name,), "", Plan(a=A, b=B, metric=SPEED)) for name in ("x", "y", "z")])
 
-    assert [fix.problem for fix in found] == ["", "", "interrupted before"]
-    assert found[0].comparison
-    assert found[0].comparison.verdict == "faster"
+    assert [fix.problem for fix in fixes] == ["", "", "interrupted before"]
+    assert fixes[0].comparison
+    assert fixes[0].comparison.verdict == "faster"
     assert len(seen) == 30
 
 
@@ -151,11 +151,11 @@ def test_a_study_that_was_interrupted_says_how_many_pairs_would_decide(monkeypat
         return Measured(value, 1.0, 1.0)
 
     monkeypatch.setattr(measuring, "measure", measured)
-    found = verify.verify(Plan(a=A, b=B, metric=SPEED))
+    comparison = verify.verify(Plan(a=A, b=B, metric=SPEED))
 
-    assert found.verdict == "unclear"
-    assert "interrupted after 4 pairs; about " in found.reason
-    assert "pairs, or longer runs, would decide" in found.reason
+    assert comparison.verdict == "unclear"
+    assert "interrupted after 4 pairs; about " in comparison.reason
+    assert "pairs, or longer runs, would decide" in comparison.reason
 
 
 def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +167,10 @@ def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return Measured(100.0, 1.0, 1.0, step_times_s=times)
 
     monkeypatch.setattr(measuring, "measure", measured)
-    found = verify.verify(Plan(a=A, b=B, metric=Metric("steps per second", "steps/s", True, "", "optimizer"), max_pairs=2))
+    comparison = verify.verify(Plan(a=A, b=B, metric=Metric("steps per second", "steps/s", True, "", "optimizer"), max_pairs=2))
 
-    assert found.warm_up_steps == 33
-    assert set(found.notes) == {
+    assert comparison.warm_up_steps == 33
+    assert set(comparison.notes) == {
         "no steady state was found in the first run of A",
         "the first 33 steps are left out as warm-up: 4.6 s of A and 30.3 s of B",
     }

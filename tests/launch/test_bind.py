@@ -31,14 +31,14 @@ def test_cpus() -> None:
 
 
 @pytest.mark.skipif(not NUMA, reason="this kernel has no NUMA memory policies")
-@pytest.mark.parametrize(("policy", "shown"), [("preferred", "prefer"), ("strict", "bind"), ("interleave", "interleave")])
-def test_memory_policies_survive_exec(policy: str, shown: str) -> None:
+@pytest.mark.parametrize(("policy", "in_numa_maps"), [("preferred", "prefer"), ("strict", "bind"), ("interleave", "interleave")])
+def test_memory_policies_survive_exec(policy: str, in_numa_maps: str) -> None:
     """The policy is in force in the program that is executed next."""
     code = f"print(repr(bind.bind_memory(CpuSet([0]), '{policy}')), flush=True); os.execlp('head', 'head', '-1', '/proc/self/numa_maps')"
 
-    said, policy_line = child(code).splitlines()
-    assert said == "''"
-    assert policy_line.split()[1].startswith(shown)
+    first_line, policy_line = child(code).splitlines()
+    assert first_line == "''"
+    assert policy_line.split()[1].startswith(in_numa_maps)
 
 
 @pytest.mark.skipif(not NUMA, reason="this kernel has no NUMA memory policies")

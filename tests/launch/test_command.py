@@ -43,24 +43,24 @@ from sysperf.model.cpuset import CpuSet
 )
 def test_the_program_behind_the_tools(line: str, kind: str, program: str) -> None:
     """Tools that only change how a program is started are looked through."""
-    found = parse(line.split())
+    command = parse(line.split())
 
-    assert (found.kind, found.program) == (kind, program)
+    assert (command.kind, command.program) == (kind, program)
 
 
 @pytest.mark.parametrize("start", [sysperf_command(), ("/usr/bin/python3.10", "-c", WITHOUT_FOLDER)])
 def test_how_sysperf_starts_itself_is_a_wrap_too(start: tuple[str, ...]) -> None:
     """`verify` and `tune` start `wrap` so: the program behind it is what counts, whatever the version of Python."""
-    found = parse([*start, "wrap", "--quiet", "--", "numactl", "-C", "0-3", "python", "x.py"])
+    command = parse([*start, "wrap", "--quiet", "--", "numactl", "-C", "0-3", "python", "x.py"])
 
-    assert (found.kind, found.script, found.cpu_tool) == ("python", "x.py", "numactl")
+    assert (command.kind, command.script, command.cpu_tool) == ("python", "x.py", "numactl")
 
 
 def test_other_code_of_python_is_no_wrap() -> None:
     """`-c` with any other program is what it is, though `wrap` and `--` stand behind it."""
-    found = parse(["python", "-c", "import train", "wrap", "--", "torchrun", "x.py"])
+    command = parse(["python", "-c", "import train", "wrap", "--", "torchrun", "x.py"])
 
-    assert (found.kind, found.program) == ("python", "python")
+    assert (command.kind, command.program) == ("python", "python")
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_other_code_of_python_is_no_wrap() -> None:
 )
 def test_what_python_runs(line: str, script: str, module: str) -> None:
     """Script, module or code, with options joined or not."""
-    found = parse(line.split())
+    command = parse(line.split())
 
-    assert (found.kind, found.script, found.module) == ("python", script, module)
+    assert (command.kind, command.script, command.module) == ("python", script, module)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_what_python_runs(line: str, script: str, module: str) -> None:
 )
 def test_the_ranks_of_torchrun(line: str, ranks: int | None, binding: str) -> None:
     """How many ranks start here, where that is said in numbers, and how they are bound."""
-    found = parse(line.split())
+    command = parse(line.split())
 
-    assert (found.launcher, found.launcher_ranks, found.binds_ranks) == ("torchrun", ranks, binding)
+    assert (command.launcher, command.launcher_ranks, command.binds_ranks) == ("torchrun", ranks, binding)
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_the_ranks_of_torchrun(line: str, ranks: int | None, binding: str) -> No
 )
 def test_cpus_that_the_command_chooses(line: str, tool: str, cpus: str) -> None:
     """taskset and numactl in the command decide; how many CPUs that leaves is known where they say it in numbers."""
-    found = parse(line.split())
+    command = parse(line.split())
 
-    assert (found.kind, found.cpu_tool, str(found.cpus or "")) == ("python", tool, cpus)
+    assert (command.kind, command.cpu_tool, str(command.cpus or "")) == ("python", tool, cpus)
 
 
 def test_memory_and_nodes_of_numactl() -> None:
     """A node's CPUs and a memory policy are told apart."""
-    found = parse(["numactl", "-N", "1", "--membind=1", "python", "x.py"])
+    command = parse(["numactl", "-N", "1", "--membind=1", "python", "x.py"])
 
-    assert (found.cpu_nodes, found.memory_tool) == (CpuSet([1]), "numactl")
+    assert (command.cpu_nodes, command.memory_tool) == (CpuSet([1]), "numactl")
     assert parse(["numactl", "-C", "0", "python", "x.py"]).memory_tool == ""
 
 
 def test_env_in_the_command() -> None:
     """What `env` sets, removes or clears reaches the program, or does not."""
-    found = parse(["env", "-u", "A", "B=1", "C=x=y", "python", "x.py"])
+    command = parse(["env", "-u", "A", "B=1", "C=x=y", "python", "x.py"])
 
-    assert (found.env, found.unset, found.clears) == ({"B": "1", "C": "x=y"}, ("A",), False)
+    assert (command.env, command.unset, command.clears) == ({"B": "1", "C": "x=y"}, ("A",), False)
     assert parse(["env", "-i", "python"]).clears
 
 
@@ -146,7 +146,7 @@ def test_env_in_the_command() -> None:
 )
 def test_no_command_is_too_strange(words: list[str]) -> None:
     """Any words are some command; parsing never fails and invents no words."""
-    found = parse(words)
+    command = parse(words)
 
-    assert found.program in ("", *words)
-    assert set(found.arguments) <= set(words)
+    assert command.program in ("", *words)
+    assert set(command.arguments) <= set(words)

@@ -22,28 +22,28 @@ def _no_site_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def files(count: int, packages: list[str], nodes: dict[int, tuple[str, str]], **other: str) -> Files:
     """A machine of single-threaded cores; `nodes` are (CPUs, distances)."""
-    found: Files = {f"{CPU}/online": f"0-{count - 1}\n", "/proc/self/status": f"Cpus_allowed_list:\t0-{count - 1}\n"}
+    content: Files = {f"{CPU}/online": f"0-{count - 1}\n", "/proc/self/status": f"Cpus_allowed_list:\t0-{count - 1}\n"}
     for number, text in enumerate(packages):
         for cpu in CpuSet.parse(text):
             topology = f"{CPU}/cpu{cpu}/topology"
-            found[f"{topology}/core_cpus_list"] = f"{cpu}\n"
-            found[f"{topology}/package_cpus_list"] = f"{text}\n"
-            found[f"{topology}/physical_package_id"] = f"{number}\n"
+            content[f"{topology}/core_cpus_list"] = f"{cpu}\n"
+            content[f"{topology}/package_cpus_list"] = f"{text}\n"
+            content[f"{topology}/physical_package_id"] = f"{number}\n"
     for number, (text, distances) in nodes.items():
-        found[f"{NODE}/node{number}/cpulist"] = f"{text}\n"
-        found[f"{NODE}/node{number}/distance"] = f"{distances}\n"
-        found[f"{NODE}/node{number}/meminfo"] = f"Node {number} MemTotal:  1000000 kB\nNode {number} MemFree:  500000 kB\n"
-    return {**found, **{path.replace("__", "/"): text for path, text in other.items()}}
+        content[f"{NODE}/node{number}/cpulist"] = f"{text}\n"
+        content[f"{NODE}/node{number}/distance"] = f"{distances}\n"
+        content[f"{NODE}/node{number}/meminfo"] = f"Node {number} MemTotal:  1000000 kB\nNode {number} MemFree:  500000 kB\n"
+    return {**content, **{path.replace("__", "/"): text for path, text in other.items()}}
 
 
 def placed(machine: MakeMachine, content: Files, size: int, **env: str) -> list[Placement]:
     """What each rank gets."""
-    found = []
+    placements = []
     for rank in range(size):
         ranks = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)} if size > 1 else {}
         request = wrapping.LaunchRequest(argv=("python", "train.py"))
-        found.append(wrapping.wrap(machine(content), wrapping.rules(), request, {**ranks, **env}, "/").placement)
-    return found
+        placements.append(wrapping.wrap(machine(content), wrapping.rules(), request, {**ranks, **env}, "/").placement)
+    return placements
 
 
 ROUND_ROBIN = files(
@@ -79,9 +79,9 @@ def test_sockets_of_even_and_odd_cpus_in_one_node(machine: MakeMachine) -> None:
 
 def test_one_thread_on_two_nodes(machine: MakeMachine) -> None:
     """OMP_NUM_THREADS=1 binds nothing; memory comes from the node with most to spare first."""
-    (found,) = placed(machine, ROUND_ROBIN, 1, OMP_NUM_THREADS="1")
+    (placement,) = placed(machine, ROUND_ROBIN, 1, OMP_NUM_THREADS="1")
 
-    assert (found.target, str(found.cpus), len(found.memory_nodes)) == ("", "0-15", 1)
+    assert (placement.target, str(placement.cpus), len(placement.memory_nodes)) == ("", "0-15", 1)
 
 
 def hybrid(capacity: int) -> Files:
@@ -96,18 +96,18 @@ def hybrid(capacity: int) -> Files:
 @pytest.mark.parametrize(("capacity", "threads"), [(1024, 8), (737, 8), (400, 4)])
 def test_slow_cores_compute_by_their_capacity(machine: MakeMachine, capacity: int, threads: int) -> None:
     """Equal capacity is equal, whatever the frequency; 0.72 of it gains with all eight; 0.39 does not."""
-    (found,) = placed(machine, hybrid(capacity), 1)
+    (placement,) = placed(machine, hybrid(capacity), 1)
 
-    assert found.threads == threads
+    assert placement.threads == threads
 
 
 def test_tickless_cpus_are_left_out(machine: MakeMachine) -> None:
     """nohz_full beside others: kept for what names them."""
     content = {**files(8, ["0-7"], {0: ("0-7", "10")}), f"{CPU}/nohz_full": "4-7\n"}
-    (found,) = placed(machine, content, 1)
+    (placement,) = placed(machine, content, 1)
 
-    assert found.threads == 4
-    assert "nohz_full" in found.notes[0]
+    assert placement.threads == 4
+    assert "nohz_full" in placement.notes[0]
 
 
 def test_ranks_end_where_an_l2_cache_ends(machine: MakeMachine) -> None:
@@ -124,7 +124,7 @@ def test_ranks_end_where_an_l2_cache_ends(machine: MakeMachine) -> None:
 @pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"])
 def test_gpus_of_other_makers_are_said_not_to_be_read(machine: MakeMachine, name: str) -> None:
     """Where it is beside one of several nodes, the note says what is not known."""
-    (found,) = placed(machine, ROUND_ROBIN, 1, **{name: "1"})
+    (placement,) = placed(machine, ROUND_ROBIN, 1, **{name: "1"})
 
-    assert found.target == ""
-    assert f"{name} is not read" in found.notes[0]
+    assert placement.target == ""
+    assert f"{name} is not read" in placement.notes[0]

@@ -20,8 +20,8 @@ def device(address: str, node: int | None = 0, model: str = "2330", **other: Any
 THREE = [device(A, 0), device(B, 0), device(C, 1)]
 
 
-def seen(found: VisibleGpus) -> list[str] | None:
-    return None if found.visible is None else [gpu.bus_id for gpu in found.visible]
+def seen(visible: VisibleGpus) -> list[str] | None:
+    return None if visible.visible is None else [gpu.bus_id for gpu in visible.visible]
 
 
 @pytest.mark.parametrize(

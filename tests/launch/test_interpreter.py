@@ -38,19 +38,19 @@ def test_the_torch_of_an_environment(machine: MakeMachine, command: str) -> None
 
 def test_a_build_for_gpus(machine: MakeMachine) -> None:
     """CUDA, ROCm or XPU."""
-    found = look(
+    program = look(
         {**TORCH, f"{SITE}/torch/version.py": "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n"}, machine, "python x.py"
     )
 
-    assert found.torch is not None
-    assert found.torch.gpu is True
+    assert program.torch is not None
+    assert program.torch.gpu is True
 
 
 def test_a_script_with_a_first_line(machine: MakeMachine) -> None:
     """`vllm serve` and its like are Python programs: their first line names the interpreter."""
     for first in ("#!/v/bin/python\n", "#!/usr/bin/env python\n", "#!/usr/bin/env -S python -u\n"):
-        found = look({**TORCH, "/bin/vllm": first}, machine, "vllm serve")
-        assert found.torch is not None, first
+        program = look({**TORCH, "/bin/vllm": first}, machine, "vllm serve")
+        assert program.torch is not None, first
     assert not look({**TORCH, "/bin/vllm": "#!/bin/sh\n"}, machine, "vllm serve").is_python
 
 
@@ -64,17 +64,17 @@ def test_a_script_with_a_first_line(machine: MakeMachine) -> None:
 )
 def test_a_python_script_that_begins_as_a_shell_script(machine: MakeMachine, second: str) -> None:
     """So pip, conda and uv write one whose interpreter has a long path, or lies beside it."""
-    found = look({**TORCH, "/v/bin/vllm": f"#!/bin/sh\n{second}\nimport sys\n"}, machine, "vllm serve")
+    program = look({**TORCH, "/v/bin/vllm": f"#!/bin/sh\n{second}\nimport sys\n"}, machine, "vllm serve")
 
-    assert (found.interpreter, found.torch is not None) == ("/v/bin/python", True)
+    assert (program.interpreter, program.torch is not None) == ("/v/bin/python", True)
 
 
 def test_a_shell_script_starts_the_python_of_its_environment(machine: MakeMachine) -> None:
     """Most likely: `bash train.sh` with an active environment that has torch."""
-    found = look({**TORCH, "/bin/bash": ""}, machine, "bash train.sh")
+    program = look({**TORCH, "/bin/bash": ""}, machine, "bash train.sh")
 
-    assert found.torch is not None
-    assert not found.is_python
+    assert program.torch is not None
+    assert not program.is_python
 
 
 def test_no_torch_is_known_only_where_we_could_look(machine: MakeMachine) -> None:
@@ -97,19 +97,19 @@ def test_environments_by_name(machine: MakeMachine) -> None:
 def test_torch_on_the_python_path(machine: MakeMachine) -> None:
     """PYTHONPATH comes first."""
     extra = {"/src/torch/version.py": "__version__ = '2.14.0a0'\n"}
-    found = look({**TORCH, **extra}, machine, "python x.py", PYTHONPATH="/src")
+    program = look({**TORCH, **extra}, machine, "python x.py", PYTHONPATH="/src")
 
-    assert found.torch is not None
-    assert found.torch.version == "2.14.0a0"
+    assert program.torch is not None
+    assert program.torch.version == "2.14.0a0"
 
 
 @pytest.mark.parametrize("text", ["", "\0" * 1000, "__version__ = " + "'" * 5000, "cuda = '" + "9" * 200 + "'"])
 def test_strange_version_files(machine: MakeMachine, text: str) -> None:
     """A torch whose file says nothing is a torch of unknown version."""
-    found = look({**TORCH, f"{SITE}/torch/version.py": text}, machine, "python x.py")
+    program = look({**TORCH, f"{SITE}/torch/version.py": text}, machine, "python x.py")
 
-    assert found.torch is not None
-    assert found.torch.version == ""
+    assert program.torch is not None
+    assert program.torch.version == ""
 
 
 def moved(prefix: str) -> Files:

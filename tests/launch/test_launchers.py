@@ -59,20 +59,20 @@ MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2")
 @needs("mpirun", "openmpi-bin")
 def test_open_mpi_binds_its_two_ranks_and_that_stays() -> None:
     """By default each of two ranks gets a core of its own; wrap keeps it and says whose choice it was."""
-    found, said = ranks(*MPIRUN, "--bind-to", "core")
+    by_rank, stderr = ranks(*MPIRUN, "--bind-to", "core")
 
-    assert not set(found[0][0]) & set(found[1][0])
-    assert {len(rank[0]) for rank in found} != {len(CPUS)}
-    assert said.count("Open MPI gave this rank CPUs") == 2
+    assert not set(by_rank[0][0]) & set(by_rank[1][0])
+    assert {len(rank[0]) for rank in by_rank} != {len(CPUS)}
+    assert stderr.count("Open MPI gave this rank CPUs") == 2
 
 
 @needs("mpirun", "openmpi-bin")
 def test_open_mpi_that_binds_nothing_leaves_it_to_us() -> None:
     """Each rank gets its half."""
-    found, _ = ranks(*MPIRUN, "--bind-to", "none")
+    by_rank, _ = ranks(*MPIRUN, "--bind-to", "none")
 
-    assert [rank[0] for rank in found] == halves()
-    assert {rank[1]["OMPI_COMM_WORLD_LOCAL_RANK"] for rank in found} == {"0", "1"}
+    assert [rank[0] for rank in by_rank] == halves()
+    assert {rank[1]["OMPI_COMM_WORLD_LOCAL_RANK"] for rank in by_rank} == {"0", "1"}
 
 
 # ---------------------------------------------------------------------- Slurm
@@ -141,8 +141,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _wait_for_idle(env: dict[str, str], folder: Path) -> None:
     for _ in range(200):
-        said = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False, timeout=20).stdout
-        if said.strip() == "idle":
+        state = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False, timeout=20).stdout
+        if state.strip() == "idle":
             return
         time.sleep(0.05)
     pytest.fail(f"slurmd is not idle after 10 s: {(folder / 'slurmd.log').read_text()[-2000:]}")
@@ -150,17 +150,17 @@ def _wait_for_idle(env: dict[str, str], folder: Path) -> None:
 
 def test_slurm_binds_its_tasks_and_that_stays(slurm: str) -> None:
     """srun gives each task a CPU; wrap keeps it."""
-    found, said = ranks("srun", "-n", "2", SLURM_CONF=slurm)
+    by_rank, stderr = ranks("srun", "-n", "2", SLURM_CONF=slurm)
 
-    assert not set(found[0][0]) & set(found[1][0])
-    assert said.count("Slurm gave this rank CPUs") == 2
+    assert not set(by_rank[0][0]) & set(by_rank[1][0])
+    assert stderr.count("Slurm gave this rank CPUs") == 2
 
 
 def test_slurm_that_binds_nothing_leaves_it_to_us(slurm: str) -> None:
     """With --cpu-bind=none the tasks share all CPUs, and each gets its half."""
-    found, _ = ranks("srun", "-n", "2", "--cpu-bind=none", SLURM_CONF=slurm)
+    by_rank, _ = ranks("srun", "-n", "2", "--cpu-bind=none", SLURM_CONF=slurm)
 
-    assert [rank[0] for rank in found] == halves()
+    assert [rank[0] for rank in by_rank] == halves()
 
 
 # ---------------------------------------------------------------------- torchrun
@@ -173,11 +173,11 @@ TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 def test_torchrun(own: str) -> None:
     """Its ranks are told apart; the single thread that it sets is nobody's choice, a number that the user exported is."""
     launcher = (TORCH_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
-    found, _ = ranks("env", *((f"OMP_NUM_THREADS={own}",) if own else ()), *launcher, python=TORCH_PYTHON)
+    by_rank, _ = ranks("env", *((f"OMP_NUM_THREADS={own}",) if own else ()), *launcher, python=TORCH_PYTHON)
 
-    assert [rank[0] for rank in found] == halves()
-    assert {rank[1]["LOCAL_RANK"] for rank in found} == {"0", "1"}
-    assert {rank[1]["OMP_NUM_THREADS"] for rank in found} == {own or str(max(1, len(CPUS) // 2))}
+    assert [rank[0] for rank in by_rank] == halves()
+    assert {rank[1]["LOCAL_RANK"] for rank in by_rank} == {"0", "1"}
+    assert {rank[1]["OMP_NUM_THREADS"] for rank in by_rank} == {own or str(max(1, len(CPUS) // 2))}
 
 
 # ---------------------------------------------------------------------- Jupyter

@@ -72,6 +72,6 @@ def test_what_is_not_understood_is_unknown(places: str) -> None:
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_any_text(bind: str, places: str, affinity: str) -> None:
     """Whatever stands there: CPUs that are allowed, or unknown."""
-    found = main_thread_cpus({"OMP_PROC_BIND": bind, "OMP_PLACES": places, "GOMP_CPU_AFFINITY": affinity}, SMALL, TWO)
+    cpus = main_thread_cpus({"OMP_PROC_BIND": bind, "OMP_PLACES": places, "GOMP_CPU_AFFINITY": affinity}, SMALL, TWO)
 
-    assert found is None or found.issubset(TWO)
+    assert cpus is None or cpus.issubset(TWO)

@@ -133,8 +133,8 @@ def test_memory_only_nodes_are_never_bound_to() -> None:
 
 def test_a_node_whose_memory_the_cpuset_forbids() -> None:
     """Its CPUs may compute; its memory is not asked for."""
-    found = put(two_nodes(allowed_nodes=CpuSet([0])), threads=4)
-    assert found.memory_nodes != CpuSet([1])
+    placement = put(two_nodes(allowed_nodes=CpuSet([0])), threads=4)
+    assert placement.memory_nodes != CpuSet([1])
 
     shares = [put(two_nodes(allowed_nodes=CpuSet([0])), rank(number, 2)) for number in range(2)]
     assert [share.memory_nodes for share in shares] == [CpuSet([0]), CpuSet()]

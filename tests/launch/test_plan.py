@@ -151,12 +151,12 @@ def test_a_program_whose_path_has_an_equals_sign() -> None:
 
 def test_the_line() -> None:
     """One line, whatever is in it."""
-    found = line(LaunchPlan(("x",), env={"A": "1\n2\x1b[31m"}, cpus=CpuSet(range(0, 200, 2)), warnings=(("launch.y", "look\nout"),)))
+    text = line(LaunchPlan(("x",), env={"A": "1\n2\x1b[31m"}, cpus=CpuSet(range(0, 200, 2)), warnings=(("launch.y", "look\nout"),)))
 
-    assert "\n" not in found
-    assert "\x1b" not in found
-    assert "(100 CPUs)" in found
-    assert "warning: look" in found
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert "(100 CPUs)" in text
+    assert "warning: look" in text
     assert line(LaunchPlan(("x",))) == "nothing to change"
 
 

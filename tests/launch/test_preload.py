@@ -61,8 +61,8 @@ def test_a_library_that_the_loader_refuses(tmp_path: Path) -> None:
     damaged = tmp_path / "libjemalloc.so.2"
     damaged.write_bytes(Path(LIBRARY).read_bytes()[:4096])
 
-    said = refusal(str(damaged), PROGRAM)
-    assert "cannot be preloaded" in said or "does not take" in said
+    reason = refusal(str(damaged), PROGRAM)
+    assert "cannot be preloaded" in reason or "does not take" in reason
 
 
 @pytest.mark.skipif(not os.path.exists(LIBRARY), reason="no libc.so.6 below /lib")

@@ -18,9 +18,9 @@ def test_a_whole_profile(tmp_path: Path) -> None:
         'threads = 8\ncpus = "0-7"\nallocator = "jemalloc"\nskip = ["launch.memory-far"]\n[set]\nA = "1"\n[params."launch.x"]\nlimit = 2\n'
     )
 
-    found = read(str(path))
-    assert (found.threads, found.cpus, found.allocator, found.skip) == (8, "0-7", "jemalloc", ("launch.memory-far",))
-    assert (found.set, found.params) == ({"A": "1"}, {"launch.x": {"limit": 2}})
+    profile = read(str(path))
+    assert (profile.threads, profile.cpus, profile.allocator, profile.skip) == (8, "0-7", "jemalloc", ("launch.memory-far",))
+    assert (profile.set, profile.params) == ({"A": "1"}, {"launch.x": {"limit": 2}})
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_a_profile_that_is_not_there() -> None:
 def test_a_profile_is_written_as_it_is_read(tmp_path: Path) -> None:
     """Text of ours gives the same profile again, hostile strings too; its note is a comment."""
     path = tmp_path / "p.toml"
-    made = Profile(
+    profile = Profile(
         threads=4, memory_policy="interleave", instances=2, interop_threads=1, loader_workers=3, loader_prefetch=8, only=("launch.x",),
         set={"A": 'quote " back \\ new\nline \x7f'}, params={"launch.x": {"limit": 0.5, "on": True}}, note="why\nand how",
     )  # fmt: skip
-    path.write_text(text(made))
+    path.write_text(text(profile))
 
-    assert read(str(path)) == msgspec.structs.replace(made, note="")
+    assert read(str(path)) == msgspec.structs.replace(profile, note="")
     assert path.read_text().startswith("# why\n# and how\n")

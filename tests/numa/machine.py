@@ -165,8 +165,8 @@ class Machine:
             placed = f",cpus={first}-{first + node.cpus - 1}" if node.cpus else ""
             words += ["-numa", f"node,nodeid={number}{placed},memdev=m{number}"]
             first += node.cpus
-        pairs = [(one, other) for one in range(len(self.nodes)) for other in range(one)]
-        return words + [word for one, other in pairs for word in ("-numa", f"dist,src={one},dst={other},val={self.distance}")]
+        pairs = [(row, other) for row in range(len(self.nodes)) for other in range(row)]
+        return words + [word for row, other in pairs for word in ("-numa", f"dist,src={row},dst={other},val={self.distance}")]
 
     def _beside_nodes(self) -> Sequence[str]:
         """A host bridge that belongs to the node, a port below it, and the device in the port."""

@@ -130,6 +130,6 @@ def command(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
 
 def loaded(path: str | Path) -> dict[str, object]:
     """A trace, parsed whole."""
-    found = json.loads(Path(path).read_text())
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(Path(path).read_text())
+    assert isinstance(document, dict)
+    return document

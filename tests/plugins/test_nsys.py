@@ -133,4 +133,4 @@ def test_an_export_replaces_nothing_and_follows_no_link(stand_in: Path, launched
 
     assert place.is_symlink()
     assert victim.read_text() == "untouched"
-    assert {one.name for one in stand_in.iterdir()} == {"bin", "victim", "trace.sqlite", "made.sqlite"}
+    assert {entry.name for entry in stand_in.iterdir()} == {"bin", "victim", "trace.sqlite", "made.sqlite"}

@@ -36,26 +36,26 @@ BUSY = "print('ready', flush=True)\nwhile True: sum(range(1000))"
 
 def test_lines_become_samples_equal_ones_together() -> None:
     """A thread's name may have blanks."""
-    found = reading.samples(PRINTED)
+    samples = reading.samples(PRINTED)
 
-    assert [(one.tid, one.thread, one.count) for one in found] == [(4242, "python", 2), (4243, "my prog", 1)]
-    assert found[0].frames == (Frame("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"),)
-    assert found[1].frames[0].file == "[kernel.kallsyms]"
+    assert [(sample.tid, sample.thread, sample.count) for sample in samples] == [(4242, "python", 2), (4243, "my prog", 1)]
+    assert samples[0].frames == (Frame("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"),)
+    assert samples[1].frames[0].file == "[kernel.kallsyms]"
 
 
 def test_trampolines_become_functions_of_python() -> None:
     """With the file that they are in."""
-    (found,) = reading.samples(STACKS)
+    (sample,) = reading.samples(STACKS)
 
-    assert found.frames == (Frame("train", "/home/me/train.py"), Frame("main", "/usr/bin/python3.11"))
+    assert sample.frames == (Frame("train", "/home/me/train.py"), Frame("main", "/usr/bin/python3.11"))
 
 
 @given(st.binary(max_size=400))
 def test_whatever_perf_prints_is_read(printed: bytes) -> None:
     """Symbols are other programs' text."""
-    for one in reading.samples(printed):
-        assert one.count > 0
-        assert one.frames
+    for sample in reading.samples(printed):
+        assert sample.count > 0
+        assert sample.frames
 
 
 @pytest.mark.parametrize("line", [" " * 4_000, "7f12 " + " " * 3_990, "7f12 x" + "(" * 3_990, "py::" + ":/" * 1_990, " " * 1_000_000 + "x"])
@@ -69,9 +69,9 @@ def test_a_symbol_that_costs_time_to_read_is_read_at_once(line: str) -> None:
 
 def test_a_library_that_was_replaced_is_named() -> None:
     """perf says so behind its name."""
-    (found,) = reading.samples(b"python 4242 7f12 at::native::add(float) (/usr/lib/libtorch_cpu.so (deleted))\n")
+    (sample,) = reading.samples(b"python 4242 7f12 at::native::add(float) (/usr/lib/libtorch_cpu.so (deleted))\n")
 
-    assert found.frames[0].function.startswith("at::native::add(float)")
+    assert sample.frames[0].function.startswith("at::native::add(float)")
 
 
 def test_a_refusal_says_what_helps() -> None:
@@ -100,7 +100,7 @@ def test_a_real_program_is_seen_in_its_interpreter() -> None:
     before = _cached_libraries()
     with started(sys.executable, BUSY) as program:
         try:
-            found = sysperf_perf.sample(Host(), program.pid, 1)
+            taken = sysperf_perf.sample(Host(), program.pid, 1)
         except SysperfError as error:
             if "does not let us" in str(error):
                 pytest.skip("this machine forbids perf_event_open")
@@ -109,7 +109,7 @@ def test_a_real_program_is_seen_in_its_interpreter() -> None:
         assert program.poll() is None
 
     assert _cached_libraries() == before
-    assert sum(one.count for one in found.samples if "python" in one.frames[0].file) > 10
+    assert sum(sample.count for sample in taken.samples if "python" in sample.frames[0].file) > 10
     assert [thread.tid for thread in stacks.threads] == [program.pid]
 
 

@@ -73,10 +73,10 @@ def test_any_dump_is_stacks_or_a_plain_error(printed: bytes) -> None:
 def test_a_raw_line_becomes_a_sample() -> None:
     """Innermost call first; a name may hold blanks and parentheses, and a path a colon."""
     line = "thread (77): Main Thread;<module> (/t:1/train.py:11);f (x) (/t.py:5);native 3"
-    (found,) = reading.samples(f"py-spy> Sampling process\n{line}\n\npy-spy> Wrote 1\n".encode())
+    (sample,) = reading.samples(f"py-spy> Sampling process\n{line}\n\npy-spy> Wrote 1\n".encode())
 
-    assert (found.tid, found.thread, found.count) == (77, "Main Thread", 3)
-    assert found.frames == (Frame("native", ""), Frame("f (x)", "/t.py", 5), Frame("<module>", "/t:1/train.py", 11))
+    assert (sample.tid, sample.thread, sample.count) == (77, "Main Thread", 3)
+    assert sample.frames == (Frame("native", ""), Frame("f (x)", "/t.py", 5), Frame("<module>", "/t:1/train.py", 11))
 
 
 @given(st.one_of(st.binary(max_size=300), st.from_regex(r"thread \(\w*\): .{0,10};.{0,20} [0-9]{0,12}", fullmatch=True).map(str.encode)))
@@ -156,10 +156,10 @@ def test_a_real_program_shows_its_threads() -> None:
 def test_no_python_and_no_process_are_errors() -> None:
     """Exit code 2, and one line why."""
     with subprocess.Popen(("sleep", "60")) as other:
-        found = command("stacks", str(other.pid))
+        done = command("stacks", str(other.pid))
         other.kill()
-    assert found.returncode == 2
-    assert "no Python program" in found.stderr
+    assert done.returncode == 2
+    assert "no Python program" in done.stderr
     assert "there is no process" in command("stacks", "4194999").stderr
 
 
@@ -179,10 +179,10 @@ except Exception as error:
     print(error, "|", getattr(error, "hint", ""))
 """
     with started(sys.executable, WAITING) as program:
-        found = subprocess.run((sys.executable, "-c", script, str(program.pid)), capture_output=True, text=True, check=False, timeout=60)
-    if "not installed" in found.stdout:
+        done = subprocess.run((sys.executable, "-c", script, str(program.pid)), capture_output=True, text=True, check=False, timeout=60)
+    if "not installed" in done.stdout:
         pytest.skip("py-spy lies where another user cannot run it")
-    assert "belongs to user 0, and only root may look into it | sudo sysperf stacks" in found.stdout, found.stderr
+    assert "belongs to user 0, and only root may look into it | sudo sysperf stacks" in done.stdout, done.stderr
 
 
 def test_ctrl_c_leaves_no_py_spy() -> None:

@@ -138,9 +138,9 @@ TRACEABLE = "PATH=/bin\0KINETO_USE_DAEMON=1\0KINETO_IPC_SOCKET_DIR=/run/user/100
 
 def test_a_traceable_program_is_known_by_its_environment() -> None:
     """Its user, its group, and the socket at which it asks."""
-    found = target.find(machine(TRACEABLE), 7, 1000)
+    known = target.find(machine(TRACEABLE), 7, 1000)
 
-    assert (found.uid, found.gid, found.address) == (1000, 100, "/run/user/1000/sysperf/kineto/dynolog")
+    assert (known.uid, known.gid, known.address) == (1000, 100, "/run/user/1000/sysperf/kineto/dynolog")
     assert target.find(machine("KINETO_USE_DAEMON=1\0"), 7, 0).address == b"\0dynolog\0"
 
 
@@ -178,10 +178,10 @@ def test_a_trace_is_taken_and_placed(folder: str, tmp_path: Path) -> None:
     """The file is whole, counted, named as asked, and all else is gone."""
     output = tmp_path / "t.json"
     with asking(folder) as program:
-        found = take(program.pid, output)
+        trace = take(program.pid, output)
 
-    assert (found.path, found.events, found.steps) == (str(output), 3, 3)
-    assert found.size_bytes == output.stat().st_size
+    assert (trace.path, trace.events, trace.steps) == (str(output), 3, 3)
+    assert trace.size_bytes == output.stat().st_size
     assert "ACTIVITIES_ITERATIONS=5" in str(loaded(output)["config"])
     assert not os.path.lexists(f"{folder}/dynolog")
     assert [*tmp_path.iterdir()] == [output]
@@ -189,11 +189,11 @@ def test_a_trace_is_taken_and_placed(folder: str, tmp_path: Path) -> None:
 
 def test_a_profiler_at_work_is_waited_for(folder: str, tmp_path: Path) -> None:
     """A program that is being traced already gets the request when it is free, and the user is told."""
-    told: list[str] = []
+    messages: list[str] = []
     with asking(folder, "busy") as program:
-        sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "t.json")), told.append)
+        sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "t.json")), messages.append)
 
-    assert any("at work already" in line for line in told)
+    assert any("at work already" in line for line in messages)
 
 
 def test_a_trace_by_time_that_was_dropped_is_asked_for_again(folder: str, tmp_path: Path) -> None:
@@ -278,15 +278,15 @@ def test_a_dead_socket_is_replaced(folder: str, tmp_path: Path) -> None:
 def test_two_traces_at_once_do_not_disturb_each_other(folder: str, tmp_path: Path) -> None:
     """The second is refused, the first is whole."""
     with asking(folder, "hang") as program:
-        told, refusals = threading.Event(), []
+        waiting, refusals = threading.Event(), []
 
         def first() -> None:
             with pytest.raises(SysperfError, match="no trace within"):
-                sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "a"), limit_s=3), lambda _: told.set())
+                sysperf_torch.trace(Host(), TraceRequest(program.pid, 5, output=str(tmp_path / "a"), limit_s=3), lambda _: waiting.set())
 
         thread = threading.Thread(target=first)
         thread.start()
-        assert told.wait(10)
+        assert waiting.wait(10)
         with pytest.raises(SysperfError, match="another tracing daemon") as raised:
             take(program.pid, tmp_path / "b")
         refusals.append(raised.value)
@@ -318,10 +318,10 @@ while True:
 """
     with asking(folder) as program, started(sys.executable, flood, str(program.pid)):
         before = len(os.listdir("/proc/self/fd"))
-        found = take(program.pid, output)
+        trace = take(program.pid, output)
         assert len(os.listdir("/proc/self/fd")) == before, "no file that somebody passed is kept"
 
-    assert found.steps == 3
+    assert trace.steps == 3
     assert not os.path.exists(f"{folder}/stolen"), "only the program itself is told"
 
 
@@ -350,9 +350,9 @@ from sysperf.cli import trace
 trace._become(65534, 65534)
 print(os.getresuid(), os.getresgid(), os.getgroups())
 """
-    found = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=60)
-    assert found.stdout.startswith("(65534, 65534, 65534) (65534, 65534, 65534) [")
-    assert "[0" not in found.stdout
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("(65534, 65534, 65534) (65534, 65534, 65534) [")
+    assert "[0" not in done.stdout
 
 
 def test_the_abstract_name_is_dynologs(tmp_path: Path) -> None:

@@ -79,14 +79,14 @@ def conditions(rule: Rule) -> Iterator[str]:
 
 def patterns() -> list[tuple[str, str]]:
     """(rule, pattern) of each `matches` in a condition."""
-    found = []
+    listed = []
     for rule in RULES:
         for text in conditions(rule):
             for node in ast.walk(parse(text)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "matches":
                     assert isinstance(node.args[1], ast.Constant)
-                    found.append((rule.id, str(node.args[1].value)))
-    return found
+                    listed.append((rule.id, str(node.args[1].value)))
+    return listed
 
 
 def hostile(pattern: str) -> Iterator[str]:
@@ -100,9 +100,9 @@ def hostile(pattern: str) -> Iterator[str]:
 
 def test_the_worst_text_for_a_pattern_takes_it_no_time() -> None:
     """Each pattern meets texts made against it; processor time, not the clock: 0.2 s is a hundred times what any of them needs."""
-    found = patterns()
-    assert len(found) > 30
-    for rule, pattern in sorted(set(found)):
+    texts = patterns()
+    assert len(texts) > 30
+    for rule, pattern in sorted(set(texts)):
         compiled = re.compile(pattern)
         for text in hostile(pattern):
             start = time.process_time()

@@ -55,9 +55,9 @@ def judge(machine: MakeMachine) -> Judge:
     ruleset = load(RULES, judging.schema())
 
     def read(*gpus: Answers, extra: Files | None = None, made: Answers | None = None, deep: bool = False, driver: str = "nvidia") -> Report:
-        found, links = files(max(len(gpus), 1) if gpus or driver else 0, driver if driver != "none" else "")
+        gpu_files, links = files(max(len(gpus), 1) if gpus or driver else 0, driver if driver != "none" else "")
         answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(*gpus), **(made or {})}
-        host = machine({**BASE, **found, **(extra or {})}, links, answers, deep=deep)
+        host = machine({**BASE, **gpu_files, **(extra or {})}, links, answers, deep=deep)
         return audit(host, judging.Terms(ruleset), areas=AREAS)
 
     return read

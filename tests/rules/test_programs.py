@@ -72,8 +72,8 @@ def watch(illness: str, state: str, folder: Path) -> Named:
     """Run programs/watch.py."""
     command = (*alone(), sys.executable, str(WATCH), PYTHON, illness, state, str(folder), RULE[illness])
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
-    found = json.loads(done.stdout)
-    return Named(frozenset(found["rules"]), found["after_s"], found["in_ps"])
+    watched = json.loads(done.stdout)
+    return Named(frozenset(watched["rules"]), watched["after_s"], watched["in_ps"])
 
 
 def check(illness: str, folder: Path) -> str:

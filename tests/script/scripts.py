@@ -66,13 +66,13 @@ def judged(text: str) -> Examined:
 
 def hits(text: str) -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
-    found: dict[str, list[int]] = {}
+    lines: dict[str, list[int]] = {}
     for hypothesis in judged(text).hypotheses:
-        found.setdefault(hypothesis.rule.removeprefix("script."), []).append(hypothesis.line)
-    return found
+        lines.setdefault(hypothesis.rule.removeprefix("script."), []).append(hypothesis.line)
+    return lines
 
 
 def hypothesis(text: str, rule: str) -> Hypothesis:
     """The one place that a rule names."""
-    (found,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == f"script.{rule}"]
-    return found
+    (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == f"script.{rule}"]
+    return only

@@ -61,10 +61,10 @@ def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
 def test_a_waiver_of_the_configuration_accepts_places(folder: Path) -> None:
     """By rule and place, as the audit's; it is counted, and an audit does not call it stale."""
     (folder / "sysperf.toml").write_text('[[waive]]\nrule = "script.*"\nsubject = "train.py:*"\nreason = "reviewed"\n')
-    found = document(folder, "train.py", "--config", "sysperf.toml")
+    result = document(folder, "train.py", "--config", "sysperf.toml")
 
-    assert found["hypotheses"] == []
-    assert found["ignored"] > 3
+    assert result["hypotheses"] == []
+    assert result["ignored"] > 3
     other = '[[waive]]\nrule = "script.sync-per-step"\nsubject = "other.py:*"\nreason = "reviewed"\n'
     (folder / "sysperf.toml").write_text(other)
     assert "script.sync-per-step" in lint(folder, "train.py", "--config", "sysperf.toml", "--fail-on", "info", code=1)
@@ -134,7 +134,7 @@ def test_a_comment_accepts_a_place(comment: str, left: int) -> None:
     file = File(Source("train.py", TRAINING.replace("loss.item()", f"loss.item()  {comment}").encode()))
     examined = engine.judged(file, shipped())
 
-    assert [one.rule for one in examined.hypotheses].count("script.sync-per-step") == left
+    assert [hypothesis.rule for hypothesis in examined.hypotheses].count("script.sync-per-step") == left
     assert bool(examined.ignored) == (not left)
 
 
@@ -144,10 +144,10 @@ def test_no_report_shows_a_password_of_the_source(form: str, folder: Path) -> No
     script = TRAINING.replace("loss.item()", 'send(loss.item(), password="hunter2")')
     assert "hunter2" in script
     (folder / "train.py").write_text(script)
-    shown = lint(folder, "train.py", "--format", form)
+    output = lint(folder, "train.py", "--format", form)
 
-    assert "hunter2" not in shown
-    assert "train.py" in shown
+    assert "hunter2" not in output
+    assert "train.py" in output
 
 
 def test_a_comment_accepts_a_file(folder: Path) -> None:

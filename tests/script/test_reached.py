@@ -32,9 +32,9 @@ RUNS[sys.argv[1]]()
 
 
 def names(text: str, *functions: str, module: bool = False) -> set[str]:
-    (found,) = reached([SeenFile(text, frozenset(functions), module)])
-    assert found is not None
-    return {*found} - {"<module>"}
+    (reached_names,) = reached([SeenFile(text, frozenset(functions), module)])
+    assert reached_names is not None
+    return {*reached_names} - {"<module>"}
 
 
 def test_what_a_running_function_names_runs_too() -> None:

@@ -104,10 +104,10 @@ def test_a_process_that_ends_costs_its_own_file() -> None:
     """Killed, too slow, out of memory: each is told, and all others are answered, in their order."""
     me = psutil.Process()
     before = set(me.children())
-    found = examine_all(range(8), answer, lambda number, why: engine.unread(str(number), why), file_s=1.0)
+    examined = examine_all(range(8), answer, lambda number, why: engine.unread(str(number), why), file_s=1.0)
 
-    assert [result.file for result in found] == [str(number) for number in range(8)]
-    reasons = [result.unread.reason if result.unread else "" for result in found]
+    assert [result.file for result in examined] == [str(number) for number in range(8)]
+    reasons = [result.unread.reason if result.unread else "" for result in examined]
     assert [bool(reason) for reason in reasons] == [False, True, True, True, False, False, False, False]
     assert "ended" in reasons[1]
     assert "longer than 1 s" in reasons[2]

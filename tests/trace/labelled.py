@@ -40,7 +40,7 @@ def result(path: Path) -> Result:
     return analyze([str(path)], rules())
 
 
-def detected(found: Result) -> set[str]:
+def detected(result: Result) -> set[str]:
     """The detections of all findings; those of Nsight Systems count as their like, too."""
-    named = {detection for finding in found.analysis.findings for detection in finding.detects}
+    named = {detection for finding in result.analysis.findings for detection in finding.detects}
     return named | {COUNTS_AS[detection] for detection in named if detection in COUNTS_AS}

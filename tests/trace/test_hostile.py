@@ -118,10 +118,10 @@ def test_bad_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture
 
     for form in ("text", "html", "json", "markdown", "github", "sarif"):
         assert main(["analyze", str(tmp_path / "trace.json"), "--format", form]) == 0
-        shown = capsys.readouterr().out
-        assert "\x1b" not in shown
-        assert "\u202e" not in shown
-        assert "<script>alert" not in shown
+        output = capsys.readouterr().out
+        assert "\x1b" not in output
+        assert "\u202e" not in output
+        assert "<script>alert" not in output
     assert not path.exists()
 
 
@@ -134,9 +134,9 @@ def test_no_trace_is_one_clear_error(tmp_path: Path, content: bytes, capsys: pyt
     path.write_bytes(content)
 
     assert main(["analyze", str(path)]) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("sysperf: ")
-    assert "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert output.startswith("sysperf: ")
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("wish", [["missing.json"], ["."], []])
@@ -153,9 +153,9 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, wish: str, capsys:
     os.mkfifo(pipe)
 
     assert main(["analyze", *wish.format(pipe=pipe, trace=written(tmp_path, good())).split()]) == 2
-    told = capsys.readouterr().err
-    assert f"{pipe} is no file" in told
-    assert "hint: save the trace as a file" in told
+    output = capsys.readouterr().err
+    assert f"{pipe} is no file" in output
+    assert "hint: save the trace as a file" in output
 
 
 def test_one_event_is_enough_for_an_answer(tmp_path: Path) -> None:

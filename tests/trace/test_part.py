@@ -79,7 +79,7 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
     """One rank has twice as many rows, so its file is cut earlier; the straggler and what it costs are those of the whole files."""
 
     def files(folder: Path) -> list[str]:
-        found = []
+        paths = []
         for rank in range(2):
 
             def step(machine: Machine, late: bool = rank == 1) -> None:
@@ -93,8 +93,8 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
                 machine.synchronize()
 
             machine = steps(Machine(), 40, step)
-            found.append(written(folder, machine.trace(distributedInfo={"rank": rank, "world_size": 2}), f"rank{rank}.json"))
-        return found
+            paths.append(written(folder, machine.trace(distributedInfo={"rank": rank, "world_size": 2}), f"rank{rank}.json"))
+        return paths
 
     paths = files(tmp_path)
     whole = analyze(paths, rules()).analysis.trace

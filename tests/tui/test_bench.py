@@ -19,10 +19,10 @@ MEASURED = Path(__file__).parent / "data/trials.jsonl"
 def test_a_result_from_before_a_change_of_the_machine_is_called_stale(now: str, stale: bool) -> None:
     """In its row and in its detail; its rule's finding does not take it for a gain. Where nothing is known of now, nothing is said."""
     trial = msgspec.structs.replace(trials.read([str(MEASURED)]).results[0], rule="numa.balancing-on", fingerprint="this machine")
-    found = Trials([trial], fingerprint=now)
-    drawn = "\n".join(line.text for line in (*widget.draw(found, 120), *widget.detail(trial, 120, stale=found.is_stale(trial))))
+    results = Trials([trial], fingerprint=now)
+    drawn = "\n".join(line.text for line in (*widget.draw(results, 120), *widget.detail(trial, 120, stale=results.is_stale(trial))))
 
     assert ("stale" in drawn) == stale
     assert (trial.verdict in drawn.splitlines()[1]) != stale
     expected: Trial | None = None if stale else trial
-    assert widget.of_rule(found, "numa.balancing-on") == expected
+    assert widget.of_rule(results, "numa.balancing-on") == expected

@@ -48,10 +48,10 @@ def test_the_window_fills_in_as_signals_arrive() -> None:
             await pilot.pause(0.05)
             if "Confirmed: the loader." in screen_text(app):
                 break
-        shown = screen_text(app)
-        assert "saves about 40 % of the step (30 to 50)" in shown
-        assert "looking at" not in shown
-        assert "\x1b" not in shown
+        screen = screen_text(app)
+        assert "saves about 40 % of the step (30 to 50)" in screen
+        assert "looking at" not in screen
+        assert "\x1b" not in screen
         await press(pilot, "y", "escape")
         assert "sysperf verify" in app.clipboard
 

@@ -60,11 +60,11 @@ def test_stacks_are_shown_and_scroll() -> None:
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "c")
         assert isinstance(app.screen, Reading)
-        shown = screen_text(app)
-        assert "Process 4242: 1 Python thread" in shown
-        assert "call_1 " in shown
-        assert "call_89" not in shown
-        assert "\x1b" not in shown
+        screen = screen_text(app)
+        assert "Process 4242: 1 Python thread" in screen
+        assert "call_1 " in screen
+        assert "call_89" not in screen
+        assert "\x1b" not in screen
         await press(pilot, "end")
         assert "call_89" in screen_text(app)
         await press(pilot, "y", "escape")
@@ -112,9 +112,9 @@ def test_a_trace_opens_its_analysis() -> None:
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "x", "y")
-        shown = screen_text(app)
-        assert "Input-bound: the device waits for the loader 33 % of the time." in shown
-        assert "trace.input-bound" in shown
+        screen = screen_text(app)
+        assert "Input-bound: the device waits for the loader 33 % of the time." in screen
+        assert "trace.input-bound" in screen
         await press(pilot, "end")
         assert "551 events, 5 optimizer steps" in screen_text(app)
         await press(pilot, "y", "escape")
@@ -131,9 +131,9 @@ def test_a_trace_that_cannot_be_read_is_still_told(tmp_path: Path) -> None:
 
     async def do(app: Dashboard, pilot: Any) -> None:
         await press(pilot, "x", "y")
-        shown = screen_text(app)
-        assert "551 events, 5 optimizer steps" in shown
-        assert "It was not analyzed" in shown
+        screen = screen_text(app)
+        assert "551 events, 5 optimizer steps" in screen
+        assert "It was not analyzed" in screen
 
     drive(at_processes(analyzing(str(broken))), do)
 

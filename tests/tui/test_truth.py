@@ -199,11 +199,11 @@ def test_programs_are_told_apart_where_room_is_scarce() -> None:
 
 def test_stacks_keep_the_file_in_a_narrow_window() -> None:
     """A path that is too wide loses its beginning; whole ones are for pipes and the clipboard."""
-    found = Stacks(7, (Thread(7, "main", True, (Frame("f" * 30, "/a/very/long/folder/" * 5 + "connection.py", 395),)),))
-    lines = profile.stacks(found, width=70, cut=True).splitlines()
+    stacks_shown = Stacks(7, (Thread(7, "main", True, (Frame("f" * 30, "/a/very/long/folder/" * 5 + "connection.py", 395),)),))
+    lines = profile.stacks(stacks_shown, width=70, cut=True).splitlines()
     assert max(map(cells, lines)) <= 70
     assert lines[-1].endswith("/connection.py:395")
-    assert "/a/very/long/folder/" * 5 in profile.stacks(found, width=70)
+    assert "/a/very/long/folder/" * 5 in profile.stacks(stacks_shown, width=70)
 
 
 def test_a_capture_has_no_history_to_wait_for() -> None:

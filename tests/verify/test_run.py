@@ -34,32 +34,32 @@ def arguments(pid: str) -> list[bytes]:
 
 def test_a_run_has_its_times_its_code_and_its_values() -> None:
     """CPU time is that of all descendants; values are the numbers of the last group."""
-    found = shell(
+    run = shell(
         f"echo 'speed: 1,250.5 it/s'; {sys.executable} -c 'sum(range(3000000))'; echo speed: 13; exit 3", pattern=r"speed: ([\d.,]+)"
     )
 
-    assert found.values == (1250.5, 13.0)
-    assert found.exit_code == 3
-    assert found.cpu_s > 0
-    assert found.wall_s > 0
-    assert found.tail.endswith("speed: 13\n")
+    assert run.values == (1250.5, 13.0)
+    assert run.exit_code == 3
+    assert run.cpu_s > 0
+    assert run.wall_s > 0
+    assert run.tail.endswith("speed: 13\n")
 
 
 def test_a_program_that_prints_gigabytes_or_binary_is_read_to_its_end() -> None:
     """Only the end of its output is kept."""
-    found = shell("head -c 50000000 /dev/urandom; printf 'speed: 4'", pattern="speed: ([0-9.]+)")
+    run = shell("head -c 50000000 /dev/urandom; printf 'speed: 4'", pattern="speed: ([0-9.]+)")
 
-    assert found.exit_code == 0
-    assert len(found.tail) <= MAX_TAIL_BYTES
-    assert found.values[-1:] == (4.0,)
+    assert run.exit_code == 0
+    assert len(run.tail) <= MAX_TAIL_BYTES
+    assert run.values[-1:] == (4.0,)
 
 
 def test_what_a_program_leaves_behind_is_ended_and_counted() -> None:
     """A daemon in a session of its own, and one below another."""
     marker = f"77{os.getpid()}"
-    found = shell(f"setsid sleep {marker} >/dev/null 2>&1 & sleep {marker} & sleep 0.3; exit 0")
+    run = shell(f"setsid sleep {marker} >/dev/null 2>&1 & sleep {marker} & sleep 0.3; exit 0")
 
-    assert found.left_behind == 2
+    assert run.left_behind == 2
     assert not alive(marker)
 
 
@@ -67,10 +67,10 @@ def test_a_program_that_ignores_signals_is_killed_at_its_limit(monkeypatch: pyte
     """First SIGTERM, then SIGKILL for it and its children."""
     monkeypatch.setattr("sysperf.verify.run.TERM_GRACE_S", 0.3)
     marker = f"78{os.getpid()}"
-    found = shell(f"trap '' TERM; sleep {marker}; sleep {marker}", limit_s=0.3)
+    run = shell(f"trap '' TERM; sleep {marker}; sleep {marker}", limit_s=0.3)
 
-    assert found.timed_out
-    assert found.exit_code == -signal.SIGKILL
+    assert run.timed_out
+    assert run.exit_code == -signal.SIGKILL
     assert not alive(marker)
 
 

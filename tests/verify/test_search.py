@@ -37,10 +37,10 @@ def noise(rng: random.Random, spread: float) -> Iterator[float]:
 def play(seed: int, runs: int, spread: float, *, nothing: bool = False, use_tpe: bool = False) -> tuple[float, float]:
     """Play a whole search, and return (log speed of its winner, log speed of the best choice)."""
     rng = random.Random(seed)
-    speed, found = world(rng, nothing=nothing), noise(rng, spread)
+    speed, disturbances = world(rng, nothing=nothing), noise(rng, spread)
     search = Search(SIZES, runs, seed, higher_is_better=True, use_tpe=use_tpe)
     while proposal := search.proposal():
-        value = math.exp(speed(proposal.choice) + next(found))
+        value = math.exp(speed(proposal.choice) + next(disturbances))
         run = TuneRun(len(search.runs), proposal.phase, proposal.choice, value, block=proposal.block)
         search = search._replace(runs=[*search.runs, run])
     return speed(search.winner()), max(speed(choice) for choice in itertools.product(*map(range, SIZES)))
@@ -50,7 +50,7 @@ def play(seed: int, runs: int, spread: float, *, nothing: bool = False, use_tpe:
 def test_the_winner_is_near_the_best(runs: int, spread: float, most: float, capsys: pytest.CaptureFixture[str]) -> None:
     """The mean regret over four worlds is below that of any method in the literature's simulation at as many runs."""
     played = [play(seed, runs, spread) for seed in range(4)]
-    regret = sum(best - found for found, best in played) / len(played)
+    regret = sum(best - reached for reached, best in played) / len(played)
     with capsys.disabled():
         print(f"\ntune, {runs} runs, noise {spread:.0%}: gain to be had {sum(best for _, best in played) / 4:.3f}, regret {regret:.4f}")
 
@@ -67,7 +67,7 @@ def test_the_regret_over_many_worlds(runs: int, spread: float, most: float, use_
     if use_tpe:
         pytest.importorskip("optuna", reason="sysperf[prove] brings it")
     played = [play(seed, runs, spread, use_tpe=use_tpe) for seed in range(40)]
-    regrets = [best - found for found, best in played]
+    regrets = [best - reached for reached, best in played]
     mean = sum(regrets) / len(regrets)
     error = math.sqrt(sum((regret - mean) ** 2 for regret in regrets)) / len(regrets)
     with capsys.disabled():

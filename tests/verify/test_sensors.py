@@ -33,10 +33,10 @@ def test_counters_are_those_of_the_machine() -> None:
         f"{CPU0}/thermal_throttle/package_throttle_total_time_ms": "120\n",
         "/sys/devices/system/cpu/cpu9/thermal_throttle/package_throttle_total_time_ms": "700\n",
     })  # fmt: skip
-    found = sensors.read(host)
+    conditions = sensors.read(host)
 
-    assert found[1:] == ((2_000_000, 5, None), 700)
-    assert sensors.unknown(found, Sensors()) == [
+    assert conditions[1:] == ((2_000_000, 5, None), 700)
+    assert sensors.unknown(conditions, Sensors()) == [
         "waiting for io (the kernel gives no PSI)",
         "clocks, temperature of the CPUs (the kernel shows none)",
     ]
@@ -59,10 +59,10 @@ def test_clocks_and_temperatures_of_the_cpus() -> None:
         "/sys/class/hwmon/hwmon1/name": "coretemp\n", "/sys/class/hwmon/hwmon1/temp1_input": "61000\n",
         "/sys/class/hwmon/hwmon2/name": "coretemp\n", "/sys/class/hwmon/hwmon2/temp1_input": "64500\n",
     })  # fmt: skip
-    found = sensors.find(host)
+    machine_sensors = sensors.find(host)
 
-    assert (sensors.mhz(host, found), sensors.celsius(host, found)) == (2_400.0, 64.5)
-    assert sensors.mhz(make_machine(), found) is None
+    assert (sensors.mhz(host, machine_sensors), sensors.celsius(host, machine_sensors)) == (2_400.0, 64.5)
+    assert sensors.mhz(make_machine(), machine_sensors) is None
 
 
 # ---------------------------------------------------------------------- GPUs
@@ -105,17 +105,17 @@ INITIAL = {"/proc/self/ns/pid": "pid:[4026531836]"}
 
 def sampled(answers: dict[str, Any], times: int = 2, host: Host | None = None) -> GpuSensors:
     """Samples of a program that is process 100."""
-    found = GpuSensors(Recorded(answers), lambda: {100}, host or make_machine(links=INITIAL))
+    gpu_sensors = GpuSensors(Recorded(answers), lambda: {100}, host or make_machine(links=INITIAL))
     for _ in range(times):
-        found.sample()
-    return found
+        gpu_sensors.sample()
+    return gpu_sensors
 
 
 def test_the_gpus_that_the_program_uses_are_watched() -> None:
     """GPU 1 is another's. The power limit is no slow-down; kernels of others are counted from the second sample on."""
-    found = sampled(BUSY).conditions()
-    assert found[:4] == ((0,), 1_755.0, 64.0, 0.0)
-    assert found.others == pytest.approx(0.2)
+    conditions = sampled(BUSY).conditions()
+    assert conditions[:4] == ((0,), 1_755.0, 64.0, 0.0)
+    assert conditions.others == pytest.approx(0.2)
     assert sampled(BUSY, times=1).conditions().others is None
     assert sampled({**BUSY, "DeviceGetProcessUtilization": OSError("Not Found")}).conditions().others == 0.0
 
@@ -131,9 +131,9 @@ def test_heat_power_brakes_and_hardware_slow_a_gpu(reasons: int, slowed: float) 
 
 def test_an_idle_gpu_has_no_clock_to_compare() -> None:
     """It waits at a low one for work."""
-    found = sampled({**BUSY, "DeviceGetCurrentClocksEventReasons": 0x1}).conditions()
+    conditions = sampled({**BUSY, "DeviceGetCurrentClocksEventReasons": 0x1}).conditions()
 
-    assert (found.gpus, found.mhz, found.slowed, found.celsius) == ((0,), None, None, 64.0)
+    assert (conditions.gpus, conditions.mhz, conditions.slowed, conditions.celsius) == ((0,), None, None, 64.0)
 
 
 def test_what_a_gpu_does_not_say_is_unknown_and_said() -> None:
@@ -161,12 +161,12 @@ def test_what_a_gpu_does_not_say_is_unknown_and_said() -> None:
 
 def test_in_a_container_all_busy_gpus_are_watched() -> None:
     """The driver counts processes otherwise: whose kernels ran is not known, and that is said."""
-    found = sampled(
+    conditions = sampled(
         {**BUSY, "DeviceGetComputeRunningProcesses_v3(0)": running(9_000)}, host=make_machine(links={"/proc/self/ns/pid": "pid:[1]"})
     )
 
-    assert found.conditions() == GpuConditions((0, 1), 1_755.0, 64.0, 0.0, None)
-    assert found.problems == [gpu_sensors.NOT_OURS]
+    assert conditions.conditions() == GpuConditions((0, 1), 1_755.0, 64.0, 0.0, None)
+    assert conditions.problems == [gpu_sensors.NOT_OURS]
 
 
 def test_answers_of_another_shape_say_nothing() -> None:
@@ -174,8 +174,10 @@ def test_answers_of_another_shape_say_nothing() -> None:
     answers: list[Any] = [None, "text", {"a": 1}, [1, "x"], [{"pid": None}], [{}]]
     for answer in answers:
         sampled({"DeviceGetCount": 1, "DeviceGetComputeRunningProcesses_v3": answer})
-        found = sampled({**BUSY, **dict.fromkeys([name for name in BUSY if "Clock" in name or "Temp" in name or "Util" in name], answer)})
-        assert found.conditions()[1:4] == (None, None, None)
+        conditions = sampled(
+            {**BUSY, **dict.fromkeys([name for name in BUSY if "Clock" in name or "Temp" in name or "Util" in name], answer)}
+        )
+        assert conditions.conditions()[1:4] == (None, None, None)
 
 
 # ---------------------------------------------------------------------- the process that samples

@@ -38,10 +38,10 @@ def test_quantiles_are_those_of_the_tables(probability: float, freedom: int, exp
 def test_intervals_move_with_the_data_and_hold_their_mean(log_ratios: list[float], shift: float) -> None:
     """Both kinds; exchanging the variants mirrors them."""
     for make in (lambda data: stats.interval(data, 0.05), stats.anytime_interval):
-        found, moved, mirrored = make(log_ratios), make([value + shift for value in log_ratios]), make([-value for value in log_ratios])
-        assert found.low <= found.mean <= found.high
-        assert moved.mean == pytest.approx(found.mean + shift, abs=1e-9)
-        assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low), abs=1e-6)
+        interval, moved, mirrored = make(log_ratios), make([value + shift for value in log_ratios]), make([-value for value in log_ratios])
+        assert interval.low <= interval.mean <= interval.high
+        assert moved.mean == pytest.approx(interval.mean + shift, abs=1e-9)
+        assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low), abs=1e-6)
 
 
 def test_an_e_value_never_overflows() -> None:
@@ -80,12 +80,12 @@ def simulated(spread: float, gain: float, studies: int) -> Rates:
 @pytest.mark.parametrize("spread", [pytest.param(0.005, marks=pytest.mark.slow), 0.01, pytest.param(0.03, marks=pytest.mark.slow)])
 def test_a_program_is_not_called_different_from_itself(spread: float, capsys: pytest.CaptureFixture[str]) -> None:
     """A/A under drift, bursts and outliers: at most 5 % (here with the noise of 400 studies), and intervals that hold 0."""
-    found = simulated(spread, 0.0, 400)
+    result = simulated(spread, 0.0, 400)
     with capsys.disabled():
-        print(f"\nA/A, run noise {spread:.1%}: called different {found.different:.3f}, coverage {found.coverage:.3f}, {found.verdicts}")
+        print(f"\nA/A, run noise {spread:.1%}: called different {result.different:.3f}, coverage {result.coverage:.3f}, {result.verdicts}")
 
-    assert found.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-    assert found.coverage >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert result.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert result.coverage >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
 
 
 SERIES = json.loads((Path(__file__).parents[2] / "benchmarks/noise.json").read_text())["series"]
@@ -97,26 +97,26 @@ def test_intervals_hold_on_noise_that_was_recorded(name: str, gain: float, capsy
     """Run times of a real machine, which drift, have neighbours and two modes: the program against itself, and a planted gain."""
     rng, studies = random.Random(name), 200
     series = [math.log(microseconds) for microseconds in SERIES[name]]
-    found = rates(lambda: replayed(series, rng), gain, studies, rng)
+    result = rates(lambda: replayed(series, rng), gain, studies, rng)
     with capsys.disabled():
-        print(f"\n{name}, true gain {gain:+.0%}: coverage {found.coverage:.3f}, {found.mean_pairs:.0f} pairs, {found.verdicts}")
+        print(f"\n{name}, true gain {gain:+.0%}: coverage {result.coverage:.3f}, {result.mean_pairs:.0f} pairs, {result.verdicts}")
 
-    assert found.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
-    assert found.verdicts["slower" if gain else "faster"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
-    assert gain or found.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+    assert result.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert result.verdicts["slower" if gain else "faster"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+    assert gain or result.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
 
 
 @pytest.mark.parametrize(("gain", "power"), [(0.02, 0.9), (0.05, 0.99)])
 def test_a_planted_gain_is_found_and_not_overstated(gain: float, power: float, capsys: pytest.CaptureFixture[str]) -> None:
     """Run noise of 1 %: found, the interval holds it, and fresh pairs keep the early stop from overstating it."""
-    found = simulated(0.01, gain, 200)
+    result = simulated(0.01, gain, 200)
     with capsys.disabled():
-        print(f"\n+{gain:.0%}, run noise 1 %: mean {found.mean_gain:.4f}, coverage {found.coverage:.3f}, {found.verdicts}")
+        print(f"\n+{gain:.0%}, run noise 1 %: mean {result.mean_gain:.4f}, coverage {result.coverage:.3f}, {result.verdicts}")
 
-    assert found.verdicts["faster"] >= power
-    assert found.verdicts["slower"] == 0
-    assert found.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 200)
-    assert found.mean_gain == pytest.approx(gain, rel=0.1)
+    assert result.verdicts["faster"] >= power
+    assert result.verdicts["slower"] == 0
+    assert result.coverage >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert result.mean_gain == pytest.approx(gain, rel=0.1)
 
 
 @pytest.mark.parametrize("max_pairs", [6, 40, 41, *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in (122, 400))])
@@ -124,10 +124,10 @@ def test_more_pairs_call_a_program_different_no_more_often(max_pairs: int, capsy
     """A/A with normal noise, where a t-test is exact, and so much of it that no study ends as `same`: each look may err."""
     rng, different, studies = random.Random(max_pairs), 0, 400
     for _ in range(studies):
-        found = Study(looks=stats.looks(max_pairs))
-        while not (found.decided() and found.progress().verdict):
-            found = found.with_pair(rng.gauss(0, 1))
-        different += found.progress().verdict in ("faster", "slower")
+        study = Study(looks=stats.looks(max_pairs))
+        while not (study.decided() and study.progress().verdict):
+            study = study.with_pair(rng.gauss(0, 1))
+        different += study.progress().verdict in ("faster", "slower")
     with capsys.disabled():
         print(f"\nA/A, at most {max_pairs} pairs, {len(stats.looks(max_pairs))} looks: called different {different / studies:.3f}")
 
@@ -161,37 +161,37 @@ def test_looks_at_any_time_are_right_too() -> None:
 
 def test_a_study_stops_only_at_its_looks() -> None:
     """However clear it is: six pairs, and fresh ones after an early stop."""
-    found = Study()
+    study = Study()
     for number in range(6):
-        assert found.progress().verdict is None, number
-        found = found.with_pair(0.10 + 0.001 * (number % 2))
-    assert len(found.pairs) == 6
+        assert study.progress().verdict is None, number
+        study = study.with_pair(0.10 + 0.001 * (number % 2))
+    assert len(study.pairs) == 6
     for _ in range(MIN_FRESH_PAIRS):
-        assert found.progress().verdict is None
-        found = found.with_pair(0.08 + 0.001 * len(found.fresh))
+        assert study.progress().verdict is None
+        study = study.with_pair(0.08 + 0.001 * len(study.fresh))
 
-    done = found.progress()
-    assert (done.verdict, len(found.pairs), len(found.fresh)) == ("faster", 6, MIN_FRESH_PAIRS)
+    done = study.progress()
+    assert (done.verdict, len(study.pairs), len(study.fresh)) == ("faster", 6, MIN_FRESH_PAIRS)
     assert done.gain
     assert done.gain.mean == pytest.approx(0.082)
 
 
 def test_same_means_inside_the_margin() -> None:
     """A difference of 0.2 % that is certain is `same` at ±1 %, and needs no fresh pairs."""
-    found = Study()
+    study = Study()
     for number in range(6):
-        found = found.with_pair(0.002 + 0.0001 * (number % 2))
+        study = study.with_pair(0.002 + 0.0001 * (number % 2))
 
-    assert found.progress().verdict == "same"
+    assert study.progress().verdict == "same"
 
 
 def test_noise_is_unclear_and_says_what_would_help() -> None:
     """After the last look; or at once where many pairs were disturbed."""
-    found = Study()
+    study = Study()
     for number in range(40):
-        found = found.with_pair(0.2 if number % 2 else -0.2)
-    assert found.progress().verdict == "unclear"
-    assert "pairs, or longer runs, would decide" in found.progress().reason
+        study = study.with_pair(0.2 if number % 2 else -0.2)
+    assert study.progress().verdict == "unclear"
+    assert "pairs, or longer runs, would decide" in study.progress().reason
 
     disturbed = Study(pairs=(0.0, 0.01, 0.02, 0.01), dropped=2)
     assert disturbed.progress().verdict == "unclear"

@@ -34,16 +34,16 @@ def test_results_are_read_oldest_first_and_the_rest_is_counted(tmp_path: Path) -
     mine.write_bytes(to_json(trial(at=3e8)) + b"\n" + to_json(trial(at=1e8)) + b'\n{"experiment": "ver')
     machines.write_bytes(b"[1]\n\n" + to_json(trial(at=2e8)) + b"\n")
 
-    found = trials.read([str(mine), str(tmp_path / "absent"), str(machines)])
+    measured = trials.read([str(mine), str(tmp_path / "absent"), str(machines)])
 
-    assert [one.at for one in found.results] == [1e8, 2e8, 3e8]
-    assert (found.skipped, found.problem) == (2, "")
+    assert [trial_read.at for trial_read in measured.results] == [1e8, 2e8, 3e8]
+    assert (measured.skipped, measured.problem) == (2, "")
 
 
 def test_the_example_has_one_torn_line() -> None:
     """A field of a later version is left out, and its line is a result."""
-    found = trials.read([str(EXAMPLE)])
-    assert (len(found.results), found.skipped) == (9, 1)
+    measured = trials.read([str(EXAMPLE)])
+    assert (len(measured.results), measured.skipped) == (9, 1)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_what_is_no_plain_file_is_a_problem_to_tell(tmp_path: Path) -> None:
     link.symlink_to(EXAMPLE)
     folder.mkdir()
 
-    found = trials.read([str(pipe), str(link), str(folder)])
+    measured = trials.read([str(pipe), str(link), str(folder)])
 
-    assert not found.results
-    assert found.problem.count(";") == 2
+    assert not measured.results
+    assert measured.problem.count(";") == 2
 
 
 def test_of_a_huge_file_the_end_is_read(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_of_a_huge_file_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     path.write_bytes(line * (trials.MOST_BYTES // len(line) + 500) + to_json(trial(at=1_800_000_001.0)) + b"\n")
 
-    found = trials.read([str(path)])
+    measured = trials.read([str(path)])
 
-    assert len(found.results) == trials.MOST_TRIALS
-    assert found.results[-1].at == 1_800_000_001.0
-    assert found.skipped == 0
+    assert len(measured.results) == trials.MOST_TRIALS
+    assert measured.results[-1].at == 1_800_000_001.0
+    assert measured.skipped == 0
 
 
 def test_gains_are_told_with_their_interval() -> None:
@@ -92,11 +92,11 @@ def test_gains_are_told_with_their_interval() -> None:
 
 @settings(max_examples=100)
 @given(st.one_of(st.binary(max_size=400), st.recursive(st.none() | st.floats() | st.text(max_size=9), lambda some: st.dictionaries(
-    st.sampled_from([*Trial.__struct_fields__, "x"]), some, max_size=15), max_leaves=20).map(lambda one: repr(one).encode("utf-8", "replace"))))  # fmt: skip
+    st.sampled_from([*Trial.__struct_fields__, "x"]), some, max_size=15), max_leaves=20).map(lambda trial_read: repr(trial_read).encode("utf-8", "replace"))))  # fmt: skip
 def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
     """Every line is a result or counted."""
-    found, skipped = trials.parse(raw)
-    assert len(found) + skipped == min(trials.MOST_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
+    measured, skipped = trials.parse(raw)
+    assert len(measured) + skipped == min(trials.MOST_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
 
 
 @settings(max_examples=100)
@@ -107,8 +107,8 @@ def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
 )
 def test_any_values_are_results_or_not(changes: dict[str, Any]) -> None:
     """What is taken as a result can be drawn: its figures are finite and in order."""
-    found, _ = trials.parse(json.dumps({**plain(trial()), **changes}).encode())
-    assert all(one.is_sound() and one.gain().text for one in found)
+    measured, _ = trials.parse(json.dumps({**plain(trial()), **changes}).encode())
+    assert all(trial_read.is_sound() and trial_read.gain().text for trial_read in measured)
 
 
 def test_a_line_that_a_full_disk_tore_costs_no_other_result(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_line_that_a_full_disk_tore_costs_no_other_result(tmp_path: Path) -> N
         except OSError:
             os._exit(7)
         os._exit(0)
-    told = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    exit_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     trials.append(path, trial(at=3e8))
 
-    assert told == 7
-    assert [found.at for found in trials.read([path]).results] == [1e8, 3e8]
+    assert exit_code == 7
+    assert [measured.at for measured in trials.read([path]).results] == [1e8, 3e8]

@@ -40,7 +40,7 @@ def main() -> None:
     if ILLNESS == "accumulation":
         net = DistributedDataParallel(model(2048))
         optimizer, batch = torch.optim.SGD(net.parameters(), lr=0.001), 8
-    steps, shown = 0, time.monotonic() + 1
+    steps, next_line_s = 0, time.monotonic() + 1
     while True:
         if ILLNESS == "slow_rank":
             work(60 if SICK and rank == 1 else 10)
@@ -51,9 +51,9 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         steps += 1
-        if rank == 0 and time.monotonic() > shown:
+        if rank == 0 and time.monotonic() > next_line_s:
             print(f"step {steps} {time.monotonic():.3f}", flush=True)
-            shown += 1
+            next_line_s += 1
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Net(nn.Module):
     def __init__(self, width: int = 256, depth: int = 2, classes: int = 10, inputs: int = 64) -> None:
         super().__init__()
         sizes = [inputs, *[width] * depth]
-        self.layers = nn.ModuleList(nn.Linear(one, two) for one, two in itertools.pairwise(sizes))
+        self.layers = nn.ModuleList(nn.Linear(size, two) for size, two in itertools.pairwise(sizes))
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

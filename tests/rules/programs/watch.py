@@ -77,9 +77,9 @@ def options(illness: str, folder: str) -> tuple[str, ...]:
     return ("--deep", "--rules", str(rules)) if illness in TWO_LOOKS else ()
 
 
-def said_of(folder: str, *look: str) -> list[str]:
+def said_of(folder: str, *options: str) -> list[str]:
     """The findings about the programs that have this folder in their command line."""
-    report: dict[str, Any] = json.loads(sysperf("audit", "--format", "json", *look))
+    report: dict[str, Any] = json.loads(sysperf("audit", "--format", "json", *options))
     programs = report["snapshot"]["areas"]["process"]["facts"]["processes"]
     ours = {program["pid"] for program in programs if folder in (program["command"] or "")}
     findings = [outcome for outcome in report["outcomes"] if outcome["state"] == "finding" and outcome["scope"] == "process"]
@@ -87,22 +87,22 @@ def said_of(folder: str, *look: str) -> list[str]:
 
 
 def _pid(subject: str) -> int:
-    found = re.search(r"pid (\d+)", subject)
-    return int(found[1]) if found else 0
+    match = re.search(r"pid (\d+)", subject)
+    return int(match[1]) if match else 0
 
 
 def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict[str, Any]:
     """What is said of a sick program until its illness is named, or of a healthy one when it is old enough, and by `ps`."""
-    start, last_s, look = time.monotonic(), limit_s(), options(illness, folder)
+    start, last_s, words = time.monotonic(), limit_s(), options(illness, folder)
     with running(python, illness, state, folder):
         time.sleep(FIRST_S if state == "sick" else HEALTHY_S.get(illness, HEALTHY_AGE_S))
         while True:
-            said, after_s = said_of(folder, *look), time.monotonic() - start
-            if state == "healthy" or rule in said or after_s > last_s:
+            findings, after_s = said_of(folder, *words), time.monotonic() - start
+            if state == "healthy" or rule in findings or after_s > last_s:
                 break
             time.sleep(1)
-        in_ps = rule in said and any(rule in sysperf("ps", "--format", "json", *look) for _ in range(MAX_LISTINGS if look else 1))
-    return {"rules": said, "after_s": after_s, "in_ps": in_ps}
+        in_ps = rule in findings and any(rule in sysperf("ps", "--format", "json", *words) for _ in range(MAX_LISTINGS if words else 1))
+    return {"rules": findings, "after_s": after_s, "in_ps": in_ps}
 
 
 if __name__ == "__main__":
