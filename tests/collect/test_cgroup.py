@@ -44,6 +44,15 @@ def test_v2_quota_in_cpus(machine: MakeMachine) -> None:
     assert (facts.version, facts.cpu_quota, facts.path) == (2, 1.5, "/system.slice/job.scope")
 
 
+@pytest.mark.parametrize(("text", "quota", "reason"), [("150000 100000", 1.5, None), ("much 100000", None, "no quota: 'much' of '100000'")])
+def test_a_quota_that_is_none_is_unknown_with_its_reason(machine: MakeMachine, text: str, quota: float | None, reason: str | None) -> None:
+    """What the file holds is said where it is no quota, and only there."""
+    host = machine(v2_machine({f"{GROUP}/cpu.max": text}))
+
+    assert collect(host).cpu_quota == quota
+    assert [source.error for source in host.sources if source.path == f"{GROUP}/cpu.max" and source.error] == ([reason] if reason else [])
+
+
 def test_smallest_quota_up_the_hierarchy_binds(machine: MakeMachine) -> None:
     """A group may ask for 8 CPUs and still get the 2 of the slice above it."""
     files: Files = {f"{GROUP}/cpu.max": "800000 100000", "/sys/fs/cgroup/system.slice/cpu.max": "200000 100000"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sysperf.collect.allocator import Allocator, Library
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
 from sysperf.evaluate.ruleset import Ruleset
@@ -62,6 +63,34 @@ def test_an_unknown_says_why_and_what_would_help() -> None:
     assert outcome.state == "unknown"
     assert (outcome.unknown[0].fact, outcome.unknown[0].reason) == ("box.swappiness", "/proc/sys/vm/swappiness: Permission denied")
     assert "sudo" in outcome.unknown[0].remedy
+
+
+def test_an_unknown_keeps_what_was_seen_before_it() -> None:
+    """The evidence says how far the condition came: what is known, with its value."""
+    (outcome,) = judged([rule(when="box.busy and box.swappiness > 10")], Box(busy=True)).outcomes
+
+    assert outcome.state == "unknown"
+    assert [(evidence.fact, evidence.value) for evidence in outcome.evidence] == [("box.busy", True)]
+
+
+def test_a_library_is_preloaded_from_where_it_lies_or_installed_first() -> None:
+    """The command names its file; where the machine has none, there is no command to paste."""
+    fixes = [{"kind": "preload", "library": name, "safety": "safe"} for name in ("jemalloc", "mimalloc")]
+    libraries = (Library("jemalloc", "/usr/lib/lib jemalloc.so.2"),)
+    snapshot = Snapshot(taken_at="now", areas={"box": Area(Box(swappiness=60)), "allocator": Area(Allocator(libraries=libraries))})
+
+    ruleset = Ruleset([RuleFile(rule=(rule(fix=fixes),))], SCHEMA)
+    ((there, absent),) = (outcome.fixes for outcome in judge_rules(ruleset, snapshot, Ledger(snapshot)).outcomes)
+
+    assert there.command == "env LD_PRELOAD='/usr/lib/lib jemalloc.so.2' python …"
+    assert there.title == "preload jemalloc"
+    assert (absent.command, absent.title) == ("", "install mimalloc, then start the program with it preloaded")
+
+
+@pytest.mark.parametrize(("value", "text"), [(60, "60"), (60.0, "60"), (1_000_000.0, "1000000"), (0.25, "0.25"), (1e9 / 3, "3.33333e+08")])
+def test_plain_numbers_are_arguments_of_a_command(value: float, text: str) -> None:
+    """No thousands, no `.0`."""
+    assert compile_template("{box.share | plain}", SCHEMA, {}).fill(Scope({"box": Box(share=value)})) == text
 
 
 def test_an_area_that_broke_is_the_reason() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -331,3 +332,24 @@ def test_wrap_s_cache_is_its_own(tmp_path: Path) -> None:
     (cache,) = (tmp_path / "sysperf").iterdir()
     assert cache.name.startswith("wrap-")
     assert cache.name != "wrap.json"
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        ("chdisk {box.mode}", ""),
+        ("awk '{{print}}' {box.mode}", ""),
+        ("chdisk 'it'\"'\"'s' {box.mode}", ""),
+        ("chdisk '{box.mode}'", "inside of quotes"),
+        ('chdisk "a {box.mode}"', "inside of quotes"),
+    ],
+)
+def test_a_blank_stands_outside_of_quotes(tmp_path: Path, command: str, wrong: str) -> None:
+    """Its value is quoted where it is filled in: quotes around it would end with the value's own."""
+    fix = f'fix = [{{ kind = "advice", by = "command", safety = "manual", title = "x", command = {json.dumps(command)} }}]\n'
+    path = write(tmp_path, RULE.partition("fix = ")[0] + fix)
+    if not wrong:
+        assert load([], SCHEMA, site=[path]).rules
+        return
+    with pytest.raises(RuleError, match=wrong):
+        load([], SCHEMA, site=[path])
