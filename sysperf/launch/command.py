@@ -63,6 +63,8 @@ class Command(Record):
     """How the launcher binds its ranks (torchrun --numa-binding)."""
     module: str = ""
     script: str = ""
+    environment: tuple[str, str] = ("", "")
+    """(runner, environment's name or prefix) of `conda run -n NAME`, as `wrap --json` has always shown it."""
     runner: Runner = Runner()
     """Of `conda run -n NAME` and its like, what says which environment the program gets."""
 
@@ -228,4 +230,6 @@ def _environment(runner: Runner, words: Sequence[str], fields: Fields) -> Comman
     for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):
         fields[field] = getattr(inner, field) or fields.get(field, getattr(Command(), field))
     kind = "launcher" if inner.kind == "launcher" else "environment"
-    return Command(kind=kind, runner=runner, **{**fields, "program": inner.program or fields["program"]})
+    return Command(
+        kind=kind, environment=(runner.name, runner.environment), runner=runner, **{**fields, "program": inner.program or fields["program"]}
+    )

@@ -150,3 +150,10 @@ def test_no_command_is_too_strange(words: list[str]) -> None:
 
     assert command.program in ("", *words)
     assert set(command.arguments) <= set(words)
+
+
+def test_json_names_the_runner_as_it_always_did() -> None:
+    """`wrap --json` prints the command: what a script reads from it stays."""
+    assert parse(["conda", "run", "-n", "fast", "python", "x.py"]).environment == ("conda", "fast")
+    assert parse(["hatch", "run", "gpu:python", "x.py"]).environment == ("hatch", "gpu")
+    assert parse(["python", "x.py"]).environment == ("", "")
