@@ -9,8 +9,9 @@ DEV    := .venv-dev/bin
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
 
+# Four workers on two cores, since many tests wait for the programs that they start.
 test: .venv-dev/.ready
-	$(DEV)/pytest -n 2 $(TESTS)
+	$(DEV)/pytest -n 4 $(TESTS)
 
 # Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready

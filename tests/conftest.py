@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from sysperf.host import Answers, Host
 from sysperf.host.links import LinkResolver
 
 pytest_plugins = ("tests.golden",)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell starts what it runs in the background with SIGINT ignored, which programs that tests start would inherit."""
 
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
