@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sysperf import report
 from sysperf.cli import _options
@@ -42,6 +42,9 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES
 from sysperf.script.hypothesis import Lint, schema
+
+if TYPE_CHECKING:
+    from sysperf.collect.gpu import Gpu
 
 FORMATS = ("text", "json", "sarif", "github")
 BASELINE = ".sysperf-lint-baseline.json"
@@ -114,14 +117,15 @@ def _named(name: str, ruleset: Ruleset) -> list[str]:
     return by_entry or [name if "." in name or name in ("script", "*") else f"script.{name}"]
 
 
-def gpus(ruleset: Ruleset) -> Any:
+def gpus(ruleset: Ruleset) -> Gpu | None:
     """The GPUs of this machine, where a rule asks for them; None where they are not known."""
     if "script.bfloat16-unsupported" not in engine.script_rules(ruleset):
         return None
     from sysperf.engine.reading import snapshot  # noqa: PLC0415 - for this rule only
     from sysperf.host import Host  # noqa: PLC0415 - as above
 
-    return snapshot(Host(), ("gpu",)).areas["gpu"].facts
+    facts: Gpu | None = snapshot(Host(), ("gpu",)).areas["gpu"].facts
+    return facts
 
 
 def fails(result: Lint, severity: str) -> bool:

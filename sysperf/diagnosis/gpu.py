@@ -7,11 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from sysperf.diagnosis.facts import Gpu
+from sysperf.model.snapshot import Facts
 
 EVERY_S = 0.1
 MIN_SAMPLES = 10
@@ -47,16 +47,16 @@ class Sampler:
                 return
             self._taken.append((time.monotonic(), meters))
 
-    def facts(self, devices: Sequence[Any], own: Container[int]) -> Gpu | None:
+    def facts(self, devices: Sequence[Facts], own: Container[int]) -> Gpu | None:
         """What these GPUs did for the processes of a job and for others; None of too few samples."""
         return of_job([meters for _, meters in self._taken], devices, own)
 
-    def valleys(self, devices: Sequence[Any], timeline: Sequence[tuple[float, str]]) -> str | None:
+    def valleys(self, devices: Sequence[Facts], timeline: Sequence[tuple[float, str]]) -> str | None:
         """What a main thread did while these GPUs did next to nothing."""
         return in_valleys(list(self._taken), [device.index for device in devices], timeline)
 
 
-def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[Any, ...]:
+def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Facts]) -> tuple[Facts, ...]:
     """The GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
     by_address = {gpu.bus_id.lower(): gpu for gpu in devices if gpu.bus_id}
     if bus_ids is None:
@@ -64,7 +64,7 @@ def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Any]) -> tuple[Any,
     return tuple(by_address[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in by_address)
 
 
-def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Any], own: Container[int]) -> Gpu | None:
+def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Facts], own: Container[int]) -> Gpu | None:
     """The meters of GPUs, and how much of their time was the job's: utilisation counts the kernels of all programs."""
     meters = describe(taken, [device.index for device in devices])
     if meters is None:
@@ -95,7 +95,7 @@ def _used(taken: Sequence[dict[str, float]], counts: Callable[[int], bool]) -> f
     return sum(sums) / len(sums) if sums else None
 
 
-def _link_bytes_per_s(devices: Sequence[Any]) -> float | None:
+def _link_bytes_per_s(devices: Sequence[Facts]) -> float | None:
     """What the slowest PCI Express link of these can carry one way, in its fastest generation: idle ones lower it."""
     links = [device.pcie for device in devices]
     speeds = [(_LANE_BYTES_PER_S.get(link.max_generation or link.generation or 0), link.width_lanes) for link in links]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sysperf.diagnosis import window as looking
 from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Fields
+from sysperf.model.snapshot import Facts
 from sysperf.procfs.stat import TICKS_PER_S, parse
 
 FAULT_S = 2e-6
@@ -52,7 +54,7 @@ _DEBUG = {
 class Known(NamedTuple):
     """What was read of a program before the window."""
 
-    process: Any
+    process: Facts
     """A `sysperf.collect.process.Process`."""
     limit_bytes: int | None
     judged: tuple[str, ...] = ()
@@ -122,7 +124,7 @@ def _threads(watched: Watched, seconds: float) -> list[_Thread]:
     return threads
 
 
-def _scheduling(watched: Watched) -> dict[str, Any]:
+def _scheduling(watched: Watched) -> Fields:
     seconds = max(1e-3, watched.last.at - watched.first.at)
     threads = _threads(watched, seconds)
     main = next((thread for thread in threads if thread.tid == watched.pid), None)
@@ -152,13 +154,13 @@ def _system_share(watched: Watched) -> float | None:
 # ---------------------------------------------------------------------- what was moved and touched
 
 
-def _moved(watched: Watched) -> dict[str, Any]:
+def _moved(watched: Watched) -> Fields:
     first, last, seconds = watched.first, watched.last, max(1e-3, watched.last.at - watched.first.at)
     if last is first:
         return {}
     spent_s = (last.stat.cpu_ticks - first.stat.cpu_ticks) / TICKS_PER_S
     faults = last.stat.minor_faults - first.stat.minor_faults
-    rates_by_name: dict[str, Any] = {
+    rates_by_name: Fields = {
         "faults_per_s": faults / seconds,
         "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
         "major_faults_per_s": (last.stat.major_faults - first.stat.major_faults) / seconds,
@@ -182,7 +184,7 @@ def _io_rates(several: Iterable[Watched]) -> list[float] | None:
     return sums if any_known else None
 
 
-def _memory(watched: Watched, process: Any) -> dict[str, Any]:
+def _memory(watched: Watched, process: Facts) -> Fields:
     looks = watched.memory
     if not looks:
         return {}

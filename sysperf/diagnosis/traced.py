@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from sysperf.model.errors import TraceError
+from sysperf.model.record import Json
 
 MAX_BYTES = 256 << 20
 MIN_RECORDED = 40
@@ -31,9 +32,9 @@ class _File(msgspec.Struct):
 
 
 class _Args(msgspec.Struct):
-    types: Any = msgspec.field(name="Input type", default=None)
-    sequence: Any = msgspec.field(name="Sequence number", default=None)
-    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+    types: Json = msgspec.field(name="Input type", default=None)
+    sequence: Json = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Json = msgspec.field(name="Fwd thread id", default=None)
 
 
 class Details(NamedTuple):

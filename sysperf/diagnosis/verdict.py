@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from sysperf.diagnosis.facts import Diagnosis, Line
 from sysperf.model.outcome import Remedy
-from sysperf.model.record import Record, fact, json_schema
+from sysperf.model.record import JsonObject, Record, fact, json_schema
 from sysperf.model.rule import SignalSource
 
 SCHEMA_ID = "urn:sysperf:diagnosis:1"
@@ -71,7 +71,7 @@ class Verdict(Record, kw_only=True):
     facts: Diagnosis = Diagnosis()
 
 
-def schema() -> dict[str, Any]:
+def schema() -> JsonObject:
     """The JSON schema (2020-12) of a `Verdict`."""
     heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf diagnosis"}
     return {**heading, **json_schema(Verdict)}

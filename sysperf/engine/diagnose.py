@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +32,10 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from sysperf.collect.gpu.records import Device
+    from sysperf.collect.process.records import Process
 
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
 LIMIT_S = 28.0
@@ -247,7 +251,7 @@ def sampled(candidates: Sequence[Program]) -> list[Program]:
     return computing[:MAX_SAMPLED]
 
 
-def _processes(taken: Snapshot) -> Sequence[Any]:
+def _processes(taken: Snapshot) -> Sequence[Process]:
     area = taken.areas.get("process")
     return getattr(area.facts, "processes", ()) if area is not None and area.facts is not None else ()
 
@@ -260,12 +264,12 @@ def _root(pid: int, taken: Snapshot) -> int:
     return int(process.job)
 
 
-def _limit(process: Any, total: int) -> int:
+def _limit(process: Process, total: int) -> int:
     limit = process.cgroup.memory_limit_bytes if process.cgroup is not None else None
     return min(limit, total) if limit else total
 
 
-def _devices(taken: Snapshot) -> Sequence[Any]:
+def _devices(taken: Snapshot) -> Sequence[Device]:
     return getattr(getattr(taken.areas.get("gpu"), "facts", None), "devices", None) or ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
@@ -13,12 +13,15 @@ from sysperf.launch.cores import CoreMap
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from sysperf.collect.process.records import Process
+
 MIN_USED = 0.1
 """CPUs that a program uses: one that uses fewer competes with nobody."""
 MAX_SHARES = 8
 
 
-def competing(before: Sequence[Any], after: Sequence[Any], window: Window, cpus: CpuSet | None) -> list[Any]:
+def competing(before: Sequence[Process], after: Sequence[Process], window: Window, cpus: CpuSet | None) -> list[Process]:
     """The processes outside of a job that computed with PyTorch on its CPUs over the window, most CPU time first."""
     first = {process.pid: process.cpu_s for process in before}
     used = {process.pid: process.cpu_s - first[process.pid] for process in after if process.pid in first}
@@ -28,11 +31,11 @@ def competing(before: Sequence[Any], after: Sequence[Any], window: Window, cpus:
     return sorted((process for process in others if _overlaps(process, cpus)), key=lambda process: -used[process.pid])
 
 
-def _overlaps(process: Any, cpus: CpuSet | None) -> bool:
+def _overlaps(process: Process, cpus: CpuSet | None) -> bool:
     return cpus is None or process.allowed is None or bool(process.allowed & cpus)
 
 
-def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Any]) -> tuple[Share, ...]:
+def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Process]) -> tuple[Share, ...]:
     """An even part of the CPUs for a job and each of the others, whole cores that lie together; () where there are too few cores.
 
     `job` has the CPUs that it may use. Those that it shares with others are divided; what only one may use stays its own.
@@ -53,11 +56,11 @@ def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Any]) -> tu
     return divided if all(share.cpus for share in divided) else ()
 
 
-def _programs(taken: Snapshot, others: Sequence[Any]) -> list[Share]:
+def _programs(taken: Snapshot, others: Sequence[Process]) -> list[Share]:
     """One for each program: the ranks of a job are started by one command."""
     area = taken.areas["process"].facts
     commands = {process.pid: process.command for process in getattr(area, "processes", ())}
-    by_job: dict[int, list[Any]] = {}
+    by_job: dict[int, list[Process]] = {}
     for process in others:
         by_job.setdefault(process.job or process.pid, []).append(process)
     return [

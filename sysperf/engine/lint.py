@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,9 @@ from sysperf.script.notebook import Notebook
 from sysperf.script.source import Source, Unreadable, read_bytes
 from sysperf.script.walk import files
 
+if TYPE_CHECKING:
+    from sysperf.collect.gpu import Gpu
+
 MAX_CODE = 200
 MAX_HYPOTHESES = 5_000
 """Of one file: a generated one can hold the same line any number of times."""
@@ -45,7 +48,7 @@ class Target(NamedTuple):
     named: bool
 
 
-def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Any = None, *, file_s: float = FILE_S) -> Lint:
+def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Gpu | None = None, *, file_s: float = FILE_S) -> Lint:
     """Read and judge scripts and folders of them. `gpus` are the machine's, where rules may ask for them. Raises UsageError."""
     start = time.perf_counter()
     targets = [Target(path, named) for path, named in files(paths)]
@@ -98,7 +101,7 @@ def unread(path: str, reason: str, line: int = 0) -> Examined:
     return Examined(file=path, unread=Unread(path, line, neutral(reason)))
 
 
-def examine_file(target: Target, ruleset: Ruleset, gpus: Any = None) -> Examined:
+def examine_file(target: Target, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
     """One file: its facts, judged."""
     try:
         source = open_source(target.path)
@@ -109,7 +112,7 @@ def examine_file(target: Target, ruleset: Ruleset, gpus: Any = None) -> Examined
         return unread(target.path, error.reason, error.line)
 
 
-def judged(file: File, ruleset: Ruleset, gpus: Any = None) -> Examined:
+def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
     """What the rules say of a file that was parsed, less what its comments accept."""
     judging = _Judging(file.source, facts(file), ruleset, gpus)
     comments = accepted(file.source)
@@ -144,7 +147,7 @@ def _is_accepted(hypothesis: Hypothesis, comments: Accepted) -> bool:
 class _Judging:
     """The rules of scope `script` on one file."""
 
-    def __init__(self, source: Source, script: Script, ruleset: Ruleset, gpus: Any) -> None:
+    def __init__(self, source: Source, script: Script, ruleset: Ruleset, gpus: Gpu | None) -> None:
         self._source = source
         self._script = script
         self._ruleset = ruleset

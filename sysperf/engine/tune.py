@@ -7,7 +7,6 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
 from sysperf.model.comparison import Comparison, Variant
 from sysperf.model.errors import SysperfError
-from sysperf.model.record import Record, convert
+from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
@@ -195,7 +194,7 @@ class _Tuner:
             raise SysperfError(f"{self.scratch}: {error.strerror or error}", "make room on that disk, then --resume") from None
         return Variant(self._words(choice), (*wrap, "--profile", self.scratch, "--", *self.plan.argv))
 
-    def _fields(self, choice: Choice) -> dict[str, Any]:
+    def _fields(self, choice: Choice) -> JsonObject:
         return {} if WRAP in choice else tune_space.profile_of(self.plan.factors, choice)
 
     # ------------------------------------------------------------------ the state

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sysperf.engine.wrap_allocator import find_allocator
 from sysperf.engine.wrap_facts import Known
+from sysperf.model.record import JsonObject
 from sysperf.model.tuning import Factor, LeftOut, Level
 
 MAX_FACTORS = 6
@@ -71,9 +72,9 @@ def levels(name: str, known: Known, asked: Asked) -> tuple[tuple[Level, ...], st
         return (), str(reason)
 
 
-def profile_of(factors: Sequence[Factor], choice: Sequence[int]) -> dict[str, Any]:
+def profile_of(factors: Sequence[Factor], choice: Sequence[int]) -> JsonObject:
     """Return the fields of the launch profile that a choice stands for: what it says, and no rule beside that."""
-    merged: dict[str, Any] = {}
+    merged: JsonObject = {}
     only: list[str] = []
     for factor, level in zip(factors, choice, strict=True):
         for field, value in factor.levels[level].profile.items():

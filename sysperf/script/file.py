@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from typing import Any
 
+from sysperf.model.record import Fields
 from sysperf.script.loops import Loops, Where
 from sysperf.script.names import Names, dotted
 from sysperf.script.source import Source
@@ -28,7 +28,7 @@ class File:
         self.values = Values(self.tree, self.names)
         self.loops = Loops(self.tree, self.names, self.values)
 
-    def site(self, node: ast.expr | ast.stmt, where: Where | None = None) -> dict[str, Any]:
+    def site(self, node: ast.expr | ast.stmt, where: Where | None = None) -> Fields:
         """The fields that every record of a place has."""
         where = where or self.loops.where(node)
         line, column = self.source.place(self.source.offset(node.lineno, node.col_offset))

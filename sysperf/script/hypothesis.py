@@ -1,8 +1,8 @@
 """What the source of scripts makes likely, as records: `sysperf lint --json` prints them, `diagnose` joins them with what it measured."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from sysperf.model.record import Record, fact, json_schema
+from sysperf.model.record import JsonObject, Record, fact, json_schema
 
 SCHEMA_ID = "urn:sysperf:lint:1"
 
@@ -73,7 +73,7 @@ class Lint(Record, kw_only=True):
     took_ms: float = 0.0
 
 
-def schema() -> dict[str, Any]:
+def schema() -> JsonObject:
     """The JSON schema (2020-12) of `Lint`."""
     heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf lint"}
     return {**heading, **json_schema(Lint)}

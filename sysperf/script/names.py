@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sysperf.script.syntax import Function, Tree
 
+Constant = Any  # any: a literal of the script: a number, a text, a list, or None
 MAX_BINDINGS = 12
 MAX_CALLS = 8
 MAX_CHAIN = 40
@@ -35,7 +36,7 @@ class Names:
         self.functions: dict[str, list[Function]] = {}
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
-        self.options: dict[str, Any] = {}
+        self.options: dict[str, Constant] = {}
         """Defaults of the options that argparse is told of."""
         self._read_imports()
         self._read_functions()
@@ -152,7 +153,7 @@ class Names:
         is_method = isinstance(self._tree.parents.get(function), ast.ClassDef)
         return [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
 
-    def constant(self, node: ast.expr | None, depth: int = 6) -> Any:
+    def constant(self, node: ast.expr | None, depth: int = 6) -> Constant:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
         if isinstance(node, ast.Constant):
             return node.value
@@ -167,7 +168,7 @@ class Names:
             return self.constant(bindings[0].value, depth - 1)
         return self._default(bindings, name, depth)
 
-    def _default(self, bindings: list[Binding], name: str, depth: int) -> Any:
+    def _default(self, bindings: list[Binding], name: str, depth: int) -> Constant:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
         if not bindings:
             owner, dot, option = name.partition(".")

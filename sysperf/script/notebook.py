@@ -6,11 +6,10 @@ Format  https://nbformat.readthedocs.io/en/latest/format_description.html
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
 
 import msgspec
 
-from sysperf.model.record import from_json
+from sysperf.model.record import Json, JsonObject, from_json
 from sysperf.script.source import Source, Unreadable
 
 _SHELL = ("%", "!", "?")
@@ -47,14 +46,14 @@ class Notebook(Source):
 def _cells(raw: bytes) -> list[tuple[int, str]]:
     """(number from 1, text) of each code cell. Raises Unreadable."""
     try:
-        cells = from_json(raw, dict[str, Any]).get("cells", [])
+        cells = from_json(raw, JsonObject).get("cells", [])
         code_cells = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
         return [(number, _text(source)) for number, source in code_cells]
     except (msgspec.MsgspecError, ValueError, AttributeError, TypeError) as error:
         raise Unreadable(f"no notebook: {error}") from None
 
 
-def _text(source: Any) -> str:
+def _text(source: Json) -> str:
     """A cell's text: one text, or a list of lines."""
     text = source if isinstance(source, str) else "".join(source)
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")

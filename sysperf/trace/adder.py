@@ -6,8 +6,8 @@ Shapes are kept of matrix products only, and what was kept of a large file is de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from sysperf.model.record import Json
 from sysperf.trace.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, number
 from sysperf.trace.part import STEP, FirstPart
 from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
@@ -27,7 +27,7 @@ class Adder:
 
     def __init__(self, timeline: Timeline, text_bytes: int | None = None) -> None:
         self._timeline = timeline
-        self._threads: dict[tuple[Any, Any], int] = {}
+        self._threads: dict[tuple[Json, Json], int] = {}
         self._kinds: dict[str | None, tuple[_Row | None, int]] = {}
         self._shapes: dict[bytes, int] = {}
         self._others = 0
@@ -158,7 +158,7 @@ class Adder:
             timeline.shapes.append(text.decode("utf-8", "replace"))
         return numbered
 
-    def _stack(self, text: Any) -> int:
+    def _stack(self, text: Json) -> int:
         if not isinstance(text, str):
             return -1
         self._timeline.with_stacks = True
@@ -176,7 +176,7 @@ class Adder:
                 self._threads[key] = thread
         return thread
 
-    def _number_of(self, value: Any) -> int:
+    def _number_of(self, value: Json) -> int:
         whole = number(value, 62, default=-1)
         if whole >= 0:
             return whole

@@ -1,10 +1,10 @@
 """The result of an analysis as records: what `sysperf analyze --json` prints. Its schema is docs/analyze.schema.json."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from sysperf.model.record import Record, fact, json_schema, plain
+from sysperf.model.record import JsonObject, Record, fact, json_schema, plain
 from sysperf.trace.facts import DeviceFacts, Prediction, Rank, Skew, Trace
 
 SCHEMA_ID = "urn:sysperf:analysis:1"
@@ -37,7 +37,7 @@ class RankDocument(Record, kw_only=True):
     file: str
     verdict: Verdict
     why: str
-    summary: Annotated[dict[str, Any], fact("figures by name; null: the file does not tell")]
+    summary: Annotated[JsonObject, fact("figures by name; null: the file does not tell")]
     devices: tuple[DeviceFacts, ...]
     facts: Rank
 
@@ -51,7 +51,7 @@ class Document(Record, kw_only=True):
     files: tuple[str, ...]
     verdict: Verdict
     why: str
-    summary: Annotated[dict[str, Any], fact("figures of the first file")]
+    summary: Annotated[JsonObject, fact("figures of the first file")]
     devices: tuple[DeviceFacts, ...]
     findings: tuple[Finding, ...]
     together: Annotated[Prediction | None, fact("all fixes of the findings at once, replayed together")] = None
@@ -98,7 +98,7 @@ def _word(verdict: str) -> Verdict:
     return word
 
 
-def summary(rank: Rank) -> dict[str, Any]:
+def summary(rank: Rank) -> JsonObject:
     """The figures of docs/analyze.md under their names; None where the file does not tell."""
     workers = {"0": 0, ">0": ">0"}
     return {
@@ -117,7 +117,7 @@ def summary(rank: Rank) -> dict[str, Any]:
     }
 
 
-def schema() -> dict[str, Any]:
+def schema() -> JsonObject:
     """The JSON schema (2020-12) of a `Document`."""
     heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf analysis"}
     return {**heading, **json_schema(Document)}

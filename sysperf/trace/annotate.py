@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import msgspec
 
 from sysperf.host import files
 from sysperf.model.errors import TraceError
+from sysperf.model.record import JsonObject
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 from sysperf.trace.accounting import Accounting
@@ -76,7 +77,7 @@ def _place(head: bytes) -> int:
     return start.end() if start else 0
 
 
-def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
+def _events(accounting: Accounting, analysis: Analysis) -> list[JsonObject]:
     window = accounting.window
     events = [_meta("process_name", 0, "sysperf"), {**_meta("process_sort_index", 0, ""), "args": {"sort_index": -1}}]
     for number, time in enumerate(accounting.times, 1):
@@ -94,11 +95,11 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[dict[str, Any]]:
     return events
 
 
-def _meta(name: str, thread: int, text: str) -> dict[str, Any]:
+def _meta(name: str, thread: int, text: str) -> JsonObject:
     return {"ph": "M", "name": name, "pid": PROCESS, "tid": thread, "ts": 0, "args": {"name": text}}
 
 
-def _box(name: str, thread: int, part: tuple[int, int], args: dict[str, Any]) -> dict[str, Any]:
+def _box(name: str, thread: int, part: tuple[int, int], args: JsonObject) -> JsonObject:
     start, end = part
     return {
         "ph": "X", "cat": "sysperf", "name": name, "pid": PROCESS, "tid": thread,

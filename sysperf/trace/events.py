@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from sysperf.model.record import Json
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, PYTHON, SET
 
 _GPU = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": SET, "memset": SET}
@@ -23,27 +22,27 @@ _ACCELERATOR = frozenset(("mtia_ccp_events", "mtia_insight", "hpu_op", "xla_op",
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments that are used; the names are those of Kineto's writer. `Any`: each version and vendor has its own types."""
+    """The arguments that are used; the names are those of Kineto's writer. `Json`: each version and vendor has its own types."""
 
-    correlation: Any = None
-    stream: Any = None
-    device: Any = None
-    bytes: Any = None
-    graph_node: Any = msgspec.field(default=None, name="graph node id")
-    blocks_per_sm: Any = msgspec.field(default=None, name="blocks per SM")
+    correlation: Json = None
+    stream: Json = None
+    device: Json = None
+    bytes: Json = None
+    graph_node: Json = msgspec.field(default=None, name="graph node id")
+    blocks_per_sm: Json = msgspec.field(default=None, name="blocks per SM")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
-    stack: Any = msgspec.field(default=None, name="Call stack")
-    memory_device: Any = msgspec.field(default=None, name="Device Id")
-    memory_type: Any = msgspec.field(default=None, name="Device Type")
-    allocated: Any = msgspec.field(default=None, name="Total Allocated")
-    reserved: Any = msgspec.field(default=None, name="Total Reserved")
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    elements: Any = msgspec.field(default=None, name="In msg nelems")
-    dtype: Any = None
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    sequence: Any = msgspec.field(default=None, name="Seq")
-    label: Any = msgspec.field(default=None, name="name")
+    stack: Json = msgspec.field(default=None, name="Call stack")
+    memory_device: Json = msgspec.field(default=None, name="Device Id")
+    memory_type: Json = msgspec.field(default=None, name="Device Type")
+    allocated: Json = msgspec.field(default=None, name="Total Allocated")
+    reserved: Json = msgspec.field(default=None, name="Total Reserved")
+    collective: Json = msgspec.field(default=None, name="Collective name")
+    elements: Json = msgspec.field(default=None, name="In msg nelems")
+    dtype: Json = None
+    group: Json = msgspec.field(default=None, name="Process Group Name")
+    sequence: Json = msgspec.field(default=None, name="Seq")
+    label: Json = msgspec.field(default=None, name="name")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -52,8 +51,8 @@ class Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str | None = ""
     name: str | None = ""
-    pid: Any = None
-    tid: Any = None
+    pid: Json = None
+    tid: Json = None
     ts: float | None = None
     dur: float | None = None
     args: Args | None = None
@@ -77,7 +76,7 @@ def kind_of(cat: str) -> tuple[int, int]:
     return (OVERHEAD, 0) if name == "overhead" else (0, 0)
 
 
-def number(value: Any, bits: int, *, default: int) -> int:
+def number(value: Json, bits: int, *, default: int) -> int:
     """A whole number that fits, also out of text such as ``7``, ``0x0`` or ``stream 7``."""
     if type(value) is int and -(1 << 31) <= value < 1 << 31:  # nearly all
         return value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
 
 import msgspec
 
+from sysperf.model.record import Json, JsonObject
 from sysperf.startup import lazy
 from sysperf.trace.timeline import Device, Timeline
 
@@ -17,15 +17,15 @@ _DROPPED = lazy(r"(\d{1,9}) (?:records|events|activities) (?:were |have been )?d
 
 
 class _Metadata(msgspec.Struct):
-    """`Any`: lists and objects here are written as such, or as text that holds JSON or Python."""
+    """`Json`: lists and objects here are written as such, or as text that holds JSON or Python."""
 
-    devices: Any = msgspec.field(default=None, name="deviceProperties")
-    distributed: Any = msgspec.field(default=None, name="distributedInfo")
-    stacks: Any = msgspec.field(default=None, name="with_stack")
-    shapes: Any = msgspec.field(default=None, name="record_shapes")
-    memory: Any = msgspec.field(default=None, name="profile_memory")
-    warnings: Any = msgspec.field(default=None, name="WARNING")
-    errors: Any = msgspec.field(default=None, name="ERROR")
+    devices: Json = msgspec.field(default=None, name="deviceProperties")
+    distributed: Json = msgspec.field(default=None, name="distributedInfo")
+    stacks: Json = msgspec.field(default=None, name="with_stack")
+    shapes: Json = msgspec.field(default=None, name="record_shapes")
+    memory: Json = msgspec.field(default=None, name="profile_memory")
+    warnings: Json = msgspec.field(default=None, name="WARNING")
+    errors: Json = msgspec.field(default=None, name="ERROR")
 
 
 def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
@@ -53,7 +53,7 @@ def _describe(timeline: Timeline, metadata: _Metadata) -> None:
             timeline.damage.dropped += int(match[1] or match[2])
 
 
-def _device(properties: dict[str, Any]) -> Device:
+def _device(properties: JsonObject) -> Device:
     major, minor = _whole(properties.get("computeMajor"), None), _whole(properties.get("computeMinor"), 0)
     name = properties["name"][:80] if isinstance(properties.get("name"), str) else None
     # A capability is NVIDIA's: AMD's numbers say gfx9 or gfx11, which have other units, and others have none.
@@ -66,7 +66,7 @@ def _device(properties: dict[str, Any]) -> Device:
     )
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: Json) -> list[Json]:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value.replace("'", '"'))
@@ -75,10 +75,10 @@ def _listed(value: Any) -> list[Any]:
     return value[:1_000] if isinstance(value, list) else []
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: Json) -> list[str]:
     values = value if isinstance(value, list) else [value]
     return [text[:2_000] for text in values[:1_000] if isinstance(text, str)]
 
 
-def _whole(value: Any, otherwise: int | None) -> int | None:
+def _whole(value: Json, otherwise: int | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else otherwise

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from sysperf.model.errors import TraceError
+from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
@@ -45,7 +45,7 @@ class Reader:
         self._timeline = Timeline(path, "nsys")
         self._progress = progress
         self._columns: dict[str, set[str]] = {}
-        self._strings: dict[Any, Any] = {}
+        self._strings: dict[Json, Json] = {}
         self._cut: int | None = None
 
     def read(self) -> Timeline:
@@ -82,7 +82,7 @@ class Reader:
 
     # ------------------------------------------------------------------ rows
 
-    def _rows(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
+    def _rows(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Json, ...]]:
         """The rows of a small table; a column that is absent is NULL."""
         known = self._columns.get(table)
         if known is None:
@@ -90,7 +90,7 @@ class Reader:
         listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
         return self._connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
 
-    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[tuple[Any, ...]]]:
+    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[tuple[Json, ...]]]:
         """Start, end and these expressions as columns, many rows at once, of the rows that have times."""
         known = self._columns.get(table)
         if known is None or not {"start", "end"} <= known:
@@ -139,7 +139,7 @@ class Reader:
         count: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
         return count
 
-    def _text(self, number: Any) -> str:
+    def _text(self, number: Json) -> str:
         text = self._strings.get(number)
         if text is None and len(self._strings) == MAX_ROWS and isinstance(number, int):
             text = next(self._connection.execute("SELECT value FROM StringIds WHERE id = ?", (number,)), (None,))[0]
@@ -147,7 +147,7 @@ class Reader:
 
     # ------------------------------------------------------------------ what devices did
 
-    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[tuple[Json, ...]]]:
         """Add what all operations have; the other columns are left to whoever knows this kind."""
         timeline, rows = self._timeline, self._timeline.operations
         owner = self._owner(table, "globalPid")
@@ -231,7 +231,7 @@ class Reader:
         rows, kinds = self._timeline.ranges, dict[int, int]()
         threads = _Numbers(self._thread)
 
-        def number(key: tuple[Any, Any]) -> int:
+        def number(key: tuple[Json, Json]) -> int:
             name = key[0] if isinstance(key[0], str) else self._text(key[1])
             operator = _OPERATOR.match(name)
             name_number = self._timeline.names.number(operator[1] if operator else name)
@@ -298,7 +298,7 @@ class Reader:
             elif not on and state == 0:  # it was running and could have gone on
                 off[thread] = start
 
-    def _thread(self, number: Any) -> int:
+    def _thread(self, number: Json) -> int:
         value = number if isinstance(number, int) else 0
         return self._timeline.thread(_process(value), value & 0xFFFFFF)
 
@@ -320,18 +320,18 @@ def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
     return None
 
 
-def _process(number: Any) -> int:
+def _process(number: Json) -> int:
     return (number >> 24) & 0xFFFFFF if isinstance(number, int) else 0
 
 
 class _Numbers:
     """Numbers in the timeline of what a file's rows name, each asked for once."""
 
-    def __init__(self, number: Callable[[Any], int]) -> None:
+    def __init__(self, number: Callable[[Json], int]) -> None:
         self._number = number
-        self._known: dict[Any, int] = {}
+        self._known: dict[Json, int] = {}
 
-    def of(self, keys: Iterable[Any]) -> array[int]:
+    def of(self, keys: Iterable[Json]) -> array[int]:
         """The number of each key."""
         keys = list(keys)
         for key in set(keys) - self._known.keys():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
+from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace.events import Args, Event
 
@@ -54,7 +54,7 @@ def event(text: bytes) -> Event | None:
         return None
 
 
-def _from_plain(data: Any) -> Event | None:
+def _from_plain(data: Json) -> Event | None:
     if not isinstance(data, dict):
         return None
     given = data.get("args")
@@ -74,15 +74,15 @@ def _from_plain(data: Any) -> Event | None:
 _ARGS = {"correlation": "correlation", "stream": "stream", "device": "device", "bytes": "bytes"}
 
 
-def _text(value: Any) -> str:
+def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _usable(value: Any) -> Any:
+def _usable(value: Json) -> Json:
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Json) -> float | None:
     """A number, also where it is written as text; None where it is none, not finite, or too large to be a time."""
     try:
         number = float(value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
+from sysperf.model.record import Json, JsonObject
 from sysperf.trace import kernels as by_name
 from sysperf.trace.adder import PRODUCTS
 from sysperf.trace.exposed import DeviceTime, members
@@ -90,7 +90,7 @@ def _launched_in(time: DeviceTime, indices: list[int], prefix: str) -> list[int]
     return inside
 
 
-def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> dict[str, Any]:
+def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonObject:
     """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
     timeline, rows = time.timeline, time.timeline.ranges
     low, high = time.window.span
@@ -118,7 +118,7 @@ def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> dict[s
 def product(name: str, text: str) -> tuple[int, bool]:
     """(floating-point operations, whether a 16-bit dimension is no multiple of 8) of one matrix product; (0, False) where unknown."""
     try:
-        shapes, types = msgspec.json.decode(text.encode(), type=tuple[list[Any], list[Any]])
+        shapes, types = msgspec.json.decode(text.encode(), type=tuple[list[Json], list[Json]])
         left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
         *batch, rows, inner = left
         columns = right[-1]

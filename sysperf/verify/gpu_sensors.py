@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sysperf.host import Host
+from sysperf.model.record import Json
 from sysperf.model.text import neutral
 
 DRIVER = "/proc/driver/nvidia/version"
@@ -32,7 +33,7 @@ NOT_OURS = "which processes compute on a GPU (the driver counts processes otherw
 class NvmlSession(Protocol):
     """What `sysperf.host.nvml.Nvml` answers."""
 
-    def ask_all(self, questions: Sequence[tuple[str, tuple[int | str, ...]]]) -> list[Any]: ...
+    def ask_all(self, questions: Sequence[tuple[str, tuple[int | str, ...]]]) -> list[Json]: ...
 
 
 class GpuConditions(NamedTuple):
@@ -118,7 +119,7 @@ class GpuSensors:
         if own is not None:
             self._take_others(index, gpu, own, used)
 
-    def _take_others(self, index: int, gpu: _Gpu, own: set[int], used: Any) -> None:
+    def _take_others(self, index: int, gpu: _Gpu, own: set[int], used: Json) -> None:
         """Kernels of processes that are not the program's, since the last sample; before the first one lies what was before the run."""
         if str(used) == NOTHING_RAN:
             used = []
@@ -145,7 +146,7 @@ def unknown(host: Host) -> list[str]:
     return ["GPUs of AMD (only those of NVIDIA are watched)"] if host.exists(AMD) else []
 
 
-def _pids(answer: Any) -> set[int] | None:
+def _pids(answer: Json) -> set[int] | None:
     """The processes that compute on a GPU; None where it does not say."""
     if not isinstance(answer, list):
         return None
