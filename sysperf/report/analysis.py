@@ -8,7 +8,7 @@ from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Rank
-from sysperf.trace.verdict import MOST_PCT
+from sysperf.trace.verdict import MIN_EXPOSED_PCT, MOST_PCT
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
@@ -161,11 +161,17 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
         names = ", ".join(analysis.unknown) if verbose else ""
         page.paragraph(f"{count(len(analysis.unknown), 'rule')} cannot be answered from this file{': ' + names if names else ''}.", "dim")
     if analysis.trace.verdict == "cannot-tell":
-        page.paragraph(
-            "Next: profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`",
-            "strong",
-        )
+        page.paragraph(f"Next: {_next_step(analysis.trace.ranks)}", "strong")
     elif analysis.findings:
         page.paragraph(
             f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose shows everything'}", "strong"
         )
+
+
+def _next_step(ranks: tuple[Rank, ...]) -> str:
+    """What would tell what these files do not."""
+    if any(rank.trust.device_missing for rank in ranks):
+        return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    if any(rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks):
+        return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
+    return "profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`"

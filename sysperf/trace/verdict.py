@@ -51,7 +51,7 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
     figures = rank.figures
     if verdict in ("host-bound", "input-bound", "sync-bound"):
         queued = figures.idle_queued_pct or 0.0
-        if verdict == "sync-bound" and queued > share:
+        if verdict == "sync-bound" and queued > share / 2:
             return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
         if not rank.steps.steady:
             return _cannot("no steps, loader calls or repeating kernels: start-up cannot be told from the steady state")
@@ -85,7 +85,7 @@ def _of_cpu(rank: Rank) -> Verdict:
     if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
         return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
     causes = {
-        "input-bound": (cpu.loader_pct, "the main thread waits for the loader"),
+        "input-bound": (cpu.loader_pct, f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}"),
         "comm-bound": (cpu.communication_pct, "the program waits for other ranks"),
         "host-bound": (cpu.python_recurring_pct, "the main thread runs Python, or waits, between operators"),
     }

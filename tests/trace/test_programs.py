@@ -298,6 +298,47 @@ def test_operators_that_the_cpu_has_too_are_no_sign_of_another_device(tmp_path: 
     assert rank(analyzed(tmp_path, trace)).verdict == "host-bound"
 
 
+def test_a_loader_that_computes_in_the_main_thread_is_its_own_time(tmp_path: Path) -> None:
+    """Decoding and collating with operators, no workers: input-bound, and none of these operators is one of the step's."""
+    trace = cpu_program([0] * 8, operators=10)
+    for event in [event for event in trace["traceEvents"] if event["name"] in ("aten::op0", "aten::op1", "aten::op2", "aten::op3")]:
+        event["name"] = "aten::copy_"
+    firsts = [event["ts"] for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep")]
+    trace["traceEvents"] += [
+        {
+            "ph": "X", "cat": "user_annotation", "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            "pid": 1, "tid": 1, "ts": start, "dur": 2.1 * MS, "args": {},
+        }
+        for start in firsts
+    ]  # fmt: skip
+    cpu = rank(analyzed(tmp_path, trace)).cpu
+
+    assert rank(analyzed(tmp_path, trace)).why.startswith("the main thread makes batches")
+    assert cpu is not None
+    assert (cpu.copy_pct, cpu.own_copy_pct) == (0, 0)
+    assert cpu.loader_operator_pct > 30
+    assert cpu.operator_pct + cpu.loader_pct + cpu.communication_pct + cpu.python_pct == pytest.approx(100)
+    assert "input-bound-cpu" in found(analyzed(tmp_path, trace))
+
+
+def test_the_next_step_fits_what_is_not_known(tmp_path: Path) -> None:
+    """Another profile of the same kind says nothing new where work waited on the device for something that is not in the file."""
+
+    def late(machine: Machine) -> None:
+        for _ in range(40):
+            machine.free[7] = machine.kernel(100) + 300
+        machine.synchronize()
+
+    def next_step(trace: Any) -> str:
+        return " ".join(text.render(analyzed(tmp_path, trace).analysis).split()).partition("Next: ")[2]
+
+    without = cpu_program([9.0] * 8)
+    without["traceEvents"][0]["name"] = "aten::cudnn_convolution"
+
+    assert next_step(steps(Machine(), 6, late).trace()).startswith("analyze the traces of all ranks together")
+    assert next_step(without).startswith("profile with the device's activity, too")
+
+
 def test_calls_of_sycl_are_told_apart(tmp_path: Path) -> None:
     """Kineto writes what Intel's runtime calls them: a finish waits, and what the queue misses after it is found."""
 
