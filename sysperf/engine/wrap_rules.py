@@ -53,7 +53,7 @@ class _RecordTypes(dict[str, TypeForm]):
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*AREAS, *dict.keys(self))))
 
-    def keys(self) -> Any:  # any: a list where dict has a view
+    def keys(self) -> Any:  # noqa: ANN401 - a list, where dict has a view
         return list(self)
 
 

@@ -70,7 +70,7 @@ class Host:
         deep: bool = False,
         pythons: tuple[str, ...] = (),
         answers: Answers | None = None,
-        nvml: Any = None,  # any: an `Nvml`, or what answers like one: the agent's, which waits for nobody, and recorded ones
+        nvml: Any = None,  # noqa: ANN401 - an `Nvml`, or what answers like one: the agent's, which waits for nobody, and recorded ones
     ) -> None:
         self.root = os.fspath(root)
         self.deep = deep

@@ -150,7 +150,7 @@ _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (  # any: each module
 )
 
 
-def zstd() -> Any:  # any: two modules of one interface; one of them is installed
+def zstd() -> Any:  # noqa: ANN401 - two modules of one interface; one of them is installed
     """The zstd module: in the standard library from Python 3.14, else its backport."""
     try:
         from compression import zstd as module  # noqa: PLC0415 - only captures need it

@@ -9,11 +9,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from sysperf.model.record import convert, to_json
+from sysperf.model.record import Json, convert, to_json
 from sysperf.model.trial import Trial
 
 FILE = "trials.jsonl"
@@ -71,7 +71,7 @@ def _trial(line: bytes) -> Trial | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        raw: Any = msgspec.json.decode(line)
+        raw: Json = msgspec.json.decode(line)
         if not isinstance(raw, dict):
             return None
         trial: Trial = convert({name: value for name, value in raw.items() if name in _FIELDS}, Trial)
