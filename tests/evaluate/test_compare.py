@@ -53,6 +53,20 @@ def test_a_key_that_a_mapping_does_not_have_is_known() -> None:
     assert compare([snapshot(Box(env={"OMP": "4"})), snapshot(Box())], matters) == []
 
 
+class Shell(Record):
+    """What is listed in it."""
+
+    preload: tuple[str, ...] | None = None
+
+
+def test_lists_are_shown_as_their_items() -> None:
+    """An empty one is *none*, and one that nobody read is no difference."""
+    machines = [Snapshot(taken_at="", areas={"shell": Area(Shell(preload))}) for preload in (("a.so", "b\x1b.so"), (), None)]
+
+    (difference,) = compare(machines, {"shell.preload": "it decides"})
+    assert difference.values == ("a.so, b\\x1b.so", "none", "?")
+
+
 class Install(Record):
     """What a PyTorch installation is matched by."""
 
