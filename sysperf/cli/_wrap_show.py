@@ -17,6 +17,7 @@ from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit
 from sysperf.model.record import plain, to_json
 from sysperf.model.text import neutral
+from sysperf.procfs.rank_variables import NAMES
 from sysperf.report import launch
 
 if TYPE_CHECKING:
@@ -47,9 +48,20 @@ def _print(args: Options, decisions: list[Decision]) -> None:
             )
         )
     else:
+        if args.print == "systemd" and args.root == "/":
+            _note_what_a_unit_lacks(decisions[0])
         text = _pasted(args, [decision.plan for decision in decisions])
         sys.stdout.flush()
         sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
+
+
+def _note_what_a_unit_lacks(decision: Decision) -> None:
+    """A service inherits nothing from this shell: what explains performance here, and is not in the unit, is said."""
+    plan = decision.plan
+    there = {*plan.env, *plan.unset, *(change.name for change in plan.kept), environment.MARKER}
+    lacking = [f"{name}={value}" for name, value in decision.launch.env.items() if name not in there and name not in NAMES]
+    if lacking:
+        say(f"not in the unit, but set in this shell: {neutral(' '.join(lacking), 500)}")
 
 
 def _pasted(args: Options, plans: list[LaunchPlan]) -> str:

@@ -696,6 +696,14 @@ def test_a_printed_unit_starts_the_same_program_from_the_same_folder() -> None:
     assert f"ExecStart={shutil.which('sh')} x.sh\n" in unit
 
 
+def test_a_printed_unit_says_what_it_does_not_inherit() -> None:
+    """A service gets nothing from the shell in which its unit was printed."""
+    done = run("sh", "x.sh", options=("--print=systemd",), env={"OMP_NUM_THREADS": "1", "HF_TOKEN": "hf_secret"})
+
+    assert "OMP_NUM_THREADS=1" in done.stderr.partition("not in the unit, but set in this shell: ")[2].split()
+    assert "secret" not in done.stderr
+
+
 def test_rules_over_the_environment(torch_python: str) -> None:
     """With --force-env a variable that is there stops no rule."""
     own = {"MALLOC_TOP_PAD_": "1"}
