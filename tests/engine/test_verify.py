@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sysperf.cli._verify_output import exit_code
-from sysperf.engine import measuring, verify
+from sysperf.engine import measuring, trying, verify
 from sysperf.engine.measuring import Measured
 from sysperf.engine.verify import Plan, State, TriedPlan, conclude
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
@@ -174,3 +175,29 @@ def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         "no steady state was found in the first run of A",
         "the first 33 steps are left out as warm-up: 4.6 s of A and 30.3 s of B",
     }
+
+
+def test_ranks_that_are_less_efficient_are_no_finding() -> None:
+    """They nearly always are; a bound that the user gives still counts."""
+    slower = conclude(study([0.8, 0.801, 0.799, 0.8, 0.802, 0.798, 0.8, 0.8, 0.801, 0.8, 0.799]))
+    ranks = msgspec.structs.replace(slower, ranks=(1, 4))
+
+    assert slower.verdict == "slower"
+    assert (exit_code(slower, None), exit_code(ranks, None), exit_code(ranks, 10.0)) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "does"),
+    [
+        ("numa.gpu-unbound", ("launch.gpu-node-unbound",)),
+        ("numa.pages-remote", ("launch.node-unbound",)),
+        ("numa.balancing-on", ()),
+    ],
+)
+def test_a_rule_of_running_programs_that_binds_is_tried_by_wrap(rule: str, does: tuple[str, ...]) -> None:
+    """By the launch rules that bind to the same."""
+    found = trying._binding_rules(trying.find(rule))
+    tried = trying.Try(rule=rule, kind="launch", launch_rules=found)
+
+    assert found == does
+    assert not does or trying.variants((tried,), ("true",))[1].argv[-3:] == (does[0], "--", "true")
