@@ -197,6 +197,19 @@ def test_a_step_that_fails_in_another_way_each_time_fills_no_disk(fast: Path) ->
     assert [result.step.state for result in recovery.undo(machine.host, machine.journal, 1)] == ["undone", "undone"]
 
 
+def test_damaged_lines_are_named_by_their_numbers(fast: Path) -> None:
+    """As an editor counts them, in the problem that `changes` shows and in the record."""
+    machine = Machine.make(fast / "m")
+    path = Path(machine.journal.path(_three_changes(machine)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2], lines[4] = lines[2].replace(b"}", b"]", 1), b"torn\n"
+    path.write_bytes(b"".join(lines))
+
+    transaction = machine.journal.read(1)
+    assert transaction.problem == "lines 3, 5 of its journal cannot be read"
+    assert transaction.damaged_lines == (3,)
+
+
 def test_what_is_damaged_is_not_written_anew(fast: Path) -> None:
     """It is evidence: who looks for what was lost finds it as it was."""
     machine = Machine.make(fast / "m")
