@@ -207,7 +207,7 @@ def test_damaged_lines_are_named_by_their_numbers(fast: Path) -> None:
 
     transaction = machine.journal.read(1)
     assert transaction.problem == "lines 3, 5 of its journal cannot be read"
-    assert transaction.damaged_lines == (3,)
+    assert transaction.damaged_lines == (3, 5)
 
 
 def test_what_is_damaged_is_not_written_anew(fast: Path) -> None:
