@@ -117,7 +117,7 @@ class Cpuinfo:
             return None
         features = {ours: name in flags for ours, name in _NAMED.items()}
         bf16 = not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
-        rvv = any(_RVV.match(flag) for flag in flags)
+        rvv = any(flag.startswith("rv") and _RVV.match(flag) for flag in flags)  # elsewhere the pattern is not compiled
         return Isa(avx512=flags >= _AVX512, rvv=rvv, bf16=bf16, **features)
 
     def processors(self) -> CpuSet | None:
