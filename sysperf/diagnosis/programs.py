@@ -198,8 +198,8 @@ def _memory(watched: Watched, process: Facts) -> Fields:
 
 def growth_later(window: Window, pid: int) -> float | None:
     """Bytes a second by which a program's memory has grown since the window; None where it has ended."""
-    watched, stat = window.processes[pid], parse(content(f"/proc/{pid}/stat"))
-    if not watched.memory or stat is None or stat.start_ticks != watched.first.stat.start_ticks:
+    watched, stat = window.processes.get(pid), parse(content(f"/proc/{pid}/stat"))
+    if watched is None or not watched.memory or stat is None or stat.start_ticks != watched.first.stat.start_ticks:
         return None
     at, size = watched.memory[-1]
     return (stat.rss_pages * PAGE_BYTES - size) / max(0.1, time.monotonic() - at)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sysperf.collect.process.records import Process
 
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
-LIMIT_S = 28.0
+LIMIT_S = 27.0
 """All looks end within this time; a longer window from outside comes on top."""
 MIN_TRACE_S = 9.0
 """A program asks every 5 s: in less time there is no trace that could be read, too."""

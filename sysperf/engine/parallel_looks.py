@@ -11,8 +11,8 @@ from sysperf.host import commands
 
 Key = TypeVar("Key")
 Found = TypeVar("Found")
-UNWIND_S = 1.0
-"""Until a look whose sampler was killed has taken its files away."""
+UNWIND_S = 2.0
+"""At most, until the looks whose samplers were killed have taken their files away."""
 
 
 class ParallelLooks(Generic[Key, Found]):
@@ -43,11 +43,9 @@ class ParallelLooks(Generic[Key, Found]):
         try:
             self._join(seconds)
         except BaseException:
-            commands.stop()
+            self._end()
             raise
-        if self.pending:
-            commands.stop()
-            self._join(UNWIND_S)
+        self._end()
         if self._failed:
             raise self._failed[0]
         return dict(self._found)
@@ -56,6 +54,13 @@ class ParallelLooks(Generic[Key, Found]):
     def pending(self) -> list[Key]:
         """The looks that have not ended."""
         return [key for key, thread in self._threads.items() if thread.is_alive()]
+
+    def _end(self) -> None:
+        """Kill samplers until no look runs: one may start its next command after the first was killed."""
+        end = time.monotonic() + UNWIND_S
+        while self.pending and time.monotonic() < end:
+            commands.stop()
+            self._join(0.05)
 
     def _join(self, seconds: float) -> None:
         end = time.monotonic() + seconds
