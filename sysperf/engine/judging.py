@@ -52,7 +52,7 @@ def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequen
     site = site_rule_files([*config.rules, *extra])
     ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=cache_path("rules", files[0]), scope="trace")
     for override in config.override:
-        if ruleset.earlier_ids.today(override.rule) in ruleset.known_ids:
+        if override.rule.startswith("trace.") or ruleset.earlier_ids.today(override.rule) in ruleset.known_ids:
             ruleset.override(override)
     if select or ignore:
         ruleset.select(select, ignore)

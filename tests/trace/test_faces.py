@@ -106,6 +106,22 @@ def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
     assert path.read_bytes() == Path(BEFORE).read_bytes()
 
 
+def test_a_configuration_changes_rules_about_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those about machines, of which it may speak, too, are none of an analysis's concern; a misspelt one about traces is told."""
+    config = tmp_path / "config.toml"
+    source = written(tmp_path, steps(Machine(), 6, lambda machine: (machine.load(3_000), machine.kernel(100))).trace())
+    options = ("--config", str(config), "--format", "json")
+    config.write_text("")
+    assert "trace.input-bound" in told(capsys, source, *options)
+    config.write_text(
+        '[[override]]\nrule = "numa.balancing-on"\nseverity = "hint"\n[[override]]\nrule = "trace.input-bound"\ndisabled = true\n'
+    )
+    assert "trace.input-bound" not in told(capsys, source, *options)
+    config.write_text('[[override]]\nrule = "trace.input-bond"\ndisabled = true\n')
+    assert main(["analyze", source, *options]) == 2
+    assert "trace.input-bound" in capsys.readouterr().err
+
+
 def test_nothing_but_a_file_is_replaced_by_an_annotated_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No pipe or device, and no file that a link in the same folder leads to."""
     other, target, pipe = tmp_path / "other", tmp_path / "seen.json", tmp_path / "pipe"
