@@ -89,12 +89,12 @@ class _Diagnoser:
         facts = self._look_from_outside()
         verdict = self._judge(facts)
         self._tell("the kernel's accounting", verdict)
-        if not self._options.passive and verdict.verdict != "idle" and self._left_s() > 0:
+        if not self._options.passive and sampled(facts.programs) and self._left_s() > 0:
             facts = self._sample(facts)
             verdict = self._judge(facts)
             self._tell("samples", verdict)
             unsure = is_open(verdict) or diagnose_causes.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
-            if self._options.trace and unsure and self._left_s() >= MIN_TRACE_S:
+            if self._options.trace and unsure and computing(facts.programs) and self._left_s() >= MIN_TRACE_S:
                 verdict = self._judge(self._trace(facts))
         return verdict
 
@@ -244,11 +244,19 @@ def is_open(verdict: Verdict) -> bool:
 
 
 def sampled(candidates: Sequence[Program]) -> list[Program]:
-    """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time."""
-    computing = sorted((program for program in candidates if program.role == "computes"), key=lambda program: -(program.used_cpus or 0.0))
-    if len([program for program in computing if programs.is_rank(program)]) > 1:
-        return [computing[0], computing[-1]]
-    return computing[:MAX_SAMPLED]
+    """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time.
+
+    Ranks of which none computes may wait for each other: two of them are looked into.
+    """
+    busy = computing(candidates)
+    if len([program for program in busy if programs.is_rank(program)]) > 1:
+        return [busy[0], busy[-1]]
+    return busy[:MAX_SAMPLED] or [program for program in candidates if program.role == "idle" and programs.is_rank(program)][:2]
+
+
+def computing(candidates: Sequence[Program]) -> list[Program]:
+    """The programs that compute, those that use most CPU time first."""
+    return sorted((program for program in candidates if program.role == "computes"), key=lambda program: -(program.used_cpus or 0.0))
 
 
 def _processes(taken: Snapshot) -> Sequence[Process]:

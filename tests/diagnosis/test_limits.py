@@ -17,6 +17,7 @@ from sysperf.engine.parallel_looks import ParallelLooks
 from sysperf.host import commands
 from sysperf.host.commands import output
 from sysperf.model.errors import SysperfError
+from sysperf.model.profile import Frame, Sample, Samples
 
 
 def test_a_look_that_never_ends_is_given_up() -> None:
@@ -93,3 +94,18 @@ def test_a_trace_that_is_too_large_is_no_trace(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SysperfError, match="too large"):
         diagnose_inside._read_in_time("trace.json", judging.load_rules(), 0.2)
     never.set()
+
+
+def test_a_job_that_hangs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks use no CPU, and their stacks are in a collective all the time."""
+    waits = Frame("all_reduce", "/site-packages/torch/distributed/distributed_c10d.py", 9)
+    samples = Samples(os.getpid(), 6, 50, (Sample(os.getpid(), "MainThread", (waits, Frame("main", "/home/me/train.py", 3)), 300),))
+    monkeypatch.setattr(plugin, "stack_taker", lambda _: SimpleNamespace(sample=lambda *_: samples))
+    hung = Program(pid=os.getpid(), rank=0, world_size=2, role="idle", used_cpus=0.0, main_ran=0.0, main_waited=0.0)
+    asked = diagnoser(Options())
+    asked._window.run(0.1)
+    monkeypatch.setattr(asked, "_look_from_outside", lambda: Diagnosis(programs=(hung,)))
+    found = asked.run()
+
+    assert found.verdict == "slowed"
+    assert [cause.id for cause in found.causes] == ["diagnosis.stuck"]

@@ -338,3 +338,13 @@ def test_what_the_page_leaves_to_other_commands_is_there() -> None:
     assert len(named) > 10
     assert named <= {rule.id for rule in rules().rules}
     assert all("sysperf" in row or "nowhere" in row for row in left.splitlines() if row.startswith("| ") and "where it is found" not in row)
+
+
+def test_ranks_that_only_wait_are_looked_into() -> None:
+    """A job that hangs uses no CPU, as one that waits for work does: only its stacks tell them apart."""
+    hung = [program(pid=pid, rank=pid, world_size=4, role="idle", used_cpus=0.0) for pid in range(4)]
+    server = [program(pid=9, role="idle", used_cpus=0.0)]
+
+    assert [one.pid for one in diagnose.sampled([*hung, *server])] == [0, 1]
+    assert diagnose.sampled(server) == []
+    assert diagnose.computing(hung) == []
