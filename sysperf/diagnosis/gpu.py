@@ -47,9 +47,9 @@ class Sampler:
                 return
             self._taken.append((time.monotonic(), meters))
 
-    def facts(self, devices: Sequence[Facts], own: Container[int]) -> Gpu | None:
-        """What these GPUs did for the processes of a job and for others; None of too few samples."""
-        return of_job([meters for _, meters in self._taken], devices, own)
+    def facts(self, devices: Sequence[Facts], own: Container[int], every: Sequence[Facts] = ()) -> Gpu | None:
+        """What these GPUs, of all that there are, did for the processes of a job and for others; None of too few samples."""
+        return of_job([meters for _, meters in self._taken], devices, own, every)
 
     def valleys(self, devices: Sequence[Facts], timeline: Sequence[tuple[float, str]]) -> str | None:
         """What a main thread did while these GPUs did next to nothing."""
@@ -64,43 +64,61 @@ def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Facts]) -> tuple[Fa
     return tuple(by_address[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in by_address)
 
 
-def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Facts], own: Container[int]) -> Gpu | None:
+def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Facts], own: Container[int], every: Sequence[Facts] = ()) -> Gpu | None:
     """The meters of GPUs, and how much of their time was the job's: utilisation counts the kernels of all programs."""
     meters = describe(taken, [device.index for device in devices])
     if meters is None:
         return None
-    listed = [device.processes for device in devices]
-    others = (
-        None
-        if None in listed
-        else {process.pid for several in listed for process in several if process.kind == "compute" and process.pid not in own}
-    )
-    link = _link_bytes_per_s(devices)
+    here = _computing(devices)
+    if here is None or not any(pid in own for pid in here):  # a container's numbers are not those that the driver has
+        return msgspec.structs.replace(meters, link_used=_link_used(taken, devices))
+    elsewhere = _computing([device for device in every if device not in devices])
+    mine, others = ({pid for pid in here if (pid in own) is is_own} for is_own in (True, False))
     return msgspec.structs.replace(
         meters,
-        others=None if others is None else len(others),
-        others_used=_used(taken, lambda pid: pid not in own),
-        own_used=_used(taken, lambda pid: pid in own),
-        link_used=None if link is None or meters.received_bytes_per_s is None else meters.received_bytes_per_s / link,
+        others=len(others),
+        others_used=_used(taken, others, elsewhere, len(devices)),
+        own_used=_used(taken, mine, elsewhere, len(devices)),
+        link_used=_link_used(taken, devices),
     )
 
 
-def _used(taken: Sequence[dict[str, float]], counts: Callable[[int], bool]) -> float | None:
-    """The mean share of time in which kernels of these processes ran, over the samples that tell it of any process."""
+def _computing(devices: Iterable[Facts]) -> set[int] | None:
+    """The processes that compute on GPUs; None where one of these does not tell."""
+    listed = [device.processes for device in devices]
+    return None if None in listed else {process.pid for several in listed for process in several if process.kind == "compute"}
+
+
+def _used(taken: Sequence[dict[str, float]], pids: set[int], elsewhere: set[int] | None, gpus: int) -> float | None:
+    """The mean share of these GPUs' time in which kernels of these processes ran, over the samples that tell it of any process.
+
+    NVML's meters of a process are summed over all GPUs: of one that computes on others, too, nobody knows how much was here.
+    """
+    if pids and (elsewhere is None or pids & elsewhere):
+        return None
     sums = []
     for meters in taken:
         shares = {name.split(".")[1]: value for name, value in meters.items() if name.startswith("process.") and name.endswith(_BY_PROCESS)}
         if shares:
-            sums.append(min(1.0, sum(value for pid, value in shares.items() if counts(int(pid)))))
+            sums.append(min(1.0, sum(value for pid, value in shares.items() if int(pid) in pids) / gpus))
     return sum(sums) / len(sums) if sums else None
 
 
-def _link_bytes_per_s(devices: Sequence[Facts]) -> float | None:
-    """What the slowest PCI Express link of these can carry one way, in its fastest generation: idle ones lower it."""
-    links = [device.pcie for device in devices]
-    speeds = [(_LANE_BYTES_PER_S.get(link.max_generation or link.generation or 0), link.width_lanes) for link in links]
-    known = [lane * lanes for lane, lanes in speeds if lane and lanes]
-    return min(known) if known and len(known) == len(links) else None
+def _link_used(taken: Sequence[dict[str, float]], devices: Sequence[Facts]) -> float | None:
+    """Of the GPU whose link is used most, how much; None where one does not tell."""
+    found = []
+    for device in devices:
+        link, gpu = _link_bytes_per_s(device.pcie), describe(taken, [device.index])
+        if link is None or gpu is None or gpu.received_bytes_per_s is None:
+            return None
+        found.append(gpu.received_bytes_per_s / link)
+    return max(found, default=None)
+
+
+def _link_bytes_per_s(link: Facts) -> float | None:
+    """What a PCI Express link can carry one way, in its fastest generation: an idle one lowers it."""
+    lane = _LANE_BYTES_PER_S.get(link.max_generation or link.generation or 0)
+    return lane * link.width_lanes if lane and link.width_lanes else None
 
 
 def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu | None:

@@ -79,6 +79,7 @@ def test_samples_that_do_not_come_are_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(plugin, "stack_taker", lambda _: SimpleNamespace(sample=lambda *_: never.wait()))
     monkeypatch.setattr(diagnose, "LIMIT_S", 4.5)
     asked = diagnoser(Options())
+    asked._window.run(0.1)
     sampled = asked._sample(Diagnosis(programs=(Program(pid=os.getpid()),)))
 
     assert sampled.programs[0].stacks is None

@@ -226,6 +226,48 @@ def test_who_uses_a_gpu_is_unknown_where_nvml_does_not_tell() -> None:
     assert (described_gpu.others, described_gpu.others_used, described_gpu.own_used, described_gpu.link_used) == (None, None, None, None)
 
 
+def test_what_programs_do_on_other_gpus_is_not_counted_here() -> None:
+    """NVML's meters of a process are summed over GPUs: two ranks on two GPUs are half as busy on each as together."""
+    meters = {
+        "gpu.0.utilization": 0.45, "gpu.1.utilization": 0.9,
+        "process.7.gpu_utilization": 0.4, "process.8.gpu_utilization": 0.5, "process.98.gpu_utilization": 0.4, "process.99.gpu_utilization": 0.9,
+    }  # fmt: skip
+    here = msgspec.structs.replace(card(), processes=(Process(7), Process(98)))
+    there = msgspec.structs.replace(card(), index=1, processes=(Process(8),))
+    found = gpu.of_job([meters] * 20, [here], {7, 8}, [here, there])
+    moving = gpu.of_job([meters] * 20, [here], {7, 8}, [here, msgspec.structs.replace(there, processes=(Process(8), Process(98)))])
+    both = gpu.of_job([meters] * 20, [here, there], {7, 8}, [here, there])
+
+    assert found is not None
+    assert moving is not None
+    assert both is not None
+    assert (found.others, round(found.others_used or 0, 2), round(found.own_used or 0, 2)) == (1, 0.4, 0.4)
+    assert (moving.others, moving.others_used) == (1, None)
+    assert round(both.own_used or 0, 2) == 0.45
+
+
+def test_a_program_in_a_container_is_not_its_own_neighbour() -> None:
+    """The driver may list the host's numbers: none of them is the program's there, and nobody knows whose they are."""
+    found = gpu.of_job([{"gpu.0.utilization": 0.95, "process.4711.gpu_utilization": 0.95}] * 20, [card(Process(4711))], {7})
+
+    assert found is not None
+    assert found.utilization == pytest.approx(0.95)
+    assert (found.others, found.others_used, found.own_used) == (None, None, None)
+
+
+def test_the_busiest_link_is_told_of_several() -> None:
+    """A wide link's bytes say nothing about a narrow one."""
+    meters = {
+        "gpu.0.utilization": 0.5, "gpu.0.pcie_received_bytes_per_s": 12e9, "gpu.1.utilization": 0.5, "gpu.1.pcie_received_bytes_per_s": 1e9,
+    }  # fmt: skip
+    wide = card(Process(7), pcie=Pcie(width_lanes=16, max_generation=4))
+    narrow = msgspec.structs.replace(card(Process(7), pcie=Pcie(width_lanes=4, max_generation=3)), index=1)
+    found = gpu.of_job([meters] * 20, [wide, narrow], {7})
+
+    assert found is not None
+    assert found.link_used == pytest.approx(12e9 / (16 * 1.969e9))
+
+
 def test_a_link_is_as_fast_as_its_lanes_in_its_fastest_generation() -> None:
     """An idle GPU lowers the generation, so the one in use now says nothing."""
     meters = {"gpu.0.utilization": 0.5, "gpu.0.pcie_received_bytes_per_s": 4e9}

@@ -15,7 +15,7 @@ import pytest
 
 from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
-from sysperf.diagnosis.facts import Diagnosis, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, diagnose_causes, judging
 from sysperf.evaluate.ruleset import Ruleset
@@ -348,3 +348,30 @@ def test_ranks_that_only_wait_are_looked_into() -> None:
     assert [one.pid for one in diagnose.sampled([*hung, *server])] == [0, 1]
     assert diagnose.sampled(server) == []
     assert diagnose.computing(hung) == []
+
+
+def test_valleys_of_a_gpu_are_no_second_witness_of_themselves() -> None:
+    """Whatever the main thread did in them, they were seen by NVML alone; stacks are another source."""
+    swings = Gpu(utilization=0.5, lowest=0.0, highest=0.95, valleys="runs 100%", others=0)
+    computes = {"uses_gpu": True, "gpu": swings, "native": Native(samples=300, python=0.1, torch=0.8, math=0.8)}
+
+    assert states(judged(program(**computes, stacks=Stacks(samples=300, forward=0.9)))) == {"diagnosis.gpu-sawtooth": "likely"}
+    waits = Stacks(samples=300, forward=0.7, loader_wait=0.2)
+    assert judged(program(**computes, stacks=waits)).causes[0].state == "confirmed"
+
+
+def test_ranks_share_their_groups_quota() -> None:
+    """Each of four with all of its four CPUs would be stopped as before."""
+    four = [program(pid=pid, rank=pid, world_size=4, team=4, waited_share=0.3, throttled=0.7, quota=4.0) for pid in range(1, 5)]
+    found = judged(*four, machine=Machine(cpus=16, idle_cpus=4.0, others_cpus=0.0, other_programs=0))
+
+    assert found.causes[0].id == "diagnosis.quota"
+    assert "OMP_NUM_THREADS=1 " in found.causes[0].fixes[0].command
+    assert "OMP_NUM_THREADS=2 " in judged(program(team=8, throttled=0.7, quota=1.5)).causes[0].fixes[0].command
+
+
+def test_a_full_link_promises_what_half_of_the_bytes_save() -> None:
+    """Nobody copies nothing."""
+    (cause,) = judged(program(uses_gpu=True, gpu=Gpu(utilization=0.2, link_used=0.7), stacks=Stacks(samples=300, forward=0.9))).causes
+
+    assert (cause.id, cause.gain) == ("diagnosis.gpu-link-full", 35.0)
