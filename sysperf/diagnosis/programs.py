@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -20,7 +21,9 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
-MAX_NAMED, MIN_OTHERS = 3, 0.25
+MAX_NAMED, MIN_NAMED = 3, 0.1
+"""Neighbours that are named, and the CPUs that each of them uses at least."""
+MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
 MEMBER = 0.3
 """A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
@@ -287,12 +290,26 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
     own = looking.used(window.processes.values()) / window.seconds + looking.own_cpus(window) + outside.kernel_cpus
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
-        others=", ".join(f"{name} (pid {pid}) {cpus:.1f}" for name, pid, cpus in outside.programs[:MAX_NAMED] if cpus >= 0.1) or None,
+        others=_named(outside.programs, cpus),
         others_steady=looking.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
         cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
         memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
         available_growth_bytes_per_s=looking.available_growth_per_s(window), remote_pages=looking.remote_share(window),
     )  # fmt: skip
+
+
+def _named(others: Iterable[tuple[str, int, float]], cpus: CpuSet | None) -> str | None:
+    """Who uses most CPU time of those that may run on these CPUs; None where none is seen."""
+    near = (other for other in others if other[2] >= MIN_NAMED and _may_run_on(other[1], cpus))
+    return ", ".join(f"{name} (pid {pid}) {used:.1f}" for name, pid, used in itertools.islice(near, MAX_NAMED)) or None
+
+
+def _may_run_on(pid: int, cpus: CpuSet | None) -> bool:
+    """Whether a process may use one of these CPUs; one that has ended may have."""
+    try:
+        return cpus is None or any(cpu in cpus for cpu in os.sched_getaffinity(pid))
+    except OSError:
+        return True
 
 
 def is_rank(program: Program) -> bool:

@@ -216,6 +216,18 @@ def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-
     assert f"(pid {other})" in (around.others or "")
 
 
+def test_who_may_not_run_on_the_jobs_cpus_is_no_neighbour(start) -> None:  # type: ignore[no-untyped-def]
+    """A program that fills other CPUs takes nothing from the job."""
+    here, elsewhere = sorted(os.sched_getaffinity(0))[:2]
+    near, far = start(BUSY), start(BUSY)
+    os.sched_setaffinity(near, {here})
+    os.sched_setaffinity(far, {elsewhere})
+
+    assert programs._named([("python", far, 9.0), ("python", near, 0.5), ("sh", near, 0.01)], CpuSet([here])) == f"python (pid {near}) 0.5"
+    assert programs._named([("python", far, 9.0)], CpuSet([here])) is None
+    assert programs._named([("python", far, 9.0)], None) == f"python (pid {far}) 9.0"
+
+
 def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
     """Of ten half seconds a command of others fills two."""
     looked = Window(os.getpid())

@@ -190,3 +190,14 @@ def test_a_damaged_compressed_file_gives_what_came_before(tmp_path: Path, text: 
 
     assert columns(read(str(path))) == columns(alone)
     assert "compression" in alone.damage.truncated
+
+
+def test_where_every_event_is_kept_all_is_decoded() -> None:
+    """Looking for the place of each of a million names of threads would take an hour."""
+    late = b'{"ph":"X","name":"aten::add","ts":99999999999.0,"dur":1},\n'
+    name = b'{"ph":"M","name":"thread_name","ts":99999999999.0,"args":{"name":"x"}},\n'
+    few, many = late * 50 + name + late * 50, (late + name) * 100
+    not_later = scan.not_later_than(1_000_000)
+
+    assert [is_later for _, _, is_later in scan.parts(few, len(few), not_later)] == [True, False, True]
+    assert list(scan.parts(many, len(many), not_later)) == [(0, len(many), False)]
