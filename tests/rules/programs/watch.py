@@ -32,7 +32,7 @@ params = {late_s = 20}
 """
 """Late is after a quarter of an hour, for which this does not wait."""
 MAX_LISTINGS = 3
-"""What only two looks tell, each pair of looks tells anew: on a busy machine one may fall between."""
+"""States of threads, and what only two looks tell, are told anew by each listing: on a busy machine one may fall between."""
 FIRST_S = 9.0
 HEALTHY_S = {"compiles_late": 45.0}
 """Where a healthy program is looked at later than others: its first compilation takes half a minute on a busy machine."""
