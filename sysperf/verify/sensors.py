@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
@@ -32,8 +32,8 @@ class Counters(NamedTuple):
     at_s: float
     waiting_us: tuple[int | None, ...]
     """In which some task waited, by resource."""
-    slowed_ms: int | None
-    """In which heat slowed the worst package."""
+    slowed_ms: Mapping[str, int]
+    """In which heat slowed the package of each counter; none where the machine does not say."""
 
 
 class Shares(NamedTuple):
@@ -54,17 +54,18 @@ def read(host: Host) -> Counters:
     """Return the counters of this moment."""
     stalls = (psi.parse(host.text(f"/proc/pressure/{resource}")).some for resource in RESOURCES)
     counters = host.glob(f"{CPUS}/cpu[0-9]*/thermal_throttle/package_throttle_total_time_ms")[:MAX_THROTTLE_COUNTERS]
-    slowed = _numbers(host, counters)
-    return Counters(time.monotonic(), tuple(stall.total_us if stall else None for stall in stalls), max(slowed, default=None))
+    slowed = {path: number for path in counters if (number := host.number(path)) is not None}
+    return Counters(time.monotonic(), tuple(stall.total_us if stall else None for stall in stalls), slowed)
 
 
 def between(before: Counters, after: Counters) -> Shares:
-    """Return what share of the time between two moments was spent waiting, and slowed by heat."""
+    """Return what share of the time between two moments was spent waiting, and slowed by heat: of the package slowed most meanwhile."""
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
         return Shares()
     waiting = tuple(_share(*both, elapsed_s * 1e6) for both in zip(before.waiting_us, after.waiting_us, strict=True))
-    return Shares(waiting, _share(before.slowed_ms, after.slowed_ms, elapsed_s * 1e3))
+    slowed = (_share(earlier, after.slowed_ms.get(path), elapsed_s * 1e3) for path, earlier in before.slowed_ms.items())
+    return Shares(waiting, max((share for share in slowed if share is not None), default=None))
 
 
 def find(host: Host) -> Sensors:
@@ -94,7 +95,7 @@ def unknown(counters: Counters, sensors: Sensors) -> list[str]:
     """Say what of the CPUs cannot be watched here."""
     missing = [resource for resource, waited in zip(RESOURCES, counters.waiting_us, strict=True) if waited is None]
     problems = [f"waiting for {', '.join(missing)} (the kernel gives no PSI)"] if missing else []
-    absent = (("clocks", sensors.clocks), ("temperature", sensors.temperatures), ("throttling by heat", counters.slowed_ms is not None))
+    absent = (("clocks", sensors.clocks), ("temperature", sensors.temperatures), ("throttling by heat", counters.slowed_ms))
     if names := [name for name, there in absent if not there]:
         problems.append(f"{', '.join(names)} of the CPUs (the kernel shows none)")
     return problems

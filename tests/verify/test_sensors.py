@@ -26,7 +26,7 @@ NOT_SUPPORTED = OSError("Not Supported")
 
 
 def test_counters_are_those_of_the_machine() -> None:
-    """Waiting by resource, and the package that heat slowed most; what is not there is unknown, and said."""
+    """Waiting by resource, and how long heat slowed each package; what is not there is unknown, and said."""
     host = make_machine({
         "/proc/pressure/cpu": PSI.format(2_000_000),
         "/proc/pressure/memory": PSI.format(5),
@@ -35,7 +35,7 @@ def test_counters_are_those_of_the_machine() -> None:
     })  # fmt: skip
     conditions = sensors.read(host)
 
-    assert conditions[1:] == ((2_000_000, 5, None), 700)
+    assert (conditions.waiting_us, sorted(conditions.slowed_ms.values())) == ((2_000_000, 5, None), [120, 700])
     assert sensors.unknown(conditions, Sensors()) == [
         "waiting for io (the kernel gives no PSI)",
         "clocks, temperature of the CPUs (the kernel shows none)",
@@ -44,10 +44,19 @@ def test_counters_are_those_of_the_machine() -> None:
 
 def test_shares_are_of_the_time_between_two_moments() -> None:
     """A counter that is absent at one end, or runs backwards, says nothing."""
-    before, after = Counters(10.0, (100, 7, None), 50), Counters(12.0, (1_000_100, 6, 3), 150)
+    before, after = Counters(10.0, (100, 7, None), {"0": 50}), Counters(12.0, (1_000_100, 6, 3), {"0": 150})
 
     assert sensors.between(before, after) == Shares((0.5, None, None), 0.05)
     assert sensors.between(after, before) == Shares()
+
+
+def test_the_package_that_heat_slows_now_counts() -> None:
+    """Not the one that was slowed most since boot; a CPU that went offline says nothing."""
+    paths = [f"/sys/devices/system/cpu/cpu{cpu}/thermal_throttle/package_throttle_total_time_ms" for cpu in (0, 64, 65)]
+    before = sensors.read(make_machine(dict(zip(paths, ("900000\n", "5\n", "5\n"), strict=True))))
+    after = sensors.read(make_machine(dict(zip(paths, ("900000\n", "405\n"), strict=False))))
+
+    assert sensors.between(before._replace(at_s=10.0), after._replace(at_s=11.0)).slowed == 0.4
 
 
 def test_clocks_and_temperatures_of_the_cpus() -> None:
