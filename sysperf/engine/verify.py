@@ -102,6 +102,8 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None)
     with applied(plan.settings if arm == "b" else (), changer) as renewing:
         variant = _in_pair(plan.a if arm == "a" else plan.b, plan.seed, pair)
         done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=renewing)
+        if renewing:  # what was taken back after the last renewal was not there all the time
+            renewing.act()
     run = Run(
         pair,
         arm,

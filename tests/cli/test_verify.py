@@ -535,13 +535,14 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
     assert after == 0
 
 
-def test_a_run_without_its_setting_ends_the_study(tmp_path: Path) -> None:
-    """Somebody took the setting back during the run: what is measured then is not B."""
+@pytest.mark.parametrize(("renew_s", "run_s"), [(0.3, 50), (20.0, 3)])
+def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float, run_s: int) -> None:
+    """Somebody took the setting back during the run: what is measured then is not B, also where the run ends before a renewal."""
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ["verify", "--seed", "1", "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "50"]
+        words = ["verify", "--seed", "1", "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sleep", str(run_s)]
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
-            f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, 0.3\nsys.exit(main({words!r}))\n"
+            f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, {renew_s}\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
             applied = wait_for(other.pid, 5)
