@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -44,7 +45,8 @@ class Probe:
         if not self.folder:
             return dict(env)
         folder = f"{self.folder}/{instance}"
-        os.makedirs(folder, exist_ok=True)
+        with contextlib.suppress(OSError):  # a full disk: that there are no counts is said at the end
+            os.makedirs(folder, exist_ok=True)
         return {**env, **probe.environment(folder, env, self.args.max_steps, self.args.probe)}
 
     def around(self, run: Callable[[], int]) -> int:
@@ -52,17 +54,21 @@ class Probe:
         try:
             code = run()
             if self.folder:
-                self._tell(self._counted(code))
+                try:
+                    self._tell(self._counted(code))
+                except OSError as error:
+                    _wrap_start.say(f"probe: the counts cannot be read: {error.strerror or error}")
             return code
         finally:
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def _counted(self, code: int) -> CountedSteps:
-        folders = sorted((entry.name for entry in os.scandir(self.folder)), key=int)
-        instances = [(int(name), probe.read(f"{self.folder}/{name}", MAX_PROCESSES)) for name in folders]
-        processes = [_process(steps, number if self.args.nproc else None) for number, counts in instances for steps in counts]
-        losses = [loss for name in folders if (loss := probe.read_loss(f"{self.folder}/{name}")) is not None]
+        """Raises OSError where the folder is gone: the program, or who cleans the temporary folder, removed it."""
+        folders = [f"{self.folder}/{number}" for number in range(self.args.nproc or 1)]
+        instances = [probe.read(folder, MAX_PROCESSES) for folder in folders]
+        processes = [_process(steps, number if self.args.nproc else None) for number, counts in enumerate(instances) for steps in counts]
+        losses = [loss for folder in folders if (loss := probe.read_loss(folder)) is not None]
         return CountedSteps(self.args.probe, code, tuple(processes), losses[0] if losses else None)
 
     def _tell(self, counted: CountedSteps) -> None:

@@ -58,11 +58,7 @@ def start(args: Options, request: LaunchRequest) -> int:
         say(shown.line(decision.plan, (*problems, *failures)))
     if args.dry_run:
         return missing(request.argv[0], env)
-    if args.verify:
-        from sysperf.launch import watch  # noqa: PLC0415 - with --verify only
-
-        watch.watch(decision.plan)
-    return _launch(args, request.argv, plan.environment(decision.plan, env, decision.command, decision.rank))
+    return _launch(args, request.argv, plan.environment(decision.plan, env, decision.command, decision.rank), decision.plan)
 
 
 def untouched(argv: Sequence[str]) -> int:
@@ -100,15 +96,24 @@ def start_several(args: Options, request: LaunchRequest) -> int:
     return probe.around(lambda: several.run(counting))
 
 
-def _launch(args: Options, argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Become the program; with --probe, stay beside it and say what was counted."""
+def _launch(args: Options, argv: Sequence[str], env: Mapping[str, str], planned: plan.LaunchPlan | None = None) -> int:
+    """Become the program; with --probe, stay beside it and say what was counted. With --verify the plan is held against what it got."""
+
+    def watch_this_process() -> None:
+        if args.verify and planned:
+            from sysperf.launch import watch  # noqa: PLC0415 - with --verify only
+
+            watch.watch(planned)
+
     if not args.probe:
+        watch_this_process()
         return _become(argv, env)
     from sysperf.cli import _wrap_probe  # noqa: PLC0415 - with --probe only
     from sysperf.launch import beside  # noqa: PLC0415 - as above
 
     probe = _wrap_probe.Probe(args, env)
-    return probe.around(lambda: beside.run(argv, probe.environment(env)))
+    counting = probe.environment(env)
+    return probe.around(lambda: beside.run(argv, counting, watch_this_process))
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -40,6 +40,9 @@ OPTIONS, SWITCH = "SYSPERF_WRAP_OPTIONS", "SYSPERF_WRAP"
 """Variables: options that stand before those of the command line; `off` starts every program as it is."""
 _OFF, _ON = ("off", "0", "no", "false"), ("on", "1", "yes", "true", "")
 FORMS = ("line", "sh", "systemd")
+COUNTS = ("optimizer", "forward")
+_OPTIONAL = {"--print": FORMS, "--probe": COUNTS}
+"""Options whose value may be left out."""
 _DEFAULTS: dict[str, object] = {
     "only": [], "skip": [], "set": [], "cpus": None, "node": None, "threads": None, "memory": None, "strict_memory": False,
     "allocator": "", "profile": None, "nproc": None, "print": "", "explain": False, "dry_run": False, "json": False,
@@ -78,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verify", action="store_true", help="some seconds later, say which CPUs, memory and threads the program got")
     counting = parser.add_argument_group("counting steps of the unmodified program")
     counting.add_argument(
-        "--probe", nargs="?", const="optimizer", default="", choices=("optimizer", "forward"),
+        "--probe", nargs="?", const="optimizer", default="", choices=COUNTS,
         help="say at its end how many optimizer steps it made and how fast, or how many calls of its model (forward)",
     )  # fmt: skip
     counting.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --probe: end the program after so many, cleanly")
@@ -151,14 +154,14 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for at, word in enumerate(words):
         if word == "--":
             return words[:at], words[at + 1 :]
-        if not word.startswith("-") and not (at and (words[at - 1] in _VALUED or _is_form(words, at))):
+        if not word.startswith("-") and not (at and (words[at - 1] in _VALUED or _is_optional(words, at))):
             return words[:at], words[at:]
     return words, []
 
 
-def _is_form(words: list[str], at: int) -> bool:
-    """`--print sh -- COMMAND`: the form of --print, whose value may be left out. `--print sh x` prints the program sh."""
-    return words[at - 1] == "--print" and words[at] in FORMS and words[at + 1 : at + 2] == ["--"]
+def _is_optional(words: list[str], at: int) -> bool:
+    """`--print sh -- COMMAND`: a value that may be left out. `--print sh x` prints the program sh."""
+    return words[at] in _OPTIONAL.get(words[at - 1], ()) and words[at + 1 : at + 2] == ["--"]
 
 
 _VALUED = frozenset((

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from sysperf.launch import several, start
@@ -19,8 +19,11 @@ _FROM_KERNEL = 0x80
 _AWAITED = {*several.FORWARDED, signal.SIGCHLD}
 
 
-def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Start the program, pass signals on, wait. Returns its exit code, or 128+n when signal n ended it."""
+def run(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object] = lambda: None) -> int:
+    """Start the program, pass signals on, wait. Returns its exit code, or 128+n when signal n ended it.
+
+    `before` is called in the process that then becomes the program.
+    """
     parent, end_with_us = os.getpid(), several.death_signal()
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     pid = os.fork()
@@ -29,18 +32,20 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
         if os.getppid() != parent:  # it was killed meanwhile
             os._exit(128 + signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
-        _become(argv, env)
+        _become(argv, env, before)
     try:
         return _wait(pid)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
-def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+def _become(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object]) -> NoReturn:
     """In the child: become the program, with signals as Python found them."""
     code = start.NOT_EXECUTABLE
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # which a script's programs in the background inherit
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        before()
         code, problem = start.become(argv, env)
         os.write(2, f"sysperf wrap: {problem}\n".encode())
     finally:

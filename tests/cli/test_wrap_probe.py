@@ -173,6 +173,39 @@ def test_what_goes_wrong_is_told(program: Path, options: tuple[str, ...], words:
     assert "Traceback" not in done.stderr
 
 
+def test_the_exit_code_is_the_programs_without_its_counts(program: Path) -> None:
+    """The program removed the temporary folder; somebody else's files in it do not matter."""
+    done = wrap(program, words=("sh", "-c", "rm -r ${SYSPERF_PROBE_FOLDER%/*}; exit 3"))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        3,
+        "sysperf wrap: probe: the counts cannot be read: No such file or directory",
+    )
+
+    assert wrap(program, words=("sh", "-c", "mkdir ${SYSPERF_PROBE_FOLDER%/*}/x; exit 3")).returncode == 3
+
+
+def test_what_is_counted_may_be_a_word_of_its_own(program: Path) -> None:
+    """Before the two dashes it is the option's value, else the program of that name."""
+    done = wrap(program, "forward")
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert "no calls of a model were counted" in done.stderr
+
+    assert subprocess.run([*WRAP, "-q", "--probe", "forward"], env=BASE, check=False, capture_output=True).returncode == 127
+
+
+def test_what_a_script_starts_in_the_background_ignores_ctrl_c_still(program: Path) -> None:
+    """As it does without the probe: whoever ignores SIGINT lets its children inherit that."""
+    ignored = f"trap '' INT; exec {' '.join(WRAP)} -q --probe -- grep SigIgn /proc/self/status"
+    done = subprocess.run(["sh", "-c", ignored], env=BASE, cwd=program.parent, capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout.split()[1], 16) & 1 << signal.SIGINT - 1
+
+
+def test_the_program_alone_is_held_against_the_plan(program: Path) -> None:
+    """`--verify` does not count sysperf, which stays beside the program."""
+    done = wrap(program, "--verify", words=("sleep", "1.5"))
+    assert "verify: 1 thread in 1 process may run on CPUs" in done.stderr
+
+
 def test_options_of_counting_need_the_probe(program: Path) -> None:
     """They would silently do nothing."""
     done = subprocess.run([*WRAP, "--max-steps", "5", "--", "true"], env=BASE, capture_output=True, text=True, check=False)
