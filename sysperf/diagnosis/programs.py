@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -286,7 +285,7 @@ def _cpus(pids: Iterable[int]) -> CpuSet | None:
 def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()) -> Machine:
     """What was left of the machine, and what others took."""
     busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
-    outside = looking.outside(window)
+    outside = looking.outside(window, cpus)
     own = looking.used(window.processes.values()) / window.seconds + looking.own_cpus(window) + outside.kernel_cpus
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
@@ -300,16 +299,8 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
 
 def _named(others: Iterable[tuple[str, int, float]], cpus: CpuSet | None) -> str | None:
     """Who uses most CPU time of those that may run on these CPUs; None where none is seen."""
-    near = (other for other in others if other[2] >= MIN_NAMED and _may_run_on(other[1], cpus))
+    near = (other for other in others if other[2] >= MIN_NAMED and looking.share_on(other[1], cpus) > 0)
     return ", ".join(f"{name} (pid {pid}) {used:.1f}" for name, pid, used in itertools.islice(near, MAX_NAMED)) or None
-
-
-def _may_run_on(pid: int, cpus: CpuSet | None) -> bool:
-    """Whether a process may use one of these CPUs; one that has ended may have."""
-    try:
-        return cpus is None or any(cpu in cpus for cpu in os.sched_getaffinity(pid))
-    except OSError:
-        return True
 
 
 def is_rank(program: Program) -> bool:

@@ -368,14 +368,23 @@ class Outside(NamedTuple):
     """(name, number, CPUs) of those that are seen from here, most first."""
 
 
-def outside(window: Window) -> Outside:
-    """The CPU time of processes outside of the job and of this one."""
+def outside(window: Window, cpus: CpuSet | None = None) -> Outside:
+    """The CPU time of processes outside of the job and of this one; of the kernel's threads, their part on these CPUs."""
     first, last, ours = window.machine_first.spent, window.machine_last.spent, {*window.processes, os.getpid()}
     spent = {
         pid: (process.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, process in last.items()
     }
     programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
-    return Outside(sum(cpus for pid, cpus in spent.items() if last[pid].kernel), tuple(programs))
+    return Outside(sum(used * share_on(pid, cpus) for pid, used in spent.items() if last[pid].kernel and used > 0), tuple(programs))
+
+
+def share_on(pid: int, cpus: CpuSet | None) -> float:
+    """How much of the CPUs that a process may use is among these; all where nobody knows, as of one that has ended."""
+    try:
+        allowed = os.sched_getaffinity(pid)
+    except OSError:
+        return 1.0
+    return 1.0 if cpus is None else sum(cpu in cpus for cpu in allowed) / len(allowed)
 
 
 def _cpus(program: tuple[str, int, float]) -> float:

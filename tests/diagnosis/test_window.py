@@ -228,6 +228,22 @@ def test_who_may_not_run_on_the_jobs_cpus_is_no_neighbour(start) -> None:  # typ
     assert programs._named([("python", far, 9.0)], None) == f"python (pid {far}) 9.0"
 
 
+def test_the_kernels_work_on_other_cpus_hides_no_neighbour(start) -> None:  # type: ignore[no-untyped-def]
+    """Its threads there take nothing from the job, and nothing from what others take."""
+    here, elsewhere = sorted(os.sched_getaffinity(0))[:2]
+    bound = start(BUSY)
+    os.sched_setaffinity(bound, {elsewhere})
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 5
+    looked.machine_first = window.MachineReading({here: 0}, {here: 0}, {}, None)
+    looked.machine_last = window.MachineReading(
+        {here: 0}, {here: 500}, {}, None, spent={bound: counters.Spent("kworker", 400, kernel=True)}
+    )
+
+    assert programs.machine(looked, CpuSet([here]), other_programs=0, governor=None).others_cpus == 1.0
+    assert window.outside(looked, CpuSet([elsewhere])).kernel_cpus == pytest.approx(0.8)
+
+
 def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
     """Of ten half seconds a command of others fills two."""
     looked = Window(os.getpid())
