@@ -95,7 +95,7 @@ def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict
     """What is said of a sick program until its illness is named, or of a healthy one when it is old enough, and by `ps`."""
     start, last_s, words = time.monotonic(), limit_s(), options(illness, folder)
     with running(python, illness, state, folder):
-        time.sleep(FIRST_S if state == "sick" else HEALTHY_S.get(illness, HEALTHY_AGE_S))
+        time.sleep(FIRST_S if state == "sick" else HEALTHY_S.get(illness, 0.0) * last_s / LIMIT_S or HEALTHY_AGE_S)
         while True:
             findings, after_s = said_of(folder, *words), time.monotonic() - start
             if state == "healthy" or rule in findings or after_s > last_s:
