@@ -208,12 +208,13 @@ def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-
     job, other = start(BUSY), start(BUSY)
     seen = Window(job)
     seen.run(1.0)
-    around = programs.machine(seen, None, other_programs=0, governor=None)
-    named = {pid for _, pid, _ in window.outside(seen).programs}
+    outside = {pid: (name, pid, cpus) for name, pid, cpus in window.outside(seen).programs}
 
-    assert other in named
-    assert not named & {job, os.getpid()}
-    assert f"(pid {other})" in (around.others or "")
+    assert other in outside
+    assert not outside.keys() & {job, os.getpid()}
+    assert f"(pid {other})" in (programs._named([outside[other]], None) or "")
+    around = programs.machine(seen, None, other_programs=0, governor=None)
+    assert around.others == programs._named(outside.values(), None)  # of a busy machine, the three that use most
 
 
 def test_who_may_not_run_on_the_jobs_cpus_is_no_neighbour(start) -> None:  # type: ignore[no-untyped-def]
