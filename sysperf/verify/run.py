@@ -27,6 +27,8 @@ MAX_LINE_BYTES = 16 << 10
 MAX_VALUES = 10_000
 TERM_GRACE_S = 5.0
 DRAIN_S = 0.2
+MAX_POLL_S = 86_400.0
+"""poll(2) takes 24 days at most, and a run may be given more."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -155,7 +157,7 @@ def _wait(pid: int, life: int, output: _Output, deadline: float) -> bool:
         poll.register(descriptor, select.POLLIN)
     timed_out, next_signal = False, signal.SIGTERM
     while True:
-        events = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1e3))
+        events = dict(poll.poll(min(MAX_POLL_S, max(0.0, deadline - time.monotonic())) * 1e3))
         if life in events:
             _kill_descendants()
             os._exit(1)

@@ -74,6 +74,11 @@ def test_a_program_that_ignores_signals_is_killed_at_its_limit(monkeypatch: pyte
     assert not alive(marker)
 
 
+def test_a_run_may_be_given_more_time_than_a_poll_takes() -> None:
+    """Thirty days, or ten times a run of some days: poll(2) counts milliseconds in 31 bits."""
+    assert run(("true",), dict(os.environ), limit_s=30 * 86_400.0).exit_code == 0
+
+
 def test_a_program_that_cannot_be_started_says_why() -> None:
     """Absent, or no program."""
     assert "No such file" in run(("/nothing/of/this/name",), os.environ, limit_s=5).error
