@@ -27,6 +27,17 @@ from tests.fix.kernel import Machine
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text().partition("## Five trips")[2]
 TRIPS = re.findall(r"\*\*(.+?)\*\* \((.+?)\)\n(.+?)(?=\n\n|\Z)", PAGE, re.DOTALL)
+ALWAYS = """
+[[rule]]
+id = "memory.there"
+title = "There is memory"
+scope = "host"
+severity = "info"
+when = "memory.total_bytes > 0"
+message = "{memory.total_bytes | bytes} of memory"
+explain = "Every machine has some."
+fix = [{ kind = "advice", by = "command", safety = "manual", title = "look at it", command = "free" }]
+"""
 COMMAND = """
 import os, sys, threading
 import sysperf.cli
@@ -93,8 +104,10 @@ def test_there_are_five_trips_and_each_has_as_many_files_as_it_says() -> None:
 
 @pytest.mark.parametrize("title", ["A file of /proc to a line on the screen", "A rule to the judge"])
 def test_the_trips_of_an_audit(title: str, tmp_path: Path) -> None:
-    """With a cache that is empty, so that rules are read."""
-    assert set(named(title)) <= entered_by(tmp_path, "audit", "--fail-on", "never")
+    """With a cache that is empty, so that rules are read, and with a finding whatever the machine."""
+    (tmp_path / "site.toml").write_text(ALWAYS)
+
+    assert set(named(title)) <= entered_by(tmp_path, "audit", "--fail-on", "never", "--rules", str(tmp_path / "site.toml"))
 
 
 def test_a_launch_to_exec(tmp_path: Path) -> None:
