@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ pytest_plugins = ("tests.golden",)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts what it runs in the background with SIGINT ignored, which programs that tests start would inherit."""
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+"""Some machines set it. Each of the thousand programs that tests start would then compile sysperf anew, and each worker all tests."""
 
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from sysperf.cli import _options, commands
-from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
-from sysperf.evaluate.rule_files import read_file
+from tests.shipped import rules
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
@@ -24,7 +23,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_rule_exists(page: Path) -> None:
     """A reader looks it up with `sysperf explain`."""
-    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule}
+    known = {rule.id for rule in rules()}
     written = re.sub(r"```toml.*?```", "", page.read_text(), flags=re.DOTALL) if page.name == "rules.md" else page.read_text()
     named = set(RULE.findall(written.replace("project.entry-points", "")))
 
@@ -33,7 +32,7 @@ def test_each_rule_exists(page: Path) -> None:
 
 def test_each_rule_in_the_help_exists() -> None:
     """Examples in the help can be typed."""
-    known = {rule.id for path in judging.rule_files() for rule in read_file(path).rule}
+    known = {rule.id for rule in rules()}
     for command in commands():
         parser, _ = _options.parser(command)
         named = set(RULE.findall(parser.format_help()))

@@ -10,8 +10,6 @@ import pytest
 
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
-from sysperf.evaluate.rule_files import read_file
-from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host
 from sysperf.host.archive import Archive
@@ -20,22 +18,18 @@ from sysperf.report import as_json, schema
 from tests.golden import ROOT, Golden
 
 from .conftest import fixture_folder
+from .shipped import FILES, rule_files, rules, ruleset
 
-FILES = [Path(path) for path in judging.rule_files()]
-RULES = [rule for path in FILES for rule in read_file(path).rule]
-
-
-def ruleset() -> Ruleset:
-    return Ruleset([read_file(path) for path in FILES], judging.schema())
+RULES = rules()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_tests_inside_each_file_pass(path: Path) -> None:
     """Every rule fires, stays quiet and is unknown where its own tests say so."""
-    count, failures = run_tests(ruleset(), judging.schema(), list(read_file(path).rule))
+    count, failures = run_tests(ruleset(), judging.schema(), list(rule_files()[path].rule))
 
     assert not failures
-    assert count >= 3 * len(read_file(path).rule)
+    assert count >= 3 * len(rule_files()[path].rule)
 
 
 def test_every_rule_is_completely_right() -> None:
@@ -126,7 +120,7 @@ def test_the_published_schema_is_the_current_one(golden: Golden) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_rule_stands_in_the_file_that_its_id_begins_with(path: Path) -> None:
     """`memory.psi` stands in memory.toml: who reads an id knows where the rule is."""
-    assert {rule.id.partition(".")[0] for rule in read_file(path).rule} <= {path.stem}
+    assert {rule.id.partition(".")[0] for rule in rule_files()[path].rule} <= {path.stem}
 
 
 def test_an_earlier_id_names_one_rule() -> None:

@@ -281,7 +281,8 @@ def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
 
 
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
-def test_ranks_of_torchrun_are_counted(program: Path) -> None:
+@pytest.mark.parametrize("what", ["optimizer", pytest.param("forward", marks=pytest.mark.slow)])
+def test_ranks_of_torchrun_are_counted(program: Path, what: str) -> None:
     """A real torch, two ranks of a real torchrun, around which wrap counts."""
     program.write_text(
         "import torch\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -289,5 +290,4 @@ def test_ranks_of_torchrun_are_counted(program: Path) -> None:
     )
     (program.parent / "torch").rename(program.parent / "no-torch")
     torchrun = (TORCH_PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
-    assert counted(program, words=torchrun) == [20, 20]
-    assert counted(program, "--probe=forward", words=torchrun) == [20, 20]
+    assert counted(program, f"--probe={what}", words=torchrun) == [20, 20]

@@ -15,12 +15,12 @@ from sysperf.engine import judging
 from sysperf.evaluate.acts import acts_of
 from sysperf.evaluate.fix_check import check_fix
 from sysperf.evaluate.functions import MAX_TEXT
-from sysperf.evaluate.rule_files import read_file
 from sysperf.evaluate.syntax import parse
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Advice, Rule
+from tests.shipped import rules
 
-RULES = [rule for path in judging.rule_files() for rule in read_file(path).rule]
+RULES = rules()
 ADVICE = [(rule, fix) for rule in RULES for fix in rule.fix if isinstance(fix, Advice) and fix.command]
 _BLANK = re.compile(r"\{\{|\}\}|\{[^{}]+\}")
 _PROSE = ("start it ", "restart", "srun without", "sbatch without")

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 from sysperf.engine import judging
-from sysperf.evaluate.rule_files import read_file
-from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.selftest import firing
-from sysperf.model.outcome import Outcome
+from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.rule import Rule
-
-FILES = [Path(path) for path in judging.rule_files()]
-SCHEMA = judging.schema()
-RULESET = Ruleset([read_file(path) for path in FILES], SCHEMA)
-RULES = [rule for path in FILES for rule in read_file(path).rule]
+from tests.shipped import rules, ruleset
 
 
-def findings() -> Iterator[tuple[Rule, Outcome]]:
+@functools.cache
+def findings() -> list[tuple[Rule, Outcome]]:
     """Each rule's own examples that fire, as users would see them."""
-    for rule in RULES:
-        for outcome in firing(rule, RULESET, SCHEMA):
-            yield rule, outcome
+    return [(rule, outcome) for rule in rules() for outcome in firing(rule, ruleset(), judging.schema())]
 
 
-FOUND = list(findings())
-REMEDIES = [(rule.id, remedy) for rule, outcome in FOUND for remedy in outcome.fixes]
+def remedies() -> list[tuple[str, Remedy]]:
+    """What they say to do, each with the rule that says so."""
+    return [(rule.id, remedy) for rule, outcome in findings() for remedy in outcome.fixes]
 
 
 def test_every_rule_has_an_example_that_fires() -> None:
     """What follows looks at the fixes of all rules, not of some."""
-    assert {rule.id for rule, _ in FOUND} == {rule.id for rule in RULES}
+    assert {rule.id for rule, _ in findings()} == {rule.id for rule in rules()}
 
 
 def commands() -> list[tuple[str, str]]:
-    return sorted({(rule, text) for rule, remedy in REMEDIES for text in (remedy.command, remedy.undo) if text})
+    return sorted({(rule, text) for rule, remedy in remedies() for text in (remedy.command, remedy.undo) if text})
 
 
 def test_a_shell_takes_every_command_and_undo() -> None:
@@ -57,7 +50,7 @@ def test_a_shell_takes_every_command_and_undo() -> None:
 
 def test_an_undo_takes_back_what_the_command_did() -> None:
     """An undo without a command undoes nothing; it names the same GPU or environment."""
-    for rule, remedy in REMEDIES:
+    for rule, remedy in remedies():
         if remedy.undo and remedy.kind == "advice":
             assert remedy.command, rule
             assert all(thing in remedy.undo for thing in _things(remedy.command)), (rule, remedy)

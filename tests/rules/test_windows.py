@@ -7,13 +7,12 @@ import re
 import pytest
 
 from sysperf.collect.process.second_look import FIELDS
-from sysperf.engine import judging
-from sysperf.evaluate.rule_files import read_file
 from sysperf.model.rule import Rule
+from tests.shipped import rules
 
 WINDOWED = set(FIELDS) - {"window_s", "started_children"}
 NAMED = re.compile(r"\b(?:proc|one)\.(\w+)")
-RULES = [rule for path in judging.rule_files() for rule in read_file(path).rule if rule.scope == "process"]
+RULES = [rule for rule in rules() if rule.scope == "process"]
 
 
 def windowed_facts(rule: Rule) -> set[str]:
