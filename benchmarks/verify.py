@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sysperf.engine.verify import Plan, verify
-from sysperf.model.comparison import Comparison, Metric, Variant
+from sysperf.model.comparison import Comparison, Variant
 from sysperf.verify import probe, simulation
 from sysperf.verify.run import run
 
@@ -41,7 +41,7 @@ NOISE = Path(__file__).parent / "noise.json"
 MAX_RECORDED = 2_000
 PYPERF_OPTIONS = ("-p", "10", "-n", "4", "-w", "1", "-q")
 TRAIN = """
-import time, torch
+import json, random, statistics, time, torch
 from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -52,10 +52,24 @@ def step():
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(data), labels).backward()
     optimizer.step()
-for _ in range(500): step()
-start = time.perf_counter()
-for _ in range(6000): step()
-print("rate:", 6000 / (time.perf_counter() - start))
+from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+counting, counted = dict(hooks), torch.Tensor.backward
+assert counting and counted.__wrapped__, "the probe is not there"
+def block(probed):
+    hooks.clear()
+    hooks.update(counting if probed else {})
+    torch.Tensor.backward = counted if probed else counted.__wrapped__
+    start = time.perf_counter()
+    for _ in range(50): step()
+    return (time.perf_counter() - start) / 50
+for _ in range(10): block(True)
+plain, added = [], []
+for _ in range(BLOCKS):
+    order = random.sample((False, True), 2)
+    seconds = {probed: block(probed) for probed in order}
+    plain.append(seconds[False])
+    added.append(seconds[True] - seconds[False])
+print(json.dumps((plain, added)))
 """
 
 
@@ -140,17 +154,19 @@ def pyperf(slow: int, fast: int) -> str:
     return " ".join(said.split())[:70]
 
 
-def probe_cost() -> None:
-    """A program whose steps take 0.2 ms, plain and with the probe: its own rate."""
+def probe_cost(blocks: int = 2_000) -> None:
+    """What the probe adds to a step of a third of a millisecond: blocks of 50 steps with and without it take turns in one process."""
     python = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
-        command = (python, "-c", TRAIN)
-        counted = Variant("with the probe", command, probe.environment(folder, os.environ))
-        metric = Metric("steps per second", "steps/s", higher_is_better=True, pattern="rate: ([0-9.]+)")
-        found = verify(Plan(a=Variant("plain", command), b=counted, metric=metric, seed=1, keep_disturbed=True, budget_s=200, margin=0.005))
-    low, ratio, high = (100 * ((value or 1) - 1) for value in (found.low, found.ratio, found.high))
-    plain = f"plain {found.median_a:.0f} steps/s"
-    print(f"steps/s with the probe: {ratio:+.2f} % [{low:+.2f}, {high:+.2f}], {found.pairs} pairs, {found.verdict}; {plain}")
+        command = (python, "-c", TRAIN.replace("BLOCKS", str(blocks)))
+        environment = {**os.environ, **probe.environment(folder, os.environ)}
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    plain, added = json.loads(done.stdout)
+    medians = sorted(statistics.median(random.choices(added, k=len(added))) for _ in range(1_000))  # noqa: S311 - no secret
+    low, middle, high = (1e6 * value for value in (medians[25], statistics.median(added), medians[-26]))
+    step_us = 1e6 * statistics.median(plain)
+    print(f"the probe adds {middle:.2f} us [{low:.2f}, {high:.2f}] to a step: {middle / step_us:.2%} of one of {step_us:.0f} us, "
+          f"{middle / 20_000:.4%} of one of 20 ms; {blocks} pairs of blocks")  # fmt: skip
 
 
 def record(name: str, seconds: float) -> None:
