@@ -286,7 +286,7 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
     """What was left of the machine, and what others took."""
     busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
     outside = looking.outside(window, cpus)
-    own = looking.used(window.processes.values()) / window.seconds + looking.own_cpus(window) + outside.kernel_cpus
+    own = looking.used_cpus(window) + looking.own_cpus(window) + outside.kernel_cpus
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
         others=_named(outside.programs, cpus),

@@ -14,11 +14,12 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sysperf.diagnosis import counters
 from sysperf.diagnosis.counters import Reading, Spent
+from sysperf.diagnosis.jobtime import JobTime
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs import meminfo, psi
 from sysperf.procfs.numbers import whole
@@ -72,7 +73,6 @@ class Watched:
         """What its main thread did at each look."""
         self.clocks: list[float] = []
         """Clocks of the CPU on which its main thread ran, as shares of the highest."""
-        self.ticks = first.stat.cpu_ticks + first.stat.ended_children_ticks
         self.compiles = counters.compiles(first.stat.pid)
         self.system_first = counters.system_ticks(counters.content(f"/proc/{first.stat.pid}/stat"))
         self.system_last = self.system_first
@@ -80,11 +80,6 @@ class Watched:
     @property
     def pid(self) -> int:
         return self.first.stat.pid
-
-    @property
-    def lasted(self) -> bool:
-        """Whether it was there at the end of the window."""
-        return self.last is not self.first
 
     def seen(self) -> Seen:
         """The counts of its main thread."""
@@ -128,6 +123,7 @@ class Window:
         self.parents: dict[int, int] = {}
         self.compilers: Counter[int] = Counter()
         """Children that compile, by the process below which they were seen."""
+        self.job = JobTime()
         self.parts: list[Part] = []
         """Taken every half second; none of a job with very many processes."""
         self.began = self.ended = clock()
@@ -165,6 +161,7 @@ class Window:
     def _finish(self) -> None:
         self.ended = self._clock()
         self.machine_last = machine_reading()
+        self._count()
         for watched in self.processes.values():
             last = counters.process(watched.pid, self.ended)
             if last is not None and last.stat.start_ticks == watched.first.stat.start_ticks:
@@ -180,6 +177,7 @@ class Window:
             number += 1
             if pid not in self.processes and (reading := counters.process(pid, now)) is not None:
                 self.processes[pid] = Watched(reading, from_start)
+                self.job.begin(reading.stat, from_start=from_start)
                 if reading.stat.comm in _COMPILERS:
                     self.compilers[self.parents.get(pid, self.root)] += 1
             below = children(pid)
@@ -208,13 +206,14 @@ class Window:
             watched.timeline.append((now, _doing(stat.state, looks - before)))
 
     def _take_part(self) -> None:
-        if len(self.processes) > MAX_IN_PARTS:
-            return
-        for watched in self.processes.values():
-            stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
-            if stat is not None and stat.start_ticks == watched.first.stat.start_ticks:
-                watched.ticks = stat.cpu_ticks + stat.ended_children_ticks
-        self.parts.append(Part(*cpu_ticks(), sum(watched.ticks for watched in self.processes.values())))
+        if len(self.processes) <= MAX_IN_PARTS:
+            self._count()
+            self.parts.append(Part(*cpu_ticks(), self.job.ticks))
+
+    def _count(self) -> None:
+        stats = {pid: parse(counters.content(f"/proc/{pid}/stat")) for pid in self.processes}
+        same = {pid: stat for pid, stat in stats.items() if stat and stat.start_ticks == self.processes[pid].first.stat.start_ticks}
+        self.job.update(same, self.parents)
 
     def _look_at_clocks(self) -> None:
         for watched in list(self.processes.values())[:MAX_WATCHED]:
@@ -396,20 +395,6 @@ def own_cpus(window: Window) -> float:
     return (window.machine_last.own_s - window.machine_first.own_s) / window.seconds
 
 
-def used(watched: Iterable[Watched]) -> float:
-    """CPU seconds of these processes within the window, with those of children that they started and that have ended.
-
-    One that began within the window is counted from its beginning; one that also ended in it is among its parent's ended children.
-    """
-    return (
-        sum(
-            _ticks_of(process.last) - (_ticks_of(process.first) if process.from_start else 0)
-            for process in watched
-            if process.from_start or process.lasted
-        )
-        / TICKS_PER_S
-    )
-
-
-def _ticks_of(reading: Reading) -> int:
-    return reading.stat.cpu_ticks + reading.stat.ended_children_ticks
+def used_cpus(window: Window) -> float:
+    """The CPUs that the job used, with what its processes did that began or ended within the window."""
+    return window.job.ticks / TICKS_PER_S / window.seconds

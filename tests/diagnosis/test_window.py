@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from sysperf.collect.cgroup import Cgroup
 from sysperf.diagnosis import counters, programs, throttling, window
+from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.stat import TICKS_PER_S, Stat
 
 BUSY = "while True: pass"
 SYNCING = """
@@ -121,7 +124,7 @@ def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: igno
 
     assert len(seen.processes) == 2
     assert sorted(seen.parents.values()) == [pid]
-    assert window.used(seen.processes.values()) > 0.05
+    assert window.used_cpus(seen) > 0.05
 
 
 def test_a_program_that_ends_meanwhile_ends_the_window(start) -> None:  # type: ignore[no-untyped-def]
@@ -256,15 +259,78 @@ def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
     assert window.others_steady(looked, None, 0.25) is None
 
 
-def test_what_begins_within_the_window_is_counted_from_its_beginning(start) -> None:  # type: ignore[no-untyped-def]
-    """Workers that are made again and again would count as a neighbour else."""
-    pid = start(
-        "import os, time\nwhile True:\n if not os.fork():\n  end = time.process_time() + 0.3\n  while time.process_time() < end: pass\n  os._exit(0)\n os.wait()"
-    )
-    seen = Window(pid)
-    seen.run(1.5)
+FORKS = """
+import os, time
+while not os.path.exists({go!r}):
+    time.sleep(0.02)
+for _ in range(3):
+    if not os.fork():
+        end = time.process_time() + 0.6
+        while time.process_time() < end:
+            pass
+        os._exit(0)
+    os.wait()
+open({done!r}, "w").close()
+time.sleep(60)
+"""
 
-    assert window.used(seen.processes.values()) > 0.5
+
+def test_what_begins_and_ends_within_the_window_is_counted_once(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Workers that are made again and again would count as a neighbour else, or hide one: three of them, each 0.6 s of CPU time."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    seen = Window(start(FORKS.format(go=str(go), done=str(done))))
+    seen.run(0.6)
+    go.touch()
+    while not done.exists():
+        seen.run(0.6)
+    seen.run(0.6)
+
+    assert window.used_cpus(seen) * seen.seconds == pytest.approx(1.8, abs=0.2)
+    assert (seen.parts[-1].job_ticks - seen.parts[0].job_ticks) / TICKS_PER_S == pytest.approx(1.8, abs=0.2)
+
+
+def stat_of(pid: int, ticks: int, ended: int = 0) -> Stat:
+    return Stat(f"{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 {ended} 0 20 0 1 0 9 0 100")
+
+
+def test_hours_of_a_child_that_ends_are_none_of_the_window() -> None:
+    """Its parent's ended children grow by all of its life when it is waited for."""
+    job = JobTime()
+    job.begin(stat_of(1, 50), from_start=True)
+    job.begin(stat_of(2, 360_000), from_start=True)
+    job.update({1: stat_of(1, 60), 2: stat_of(2, 360_030)}, {2: 1})
+    assert job.ticks == 40
+    job.update({1: stat_of(1, 60, ended=360_035)}, {2: 1})
+
+    assert job.ticks == 45
+
+
+def test_a_child_that_nobody_waits_for_stays_counted() -> None:
+    """And one whose parent ended with it is among the ended children of the process above."""
+    orphan, family = JobTime(), JobTime()
+    for job in (orphan, family):
+        job.begin(stat_of(1, 0), from_start=True)
+        job.begin(stat_of(2, 10), from_start=False)
+        job.begin(stat_of(3, 20), from_start=False)
+    orphan.update({1: stat_of(1, 5)}, {2: 1, 3: 2})
+    family.update({1: stat_of(1, 5, ended=37)}, {2: 1, 3: 2})
+
+    assert (orphan.ticks, family.ticks) == (35, 42)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=20))
+def test_each_tick_is_counted_once(children: list[tuple[int, bool]]) -> None:
+    """Of any row of children, seen before their end or not."""
+    job, ended = JobTime(), 0
+    job.begin(stat_of(1, 0), from_start=True)
+    for pid, (ticks, was_seen) in enumerate(children, 2):
+        if was_seen:
+            job.begin(stat_of(pid, ticks // 2), from_start=False)
+            job.update({1: stat_of(1, 0, ended), pid: stat_of(pid, ticks)}, {pid: 1})
+        ended += ticks
+        job.update({1: stat_of(1, 0, ended)}, {pid: 1})
+
+    assert job.ticks == sum(ticks for ticks, _ in children)
 
 
 def test_a_number_that_another_process_has_now_is_not_the_program() -> None:
