@@ -30,7 +30,7 @@ class Hit(Record, kw_only=True):
     file: str
     line: int
     function: str = ""
-    fixable: Annotated[bool, fact("`sysperf lint --fix` can change it")] = False
+    fixable: Annotated[bool, fact("`sysperf lint --fix` can change it, where its name leads to the same file as for the program")] = False
 
 
 class Stacks(Record, kw_only=True):

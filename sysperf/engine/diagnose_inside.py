@@ -13,6 +13,8 @@ import tempfile
 import time
 from functools import partial
 
+import msgspec
+
 from sysperf import plugin
 from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.facts import Hit, Native, Stacks, Traced
@@ -45,6 +47,8 @@ class Inside:
     def __init__(self, host: Host, stacks_with: str, notes: list[str]) -> None:
         self._host, self._stacks_with, self._notes = host, stacks_with, notes
         self._sources: dict[tuple[int, str], list[str]] = {}
+        self._here: set[tuple[int, str]] = set()
+        """Files whose names lead here to the program's own."""
         self._seen: dict[tuple[int, str], set[str]] = {}
 
     def stacks(self, pid: int, seconds: int, program: int = 0) -> Stacks | None:
@@ -85,6 +89,8 @@ class Inside:
         key = (pid, frame.file)
         if key not in self._sources and len(self._sources) < MAX_SOURCES:
             self._sources[key] = _source(self._host, pid, frame.file).splitlines()
+            if _is_same_here(pid, frame.file):
+                self._here.add(key)
         source = self._sources.get(key, [])
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
 
@@ -99,7 +105,9 @@ class Inside:
             return ()
         running = dict(zip(files, reached([self._as_seen(pid, file, text) for file, text in files.items()]), strict=True))
         return tuple(
-            hit for hit in linted if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
+            msgspec.structs.replace(hit, fixable=hit.fixable and (pid, hit.file) in self._here)
+            for hit in linted
+            if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
         )
 
     def _as_seen(self, pid: int, file: str, text: str) -> SeenFile:
@@ -128,9 +136,21 @@ def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit
 
 
 def _source(host: Host, pid: int, file: str) -> str:
-    """The text of a file of the program. A relative name is below its working folder; its own root is its container's."""
-    place = f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
-    return host.text(place, MAX_SOURCE_BYTES) or ""
+    """The text of a file of the program."""
+    return host.text(_place(pid, file), MAX_SOURCE_BYTES) or ""
+
+
+def _place(pid: int, file: str) -> str:
+    """Where a program would read a file: a relative name is below its working folder; its own root is its container's."""
+    return f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
+
+
+def _is_same_here(pid: int, file: str) -> bool:
+    """Whether the name leads here to the program's file: in a container it is another one, or none."""
+    try:
+        return os.path.samefile(_place(pid, file), file)
+    except (OSError, ValueError):
+        return False
 
 
 def trace(pid: int, ruleset: Ruleset, seconds: float, name: str, notes: list[str]) -> Traced | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,3 +110,37 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
 
     assert [hit.line for hit in hits if hit.rule == "script.sync-per-step"] == lines
     assert {hit.file for hit in hits} <= {str(path)}
+
+
+LOADER = """
+from torch.utils.data import DataLoader
+
+def train(data):
+    loader = DataLoader(data, num_workers=4)
+    for epoch in range(9):
+        for batch in loader:
+            pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who makes namespaces")
+@pytest.mark.parametrize("container", [False, True])
+def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_changed(tmp_path: Path, container: bool) -> None:
+    """A command that names it would change another file here, or none."""
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image/train.py").write_text(LOADER)
+    path = tmp_path / "train.py"
+    path.write_text(LOADER)
+    mount = f"mount --bind {tmp_path}/image {tmp_path} && " if container else ""
+    shell = ("unshare", "--mount", "sh", "-c", f"{mount}echo ready && exec sleep 60")
+    with subprocess.Popen(shell, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        inside, pid = diagnose_inside.Inside(Host(), "", []), program.pid
+        seen = Frame("train", str(path), 7)
+        inside._remember(Samples(pid, 1, 50, (Sample(pid, "MainThread", (seen,), 9),)), pid)
+        assert inside.line(pid, seen).startswith("for batch in")
+        hits = inside.hits(pid, judging.load_rules(), 5.0)
+        program.kill()
+
+    assert {hit.fixable for hit in hits if hit.rule == "script.loader-not-persistent"} == {not container}
