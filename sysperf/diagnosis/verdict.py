@@ -49,7 +49,7 @@ class Cause(Record, kw_only=True):
     why: str = ""
     because: Annotated[str, fact("for causes that were dropped: why")] = ""
     fixes: tuple[Remedy, ...] = ()
-    verify: Annotated[str, fact("the command that proves the fix")] = ""
+    verify: Annotated[str, fact("the command that proves the fix; empty where there is no speed to compare")] = ""
     refs: tuple[str, ...] = ()
 
 

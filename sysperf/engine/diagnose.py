@@ -246,12 +246,16 @@ def is_open(verdict: Verdict) -> bool:
 def sampled(candidates: Sequence[Program]) -> list[Program]:
     """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time.
 
-    Ranks of which none computes may wait for each other: two of them are looked into.
+    Ranks that do not compute may wait for each other, or keep those waiting that spin: one of them, or two where none computes.
     """
     busy = computing(candidates)
-    if len([program for program in busy if programs.is_rank(program)]) > 1:
+    ranks = [program for program in busy if programs.is_rank(program)]
+    idle = [program for program in candidates if program.role == "idle" and programs.is_rank(program)]
+    if ranks and idle:
+        return [ranks[0], idle[0]]
+    if len(ranks) > 1:
         return [busy[0], busy[-1]]
-    return busy[:MAX_SAMPLED] or [program for program in candidates if program.role == "idle" and programs.is_rank(program)][:2]
+    return busy[:MAX_SAMPLED] or idle[:2]
 
 
 def computing(candidates: Sequence[Program]) -> list[Program]:

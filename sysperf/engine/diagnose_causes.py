@@ -6,7 +6,7 @@ A cause is *confirmed* by two signals of different sources, *likely* by one. A s
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from sysperf.evaluate.subject import Subject
 from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import for_shell
+from sysperf.startup import lazy
 
 TOO_HIGH, TOO_LOW = 0.6, 1.5
 """Of the prediction, what was measured in four of five sick programs of tests/clinic: what replaces a cause costs something, too, and
@@ -34,6 +35,7 @@ HEALTHY_SHARE = 0.6
 ANY_PROGRAM = " python …"
 """How fixes name the program that is started."""
 STEPS = 200
+_UNSET = lazy(r" -u (\w+)")
 
 
 class Judged(NamedTuple):
@@ -115,7 +117,8 @@ def _cause(
         signals += _hypotheses(compiled, program, ruleset)
     cost = _number(compiled, scope)
     against = [signal for signal in signals if not signal.supports]
-    fixes = (*_divided(outcome.fixes, shares), *_codemods(compiled, program, ruleset))
+    started = [fix for remedy in outcome.fixes if (fix := _of_what_is_set(remedy, program.env)) is not None]
+    fixes = (*_divided(started, shares), *_codemods(compiled, program, ruleset))
     state: State = "contradicted" if against else "confirmed" if len({signal.source for signal in signals}) > 1 else "likely"
     return Cause(
         id=outcome.rule, title=outcome.title, state=state, message=outcome.message, subjects=(name_of(program),), pids=(program.pid,),
@@ -148,6 +151,18 @@ def _of_program(fix: Remedy, command: str) -> Remedy:
     if fix.kind not in ("env", "preload") or not fix.command.endswith(ANY_PROGRAM):
         return fix
     return msgspec.structs.replace(fix, command=f"{fix.command.removesuffix(ANY_PROGRAM)} {for_shell(command) or ANY_PROGRAM.strip()}")
+
+
+def _of_what_is_set(fix: Remedy, env: Mapping[str, str] | None) -> Remedy | None:
+    """A fix that unsets variables, for those which the program has; None where nothing is left of it."""
+    named = _UNSET.findall(fix.command) if fix.kind == "env" else []
+    kept = [name for name in named if env is None or name in env]
+    if kept == named:
+        return fix
+    command = _UNSET.sub(lambda option: option[0] if option[1] in kept else "", fix.command)
+    if command == f"env{ANY_PROGRAM}":
+        return None
+    return msgspec.structs.replace(fix, command=command, title=fix.title.replace(", ".join(named), ", ".join(kept)))
 
 
 def _start_of(fix: Remedy, share: Share) -> Remedy:
@@ -198,7 +213,12 @@ def _lines(kinds: Sequence[str], program: Program) -> tuple[Line, ...]:
 
 
 def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
-    """The command that compares the program with and without the first fix; ``--b …`` where that is a change of its source."""
+    """The command that compares the program with and without the first fix; ``--b …`` where that is a change of its source.
+
+    None where the rule says `none`: a program that makes no progress has no speed.
+    """
+    if what == "none":
+        return ""
     program = for_shell(command) or "python …"
     if what == "wrap":
         return f"sysperf verify -- {program}"
@@ -257,7 +277,8 @@ def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[C
 def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]:
     """(word, sentence, command to run next)."""
     if causes:
-        return "slowed", _slowed(causes), causes[0].verify
+        first = causes[0]
+        return "slowed", _slowed(causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
     computing = [program for program in facts.programs if program.role == "computes"]
     if not computing:
         return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""

@@ -68,7 +68,8 @@ def _cause(sheet: Page, cause: Cause, verbose: bool) -> None:
         sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(_title(fix), MAX_TEXT))
         if fix.command:
             sheet.verbatim("", neutral(fix.command, MAX_TEXT), "command")
-    sheet.verbatim("prove", neutral(cause.verify, MAX_TEXT), "command")
+    if cause.verify:
+        sheet.verbatim("prove", neutral(cause.verify, MAX_TEXT), "command")
     if verbose:
         sheet.labelled("why", neutral(" ".join(cause.why.split()), MAX_TEXT), "dim")
 
@@ -118,9 +119,8 @@ def markdown(verdict: Verdict) -> str:
     for cause in verdict.causes:
         signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
         fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
-        blocks.append(
-            f"### {escape(cause.title)}\n\n{escape(cause.message)}\n\n{signals}\n\nFix:\n\n{fixes}\n\nProve it: {code(cause.verify)}"
-        )
+        blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, "Fix:", fixes]
+        blocks += [f"Prove it: {code(cause.verify)}"] if cause.verify else []
     blocks += [f"Not `{cause.id}`: {escape(cause.because)}" for cause in verdict.dropped if cause.state == "contradicted"]
     blocks += [f"Not seen: {escape(note)}" for note in verdict.notes]
     return "\n\n".join(blocks) + "\n"
@@ -159,6 +159,6 @@ def _sections(verdict: Verdict) -> Iterator[str]:
         yield "".join(f"<p><code>{_text(place(line))}</code>" for line in cause.where)
         yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}' for signal in cause.signals)}</ul>"
         yield "".join(f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code>" for fix in cause.fixes)
-        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></section>"
+        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></section>" if cause.verify else "</section>"
     yield "".join(f"<p><small>Not {_text(cause.id)}: {_text(cause.because)}</small>" for cause in verdict.dropped if cause.because)
     yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in verdict.notes)

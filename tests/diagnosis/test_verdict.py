@@ -375,3 +375,88 @@ def test_a_full_link_promises_what_half_of_the_bytes_save() -> None:
     (cause,) = judged(program(uses_gpu=True, gpu=Gpu(utilization=0.2, link_used=0.7), stacks=Stacks(samples=300, forward=0.9))).causes
 
     assert (cause.id, cause.gain) == ("diagnosis.gpu-link-full", 35.0)
+
+
+def test_what_nearly_every_python_program_shows_is_no_second_witness() -> None:
+    """A tenth of the time in the interpreter, some sleep, kernels that were compiled at run time, an exchange that waits for threads."""
+    usual = Native(samples=300, python=0.2, torch=0.7, math=0.6)
+    compiled = Native(samples=300, python=0.1, torch=0.2, math=0.85)
+    interpreter = Native(samples=300, python=0.45, torch=0.5, math=0.2)
+    fetches = Stacks(samples=300, inline_fetch=0.1, forward=0.8)
+    collates = Stacks(samples=300, inline_fetch=0.15, collate=0.12, forward=0.8)
+    compiles = Stacks(samples=300, compiling=0.06, forward=0.8)
+
+    for native in (usual, compiled, interpreter):
+        assert states(judged(program(stacks=fetches, native=native, main_slept=0.1))) == {"diagnosis.loader-inline": "likely"}
+        assert states(judged(program(stacks=collates, native=native))) == {"diagnosis.slow-collate": "likely"}
+        assert states(judged(program(stacks=compiles, native=native))) == {"diagnosis.recompiles": "likely"}
+    backward = program(uses_gpu=True, main_slept=0.5, main_futex=0.5, stacks=Stacks(samples=300, backward=0.5, locking=0.2, forward=0.3))
+    assert states(judged(backward)) == {"diagnosis.waits-for-threads": "likely"}
+
+
+def test_a_gpu_that_is_busy_all_the_time_speaks_against_its_host() -> None:
+    """The line that reads the loss waits for kernels; of a GPU that others fill, that is not known."""
+    reads = {"uses_gpu": True, "stacks": Stacks(samples=300, readback=0.8, forward=0.1)}
+    busy, shared = (Gpu(utilization=0.99, lowest=0.9, highest=1.0, others=others) for others in (0, 1))
+    alone = judged(program(**reads, gpu=busy))
+
+    assert (alone.word, states(alone)) == ("healthy", {})
+    assert [(cause.id, cause.state, cause.because) for cause in alone.dropped] == [
+        ("diagnosis.reads-values", "contradicted", "its GPU is busy 99 % of the time: kernels hide what the main thread does")
+    ]
+    assert states(judged(program(**reads, gpu=shared))) == {"diagnosis.reads-values": "likely"}
+    assert states(judged(program(**reads, gpu=msgspec.structs.replace(busy, utilization=0.6)))) == {"diagnosis.reads-values": "confirmed"}
+
+
+@pytest.mark.parametrize(("own", "others", "gain"), [(0.5, 0.5, 50.0), (0.3, 0.7, 70.0), (0.25, 0.25, 8.3), (0.1, 0.4, 6.7)])
+def test_a_neighbour_on_an_idle_gpu_costs_less_than_it_runs(own: float, others: float, gain: float) -> None:
+    """Its kernels delay only those that want the GPU at the same time."""
+    meters = Gpu(utilization=own + others, others=1, others_used=others, own_used=own)
+    (cause,) = judged(program(uses_gpu=True, gpu=meters)).causes
+
+    assert (cause.id, cause.gain) == ("diagnosis.gpu-shared", gain)
+
+
+def test_only_variables_that_are_set_are_unset() -> None:
+    """And named with their values; a fix that leaves nothing to unset is none."""
+    slow = {"uses_gpu": True, "world_size": 8, "rank": 0, "stacks": Stacks(samples=300, collective=0.4, forward=0.3)}
+    (peers,) = judged(program(**slow, judged=("nccl.p2p-disabled",), env={"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"})).causes
+    (level,) = judged(program(**slow, judged=("nccl.p2p-disabled",), env={"NCCL_P2P_LEVEL": "LOC"})).causes
+
+    assert peers.fixes[0].command == "env -u NCCL_P2P_DISABLE python train.py"
+    assert peers.fixes[0].title == "unset NCCL_P2P_DISABLE"
+    assert "NCCL_P2P_DISABLE=1" in peers.message
+    assert shlex.split(peers.verify)[-1] == peers.fixes[0].command
+    assert [fix.command for fix in level.fixes] == ["sysperf audit --select nccl"]
+    assert "NCCL_P2P_LEVEL=LOC" in level.message
+
+
+def test_a_job_that_hangs_has_no_speed_to_compare() -> None:
+    """What is run next looks where it is; a hang in DDP's reducer is one, too."""
+    hung = [
+        program(pid=pid, rank=pid, world_size=2, role="idle", used_cpus=0.0, stacks=Stacks(samples=300, backward=1.0)) for pid in (0, 1)
+    ]
+    found = judged(*hung)
+    whole = Verdict(sysperf="1", pid=1, verdict=found.word, sentence=found.sentence, causes=found.causes, next=found.next)
+
+    assert states(found) == {"diagnosis.stuck": "confirmed"}
+    assert found.causes[0].verify == ""
+    assert found.next == "sysperf stacks 0"
+    for form in ("text", "markdown", "html"):
+        page = diagnosis.render(whole, form).lower()
+        assert "sysperf verify" not in page
+        assert "prove" not in page
+
+
+def test_one_rank_that_does_nothing_while_others_spin_for_it_is_looked_into() -> None:
+    """NCCL's ranks compute while they wait: the one that does not is the one to look at."""
+    spins = [
+        program(pid=pid, rank=pid, world_size=4, stacks=Stacks(samples=300, collective=1.0), main_ran=1.0, used_cpus=1.0)
+        for pid in (1, 2, 3)
+    ]
+    waits = program(pid=9, rank=0, world_size=4, role="idle", used_cpus=0.0, stacks=Stacks(samples=300, other=1.0))
+
+    assert [looked.pid for looked in diagnose.sampled([*spins, waits])] == [1, 9]
+    verdict = judged(*spins, waits)
+    assert states(verdict) == {"diagnosis.stuck": "confirmed"}
+    assert verdict.causes[0].subjects == ("rank 0 (pid 9)",)
