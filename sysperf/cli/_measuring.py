@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 from sysperf import paths
+from sysperf.cli import _signals
 from sysperf.engine import gains, reading
 from sysperf.host import Host
 from sysperf.model.comparison import Comparison, Metric
@@ -65,7 +66,11 @@ def command(args: argparse.Namespace) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Measure while no other study of this user does; wait for one that does. Raises SysperfError."""
+    """Measure while no other study of this user does; wait for one that does. Signals that end it do what Ctrl-C does.
+
+    Raises SysperfError.
+    """
+    _signals.act_as_interrupt()
 
     def waiting(pid: str) -> None:
         sys.stderr.write(f"sysperf: waiting for the study of process {pid}: two at once would measure each other\n")

@@ -38,6 +38,10 @@ def run(args: argparse.Namespace, experiment: str) -> int:
         )
     if experiment == COPIES:
         return _copies(args)
+    if args.fail_if_slower is not None:
+        raise UsageError(f"{experiment} is no comparison of two programs", "leave --fail-if-slower out")
+    if experiment in BANDWIDTHS and args.minutes is not None:
+        raise UsageError(f"{experiment} runs a fixed number of copies", "leave --minutes out")
     with _measuring.alone():
         outcome = _bandwidths(args, experiment) if experiment in BANDWIDTHS else _swept(args, experiment)
     comparison = outcome.comparison if isinstance(outcome, Sweep) else None

@@ -22,10 +22,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 
-from sysperf.cli import _options
+from sysperf.cli import _options, _signals
 from sysperf.cli.audit import rules
 from sysperf.engine import change, judging
 from sysperf.engine.audit import audit
@@ -191,14 +190,9 @@ def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Trans
     """Apply; a signal that would end us takes the steps back first."""
     why = " ".join(["apply", *args.rule, *(f"--set {text}" for text in args.set)])
     request = change.request(why, lease_s=args.lease, persist=args.persist)
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, _stop)
+    _signals.act_as_interrupt()
     try:
         return changer.apply(planned, request, force=args.force)
     except KeyboardInterrupt:
         sys.stderr.write("\nsysperf: interrupted; what was changed is taken back (`sysperf changes` shows it)")
         raise
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt

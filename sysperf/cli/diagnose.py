@@ -29,7 +29,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from sysperf.cli import _options
+from sysperf.cli import _options, _signals
 from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--seconds {args.seconds:g}: not between 1 and {MAX_SECONDS:g}")
     if not 0.0 <= args.warm_up <= MAX_SECONDS:
         raise UsageError(f"--warm-up {args.warm_up:g}: not between 0 and {MAX_SECONDS:g}")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
+    # Samplers and a program that was started are in sessions of their own, which no terminal ends.
+    _signals.exit_through_cleanup()
     if len(args.target) == 1 and args.target[0].isascii() and args.target[0].isdigit():
         return _report(args, _diagnosed(args, int(args.target[0][:20])))
     return _started(args)
@@ -93,11 +93,6 @@ def _started(args: argparse.Namespace) -> int:
         return code
     finally:
         _end(program)
-
-
-def _interrupted(number: int, _: object) -> None:
-    """Exit through the cleanup: samplers and a program that was started are in sessions of their own, which no terminal ends."""
-    raise SystemExit(128 + number)
 
 
 def _adopt_orphans() -> None:

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-from types import FrameType
 
 from sysperf import plugin
-from sysperf.cli import _options, plugins
+from sysperf.cli import _options, _signals, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import TraceRequest
@@ -49,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
     request = requested(args)
     tracer, host = plugin.tracer(args.traces_plugin), Host()
     _become(*tracer.owner(host, request.pid))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    _signals.exit_through_cleanup()
     progress = _Progress()
     try:
         written = tracer.trace(host, request, progress)
@@ -98,11 +95,6 @@ def _become(uid: int, gid: int) -> None:
         os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    """Exit through the cleanup of the trace, so that nothing is left behind."""
-    raise SystemExit(128 + number)
 
 
 class _Progress:

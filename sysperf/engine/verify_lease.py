@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 from sysperf.engine import change
+from sysperf.fix.transaction import ENDINGS
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
@@ -21,8 +22,8 @@ LEASE_S, RENEW_S = 60.0, 20.0
 def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> Iterator[Meanwhile | None]:
     """Have these settings during a run, and give what renews their lease meanwhile. Raises SysperfError.
 
-    The lease takes them back when sysperf is killed. Ctrl-C ends the run, and waits where settings are being applied, renewed or
-    taken back, or it would leave them to the lease.
+    The lease takes them back when sysperf is killed. Ctrl-C and other signals end the run, and wait where settings are being applied,
+    renewed or taken back, or they would leave them to the lease.
     """
     if not settings or changer is None:
         yield None
@@ -31,7 +32,7 @@ def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> It
     if not planned.changes:
         reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
         raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
         if done.state != "applied":
@@ -40,7 +41,7 @@ def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> It
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
             yield Meanwhile(RENEW_S, functools.partial(_renew, changer, done.number))
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
             changer.undo(done.number)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
@@ -48,7 +49,7 @@ def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> It
 
 def _renew(changer: change.Changer, number: int) -> None:
     """Raises SysperfError where the lease has ended: the run would go on without the setting."""
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         changer.renew(number, LEASE_S)
     finally:

@@ -22,7 +22,7 @@ from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import LIVE, Change, Keeper, Plan, Transaction
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _nobody_guards(_: int) -> None:
@@ -156,7 +156,7 @@ def _undisturbed() -> Iterator[None]:
         return
     waiting: list[int] = []
     # Blocking them would not do: a thread that does not block them (NVML's) would take them, and its handler would still run here.
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _ENDINGS}
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in ENDINGS}
     try:
         yield
     finally:

@@ -555,9 +555,11 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float
     assert "no lease that could be renewed" in stderr
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05])
-def test_ctrl_c_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, delay_s: float) -> None:
-    """Pressed again and again, also while the setting is being taken back."""
+@pytest.mark.parametrize(
+    ("number", "delay_s"), [(signal.SIGINT, 0.0), (signal.SIGINT, 0.02), (signal.SIGINT, 0.05), (signal.SIGTERM, 0.02)]
+)
+def test_a_signal_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, number: signal.Signals, delay_s: float) -> None:
+    """Sent again and again, also while the setting is being taken back."""
     with subprocess.Popen(("sleep", "300")) as other:
         words = ("--limit", "100", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "99")
         with subprocess.Popen(
@@ -568,10 +570,22 @@ def test_ctrl_c_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, d
         ) as stopped:
             applied = wait_for(other.pid, 5)
             for _ in range(10):
-                stopped.send_signal(signal.SIGINT)
+                stopped.send_signal(number)
                 time.sleep(delay_s or 0.0005)
         after = nice_of(other.pid)
         other.kill()
 
     assert applied
     assert after == 0
+
+
+def test_what_nohup_ignores_ends_no_study(tmp_path: Path) -> None:
+    """The terminal is closed, and the study goes on."""
+    command = ("nohup", sys.executable, "-m", "sysperf", "verify", "--max-pairs", "2", "--json", "--", "sleep", "0.3")
+    with subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as study:
+        assert study.stderr
+        study.stderr.readline()
+        study.send_signal(signal.SIGHUP)
+        stdout, stderr = study.communicate(timeout=60)
+
+    assert json.loads(stdout)["comparison"]["pairs"] == 2, stderr

@@ -109,6 +109,8 @@ def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[st
         (("--experiment", "thread-sweep", "--resume", "--", "true"), "says itself what is compared"),
         (("--experiment", "thread-sweep", "--a", "true", "--b", "true"), "says itself what is compared"),
         (("--experiment", "thread-sweep", "--", "/nothing/of/this/name"), "No such file"),
+        (("--experiment", "thread-sweep", "--fail-if-slower", "2", "--", "true"), "no comparison of two programs"),
+        (("--experiment", "numa-bandwidth", "--minutes", "5"), "fixed number of copies"),
         (("--experiment", "luck"), "invalid choice"),
     ],
 )
