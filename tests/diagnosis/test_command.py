@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,12 +48,18 @@ def test_a_command_that_ends_at_once_is_told() -> None:
     assert "ended with exit code 7" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A program that trains and makes its own batches; its process number."""
+    with training(tmp_path_factory.mktemp("training"), workers=0) as pid:
+        yield pid
+
+
 @pytest.mark.torch
-def test_a_program_that_makes_its_own_batches_is_named(tmp_path: Path) -> None:
+def test_a_program_that_makes_its_own_batches_is_named(trained: int) -> None:
     """Its loader has no workers; the data set's line is named, and the program goes on."""
-    with training(tmp_path, workers=0) as pid:
-        done = command("diagnose", str(pid), "--format", "json", "--no-trace", "--seconds", "2")
-        os.kill(pid, 0)  # it is still there
+    done = command("diagnose", str(trained), "--format", "json", "--no-trace", "--seconds", "2")
+    os.kill(trained, 0)  # it is still there
     verdict = json.loads(done.stdout)
 
     assert done.returncode == 1
@@ -63,11 +69,13 @@ def test_a_program_that_makes_its_own_batches_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_suspended_program_is_no_trouble(tmp_path: Path) -> None:
+def test_a_suspended_program_is_no_trouble(trained: int) -> None:
     """Nothing is sent to it, and there is an answer."""
-    with training(tmp_path, workers=0) as pid:
-        os.kill(pid, signal.SIGSTOP)
-        done = command("diagnose", str(pid), "--passive", "--seconds", "1", "--format", "json")
+    os.kill(trained, signal.SIGSTOP)
+    try:
+        done = command("diagnose", str(trained), "--passive", "--seconds", "1", "--format", "json")
+    finally:
+        os.kill(trained, signal.SIGCONT)
 
     assert done.returncode in (0, 3)
     assert json.loads(done.stdout)["verdict"] in ("idle", "cannot-tell")
@@ -112,24 +120,23 @@ def test_an_interruption_leaves_nothing_of_the_started_program(tmp_path: Path, n
 
 @pytest.mark.torch
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_leaves_no_sampler_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interruption_leaves_no_sampler_and_no_file(trained: int, tmp_path: Path, number: signal.Signals) -> None:
     """py-spy and perf are in sessions of their own; the program goes on."""
     files = tmp_path / "files"
     files.mkdir()
-    with training(tmp_path, workers=0) as pid:
-        argv = (sys.executable, "-m", "sysperf", "diagnose", str(pid), "--seconds", "1")
-        with subprocess.Popen(argv, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(files)}) as program:
-            wait_for(lambda: bool(sampling(pid)))
-            program.send_signal(number)
-            program.wait(60)
-        assert not sampling(pid)
-        assert not list(files.iterdir())
-        os.kill(pid, 0)
+    argv = (sys.executable, "-m", "sysperf", "diagnose", str(trained), "--seconds", "1")
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(files)}) as program:
+        wait_for(lambda: bool(sampling(trained)))
+        program.send_signal(number)
+        program.wait(60)
+    assert not sampling(trained)
+    assert not list(files.iterdir())
+    os.kill(trained, 0)
 
 
 def sampling(pid: int) -> list[str]:
     """The samplers of a process."""
-    processes = subprocess.run(("ps", "-eo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
+    processes = subprocess.run(("ps", "-ewwo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in processes if " record " in line and f"{pid}" in line.split() and "diagnose" not in line]
 
 

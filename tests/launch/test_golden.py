@@ -25,13 +25,13 @@ LAUNCHES = {
 
 def commands(kind: str, name: str) -> str:
     """The commands for all kinds of launches on one machine."""
-    lines = []
+    host, ruleset, lines = captured(kind, name), wrap.rules(), []
     for title, (argv, ranks, wishes) in LAUNCHES.items():
         lines.append(f"# {title}")
         for rank in range(ranks or 1):
             env = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)} if ranks else {}
             request = wrap.LaunchRequest(argv=argv, **wishes)  # type: ignore[arg-type]  # as the table has them
-            decision = wrap.wrap(captured(kind, name), wrap.rules(), request, env, "/")
+            decision = wrap.wrap(host, ruleset, request, env, "/")
             lines += [command_line(decision.plan), *(f"#   {note}" for note in decision.plan.notes)]
     return "\n".join(lines) + "\n"
 

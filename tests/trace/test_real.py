@@ -33,28 +33,31 @@ class Data(Dataset):
         if cause == "loader": time.sleep(0.02)
         return torch.rand(256), index % 10
 
-cause, path = sys.argv[1:]
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(256, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = iter(DataLoader(Data(), batch_size=8))
-fixed = torch.rand(512, 256), torch.zeros(512, dtype=torch.long)
-written = lambda profiler: profiler.export_chrome_trace(path)
-with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=5), on_trace_ready=written) as profiler:
-    for _ in range(6):
-        x, y = next(batches) if cause == "loader" else fixed
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        if cause == "pause": time.sleep(0.5)
-        profiler.step()
+fixed = torch.rand(256, 256), torch.zeros(256, dtype=torch.long)
+written = lambda profiler: profiler.export_chrome_trace(f"{cause}.json")
+for cause in sys.argv[1:]:
+    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=5), on_trace_ready=written) as profiler:
+        for _ in range(6):
+            x, y = next(batches) if cause == "loader" else fixed
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            if cause == "pause": time.sleep(0.5)
+            profiler.step()
 """
 
 
-def traced(folder: Path, cause: str) -> tuple[Rank, Cpu]:
-    """The facts of a trace that torch.profiler took of this program."""
-    path = folder / f"{cause}.json"
-    subprocess.run((PYTHON, "-c", PROGRAM, cause, str(path)), check=True, timeout=240, capture_output=True)
+def traced(folder: Path, *causes: str) -> list[tuple[Rank, Cpu]]:
+    """The facts of the traces that torch.profiler took of this program, one for each cause."""
+    subprocess.run((PYTHON, "-c", PROGRAM, *causes), check=True, timeout=240, capture_output=True, cwd=folder)
+    return [facts(folder / f"{cause}.json") for cause in causes]
+
+
+def facts(path: Path) -> tuple[Rank, Cpu]:
     rank = account(read(str(path)))
     assert rank.cpu is not None
     return rank, rank.cpu
@@ -67,7 +70,7 @@ def high(rank: Rank, fix: str) -> float:
 
 def test_a_slow_loader_a_pause_and_neither_are_told_apart(tmp_path: Path) -> None:
     """160 ms a batch in the loader, half a second between the steps, or computation alone; parts add up, and gains are of the cause."""
-    (loads, loading), (pauses, pausing), (cured, computing) = (traced(tmp_path, cause) for cause in ("loader", "pause", "none"))
+    (loads, loading), (pauses, pausing), (cured, computing) = traced(tmp_path, "loader", "pause", "none")
 
     assert (loads.verdict, pauses.verdict, cured.verdict) == ("input-bound", "host-bound", "compute-bound")
     for rank, cpu in ((loads, loading), (pauses, pausing), (cured, computing)):

@@ -7,12 +7,13 @@ import gc
 import math
 import tracemalloc
 
+import pytest
+
 from sysperf.tui.now import KEPT, Now
 from sysperf.tui.source import Facts, Meters
 from tests.tui.conftest import dashboard, settled
 from tests.tui.machines import START, meters, server
 
-UPDATES = 10_000
 WARM = 1_000
 GROWN = 150_000
 """Bytes: what Python's own caches may take; a list of samples would take megabytes."""
@@ -25,7 +26,8 @@ def sample(base: dict[str, float], number: int) -> Meters:
     return Meters(START + number, moved)
 
 
-def test_ten_thousand_samples_keep_no_memory() -> None:
+@pytest.mark.parametrize("updates", [3_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_samples_keep_no_memory(updates: int) -> None:
     """What is kept of each series has an end, and series of programs that ended go."""
     now, base = Now(), meters(server())
     now.take(Facts(server()))
@@ -33,7 +35,7 @@ def test_ten_thousand_samples_keep_no_memory() -> None:
     for number in range(WARM):
         now.take(sample(base, number))
     before = _used()
-    for number in range(WARM, UPDATES):
+    for number in range(WARM, updates):
         now.take(sample(base, number))
     grown = _used() - before
     tracemalloc.stop()
