@@ -5,6 +5,8 @@ Needs a Python with torch: SYSPERF_TORCH_PYTHON=/path/to/python python benchmark
 Sick and cured steps take turns in blocks of one process, so that the machine's load hits both; gains are medians over pairs of blocks,
 without the profiler, with the quartiles of these pairs. A prediction is an interval between two cures: the error is that of the end
 which the cured program is. What others do on the machine meanwhile is printed: a worker without a CPU of its own hides little.
+
+`--hand-over` prints what it costs the main thread to take a batch over that a worker has ready (HAND_OVER_MS of sysperf/trace/fixes.py).
 """
 
 from __future__ import annotations
@@ -93,6 +95,39 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=la
 print(json.dumps(pairs), flush=True)
 os._exit(0)  # without waiting for the worker
 """
+HAND_OVER = r"""
+import json, os, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(1)
+
+
+class Data(Dataset):
+    def __init__(self, busy_s):
+        self.busy_s = busy_s
+
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        end = time.perf_counter() + self.busy_s
+        while time.perf_counter() < end:
+            pass
+        return torch.zeros(3, 32, 32), index % 10
+
+
+for busy_s in (0.0, 0.0003):
+    batches, taken = iter(DataLoader(Data(busy_s), batch_size=16, num_workers=1)), []
+    for _ in range(150):
+        time.sleep(0.012)
+        cpu, wall = time.thread_time(), time.perf_counter()
+        batch = next(batches)
+        taken.append(((time.thread_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3))
+        del batch
+    print(json.dumps(taken[20:]), flush=True)
+os._exit(0)
+"""
 CAUSES = {
     "loader-storage-4": ("loader", "high"),
     "loader-decode-1": ("loader", "low"),
@@ -108,11 +143,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=15, help="pairs of blocks of 8 steps (default: 15)")
     parser.add_argument("--only", choices=CAUSES, nargs="+", default=list(CAUSES), help="these causes (default: all)")
+    parser.add_argument("--hand-over", action="store_true", help="what taking a batch over costs, and nothing else (10 s)")
     args = parser.parse_args()
     python = os.environ.get("SYSPERF_TORCH_PYTHON", "")
     if not python:
         sys.exit("SYSPERF_TORCH_PYTHON must name a Python with torch")
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before")
+    if args.hand_over:
+        hand_over(python)
+        return
     print(f"{'cause':<17} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(python, folder, cause, args.blocks) for cause in args.only]
@@ -121,6 +160,14 @@ def main() -> None:
     inside = sum(result.inside for result in known)
     print(f"median error {middle:.0%} of the gain, {len(known)} of {len(results)} predicted, {inside} within the interval")
     print(f"load average {os.getloadavg()[0]:.1f} after")
+
+
+def hand_over(python: str) -> None:
+    """Print the quartiles of what taking a batch over costs, from a worker that is done at once and from one that computes in Python."""
+    done = subprocess.run([python, "-c", HAND_OVER], capture_output=True, check=True, timeout=120)
+    for worker, line in zip(("at once", "computes"), done.stdout.decode().splitlines(), strict=True):
+        for what, taken in zip(("CPU", "wall"), zip(*json.loads(line), strict=True), strict=True):
+            print(f"{worker:<9} {what:<5} ms {' '.join(f'{value:5.2f}' for value in statistics.quantiles(taken, n=4))}")
 
 
 class Comparison(NamedTuple):

@@ -65,8 +65,8 @@ FIXES = (
     ),
     Fix(
         "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
-        "copies run on a stream of their own, one step ahead, and no kernel waits for them",
-        lambda at: at.figures.h2d_exposed_pct or 0.0,
+        "high: copies run on a stream of their own, one step ahead, and no kernel waits for them; low: half of that",
+        lambda at: at.figures.h2d_exposed_pct or 0.0, 0.5,
     ),
     Fix(
         "launch", Edit(short_host=0.5), Edit(short_host=0.1),
@@ -84,8 +84,9 @@ FIXES = (
         lambda at: min(at.figures.host_starved_pct or 0.0, at.host.zero_grad_pct or 0.0),
     ),
     Fix(
-        "hole", Edit(long_host=0.0), Edit(long_host=0.0),
-        "what the host does in the long times without a launch is done beside the step, by threads or processes with CPUs of their own",
+        "hole", Edit(long_host=0.5), Edit(long_host=0.0),
+        "high: what the host does in the long times without a launch is done beside the step, by threads or processes with CPUs of "
+        "their own; low: half of it",
         lambda at: at.hole.pct,
     ),
     Fix(
@@ -198,8 +199,11 @@ def predict(replayer: Replayer, costs: Costs) -> Replay:
 
 
 HAND_OVER_MS = 1.1, 3.5
-"""What it costs the main thread to take a batch of two tensors over from a worker, measured with PyTorch 2.13 on an EPYC: sockets and
-shared memory take 1.1 ms of CPU time; a worker that computes in Python answers late, and then it is 3.5 ms."""
+"""What it costs the main thread to take a batch of two tensors over from a worker that has had time to make it, by PyTorch 2.13.
+
+`benchmarks/trace_gain.py --hand-over` measures it. On two shared CPUs of an EPYC: sockets and shared memory took 1.1 ms of CPU time while
+nothing else ran, and 1.5 to 1.7 ms (medians of four runs) at a load average of 4. A worker that computes in Python answers late: 3.5 ms
+of wall time while nothing else ran, and 3.7 to 5.1 ms at that load."""
 CPU_WORDS = {
     "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
     "hole": "all that is done in the long times between operators is done elsewhere, or not at all; low and high: as the iterations differ",

@@ -157,6 +157,22 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
     assert result.analysis.trace.verdict == "input-bound"
     assert hole.where == ("train.py:31 (read_pictures)",)
     assert hole.exposed_pct == pytest.approx(55, abs=2)
+    low, high = gain(result, "hole")
+    assert low == pytest.approx(high / 2, rel=0.1), "the least that is promised is not the best case"
+
+
+def test_of_exposed_copies_half_is_promised_for_sure(tmp_path: Path) -> None:
+    """Copies of batches in the stream of the kernels, from pinned memory: a stream of their own hides all of them at best."""
+
+    def step(machine: Machine) -> None:
+        machine.copy(2_000)
+        busy_step(machine)
+        machine.synchronize()
+
+    low, high = gain(analyzed(tmp_path, steps(Machine(), 6, step)), "h2d")
+
+    assert 20 < high < 40
+    assert low == pytest.approx(high / 2, rel=0.1)
 
 
 def test_the_longest_gaps_have_their_kind_and_cause(tmp_path: Path) -> None:
