@@ -13,7 +13,7 @@ exit codes:
 
 examples:
   sysperf diagnose 4242                   a program, or what started the ranks
-  sysperf diagnose -- python train.py     start it, wait until it is warm, look, and let it go on
+  sysperf diagnose -- python train.py     start it, wait until it is warm, look, and end it
   sysperf diagnose 4242 --passive         only from outside
   sysperf diagnose 4242 --no-trace --format json
 """

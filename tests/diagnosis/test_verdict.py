@@ -460,3 +460,14 @@ def test_one_rank_that_does_nothing_while_others_spin_for_it_is_looked_into() ->
     verdict = judged(*spins, waits)
     assert states(verdict) == {"diagnosis.stuck": "confirmed"}
     assert verdict.causes[0].subjects == ("rank 0 (pid 9)",)
+
+
+def test_of_a_program_that_sleeps_others_take_little() -> None:
+    """It waits two fifths of the time that it wants a CPU, which is half of its step: a fifth of the step is waiting."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.5, others_steady=1.0, other_programs=0)
+    half = {"main_ran": 0.3, "main_waited": 0.2, "main_slept": 0.5, "used_cpus": 0.3, "waited_share": 0.4, "team": 1}
+    little = {**half, "main_ran": 0.09, "main_waited": 0.06, "main_slept": 0.85, "used_cpus": 0.09}
+    (cause,) = judged(program(**half), machine=around).causes
+
+    assert (cause.id, cause.gain) == ("diagnosis.neighbour", 20.0)
+    assert states(judged(program(**little), machine=around)) == {}
