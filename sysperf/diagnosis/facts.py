@@ -155,6 +155,7 @@ class Program(Record, kw_only=True):
     main_waited: Annotated[float | None, fact("share in which it was ready and had no CPU", SCHEDSTAT)] = None
     main_slept: Annotated[float | None, fact("share in which it slept", SCHEDSTAT)] = None
     main_blocked: Annotated[float | None, fact("samples in which it waited for a disk or a server", STAT)] = None
+    main_suspended: Annotated[float | None, fact("samples in which a signal or a debugger had stopped it", STAT)] = None
     main_syncing: Annotated[float | None, fact("samples in which it was in fsync or its like", SYSCALL)] = None
     main_locked: Annotated[
         float | None, fact("samples in which it waited for a lock with a time limit, as for the interpreter's", SYSCALL)

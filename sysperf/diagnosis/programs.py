@@ -142,6 +142,7 @@ def _scheduling(watched: Watched) -> Fields:
         "used_cpus": ran, "waited_share": waited / (ran + waited) if ran + waited >= MIN_WANTED else None, "team": max(1, len(team)),
         "python_threads": len(turns) if seen.asked else None, "system": _system_share(watched),
         "main_blocked": seen.blocked / seen.looks if seen.looks else None,
+        "main_suspended": (watched.looks["T"] + watched.looks["t"]) / seen.looks if seen.looks else None,
         **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in looking.CALLS},
     }  # fmt: skip
 

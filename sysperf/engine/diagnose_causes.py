@@ -34,6 +34,7 @@ MAX_LINES = 3
 HEALTHY_SHARE = 0.6
 ANY_PROGRAM = " python …"
 """How fixes name the program that is started."""
+MOSTLY = 0.9
 STEPS = 200
 _UNSET = lazy(r" -u (\w+)")
 
@@ -280,6 +281,9 @@ def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]
         first = causes[0]
         return "slowed", _slowed(causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
     computing = [program for program in facts.programs if program.role == "computes"]
+    suspended = [program for program in facts.programs if (program.main_suspended or 0.0) >= MOSTLY]
+    if suspended and not computing:
+        return "idle", f"It does nothing now: {name_of(suspended[0])} is suspended, by a signal or a debugger.", ""
     if not computing:
         return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)

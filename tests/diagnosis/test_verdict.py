@@ -200,7 +200,11 @@ def test_a_third_of_the_time_in_kernels_is_not_healthy() -> None:
 
 def test_what_waits_for_work_is_idle() -> None:
     """A server without requests, a notebook at its prompt."""
-    assert judged(program(role="idle", used_cpus=0.0, main_ran=0.0, main_slept=1.0)).word == "idle"
+    idle = {"role": "idle", "used_cpus": 0.0, "main_ran": 0.0, "main_slept": 1.0}
+
+    assert "wait for work" in judged(program(**idle)).sentence
+    suspended = judged(program(**idle, main_suspended=1.0))
+    assert (suspended.word, "python (pid 7) is suspended" in suspended.sentence) == ("idle", True)
 
 
 def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:

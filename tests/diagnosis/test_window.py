@@ -144,7 +144,9 @@ def test_a_suspended_program_is_no_trouble(start) -> None:  # type: ignore[no-un
     seen = Window(pid)
     seen.run(0.5)
 
-    assert programs._scheduling(seen.processes[pid])["main_ran"] < 0.2
+    facts = programs._scheduling(seen.processes[pid])
+    assert facts["main_ran"] < 0.2
+    assert facts["main_suspended"] == 1.0
     reading = counters.process(pid, 0.0)
     assert reading is not None
     assert reading.stat.state == "T"
