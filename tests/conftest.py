@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from sysperf.host import Answers, Host
 from sysperf.host.links import LinkResolver
 
-pytest_plugins = ("tests.golden",)
+pytest_plugins = ("tests.collecting", "tests.golden")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts what it runs in the background with SIGINT ignored, which programs that tests start would inherit."""
