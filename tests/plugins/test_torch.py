@@ -413,13 +413,20 @@ def test_progress_is_a_line_for_each_thing_that_happens(capsys: pytest.CaptureFi
 # ---------------------------------------------------------------------- real PyTorch
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+    """A program that trains, and the folder of its sockets."""
+    with sockets() as path, training(tmp_path_factory.mktemp("training"), 0, path) as pid:
+        yield pid, path
+
+
 @pytest.mark.torch
-def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
+def test_a_real_trace_by_steps_and_by_time(trained: tuple[int, str], tmp_path: Path) -> None:
     """An unmodified training program writes the steps that were asked for, and a trace by time with shapes."""
-    with training(tmp_path, 0, folder) as pid:
-        steps = take(pid, tmp_path / "steps.json", limit_s=90)
-        wish = TraceRequest(pid, duration_ms=1_000, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
-        by_time = sysperf_torch.trace(Host(), wish, silent)
+    pid, folder = trained
+    steps = take(pid, tmp_path / "steps.json", limit_s=90)
+    wish = TraceRequest(pid, duration_ms=1_000, shapes=True, output=str(tmp_path / "time.json"), limit_s=90)
+    by_time = sysperf_torch.trace(Host(), wish, silent)
 
     events = loaded(steps.path)["traceEvents"]
     assert isinstance(events, list)
@@ -434,21 +441,21 @@ def test_a_real_trace_by_steps_and_by_time(folder: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_real_trace_by_time_on_a_machine_that_stalls(folder: str, tmp_path: Path) -> None:
+def test_a_real_trace_by_time_on_a_machine_that_stalls(trained: tuple[int, str], tmp_path: Path) -> None:
     """PyTorch drops a trace by time when it was stopped between the request and the warm-up; it comes all the same."""
+    pid, _ = trained
     stopped: list[str] = []
-    with training(tmp_path, 0, folder) as pid:
 
-        def stall(text: str) -> None:
-            if "has the request" in text and not stopped:
-                stopped.append(text)
-                time.sleep(0.3)
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(4)
-                os.kill(pid, signal.SIGCONT)
+    def stall(text: str) -> None:
+        if "has the request" in text and not stopped:
+            stopped.append(text)
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)
+            os.kill(pid, signal.SIGCONT)
 
-        wish = TraceRequest(pid, duration_ms=500, output=str(tmp_path / "time.json"), limit_s=90)
-        assert sysperf_torch.trace(Host(), wish, stall).events > 0
+    wish = TraceRequest(pid, duration_ms=500, output=str(tmp_path / "time.json"), limit_s=90)
+    assert sysperf_torch.trace(Host(), wish, stall).events > 0
     assert stopped
 
 
