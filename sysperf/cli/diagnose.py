@@ -9,7 +9,7 @@ cost to the job:
   trace     a second of the job at about half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
 
 exit codes:
-  0 healthy, or idle; 1 something slows it down; 3 it cannot be told
+  0 healthy, idle or suspended; 1 something slows it down; 3 it cannot be told; 2 wrong usage, or it cannot be looked at
 
 examples:
   sysperf diagnose 4242                   a program, or what started the ranks
