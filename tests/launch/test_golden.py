@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ LAUNCHES = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _fresh_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Somebody without a configuration, whose cache has the rules after the first machine."""
+    folder = str(tmp_path_factory.mktemp("user"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", folder)
+        patched.setenv("XDG_CONFIG_HOME", folder)
+        yield
+
+
 def commands(kind: str, name: str) -> str:
     """The commands for all kinds of launches on one machine."""
     host, ruleset, lines = captured(kind, name), wrap.rules(), []
@@ -37,18 +48,14 @@ def commands(kind: str, name: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "name"), every_machine())
-def test_each_captured_machine(golden: Golden, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str) -> None:
+def test_each_captured_machine(golden: Golden, kind: str, name: str) -> None:
     """The same commands as were reviewed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
     golden(FOLDER / f"{name}.txt", commands(kind, name))
 
 
 @pytest.mark.parametrize(("kind", "name"), every_machine())
-def test_ranks_share_no_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, name: str) -> None:
+def test_ranks_share_no_core(kind: str, name: str) -> None:
     """Whatever the machine: up to as many ranks as cores, every rank has CPUs of its own, inside what is allowed and online."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     host, ruleset = captured(kind, name), wrap.rules()
     for size in (2, 3, 4):
         masks = []
