@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sysperf.diagnosis import window as looking
+from sysperf.diagnosis import rates
 from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
-from sysperf.diagnosis.window import Watched, Window
+from sysperf.diagnosis.window import CALLS, Watched, Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Fields
 from sysperf.model.snapshot import Facts
@@ -143,7 +143,7 @@ def _scheduling(watched: Watched) -> Fields:
         "python_threads": len(turns) if seen.asked else None, "system": _system_share(watched),
         "main_blocked": seen.blocked / seen.looks if seen.looks else None,
         "main_suspended": (watched.looks["T"] + watched.looks["t"]) / seen.looks if seen.looks else None,
-        **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in looking.CALLS},
+        **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in CALLS},
     }  # fmt: skip
 
 
@@ -285,22 +285,22 @@ def _cpus(pids: Iterable[int]) -> CpuSet | None:
 
 def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()) -> Machine:
     """What was left of the machine, and what others took."""
-    busy, idle = looking.busy_cpus(window, cpus), looking.idle_cpus(window, cpus)
-    outside = looking.outside(window, cpus)
-    own = looking.used_cpus(window) + looking.own_cpus(window) + outside.kernel_cpus
+    busy, idle = rates.busy_cpus(window, cpus), rates.idle_cpus(window, cpus)
+    outside = rates.outside(window, cpus)
+    own = rates.used_cpus(window) + rates.own_cpus(window) + outside.kernel_cpus
     return Machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
         others=_named(outside.programs, cpus),
-        others_steady=looking.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
-        cpu_pressure=looking.pressure(window, "cpu"), io_pressure=looking.pressure(window, "io"),
-        memory_pressure=looking.pressure(window, "memory"), swapped_per_s=looking.swapped_per_s(window), governor=governor,
-        available_growth_bytes_per_s=looking.available_growth_per_s(window), remote_pages=looking.remote_share(window),
+        others_steady=rates.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
+        cpu_pressure=rates.pressure(window, "cpu"), io_pressure=rates.pressure(window, "io"),
+        memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window), governor=governor,
+        available_growth_bytes_per_s=rates.available_growth_per_s(window), remote_pages=rates.remote_share(window),
     )  # fmt: skip
 
 
 def _named(others: Iterable[tuple[str, int, float]], cpus: CpuSet | None) -> str | None:
     """Who uses most CPU time of those that may run on these CPUs; None where none is seen."""
-    near = (other for other in others if other[2] >= MIN_NAMED and looking.share_on(other[1], cpus) > 0)
+    near = (other for other in others if other[2] >= MIN_NAMED and rates.share_on(other[1], cpus) > 0)
     return ", ".join(f"{name} (pid {pid}) {used:.1f}" for name, pid, used in itertools.islice(near, MAX_NAMED)) or None
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.collect.cgroup import Cgroup
-from sysperf.diagnosis import counters, programs, throttling, window
+from sysperf.diagnosis import counters, machine, programs, rates, throttling
 from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
@@ -124,7 +124,7 @@ def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: igno
 
     assert len(seen.processes) == 2
     assert sorted(seen.parents.values()) == [pid]
-    assert window.used_cpus(seen) > 0.05
+    assert rates.used_cpus(seen) > 0.05
 
 
 def test_a_program_that_ends_meanwhile_ends_the_window(start) -> None:  # type: ignore[no-untyped-def]
@@ -202,10 +202,10 @@ def test_a_group_with_a_quota_in_no_period_is_unknown() -> None:
 def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:
     """Its counters are of all the time since the machine started."""
     looked = Window(os.getpid())
-    looked.machine_first = window.MachineReading({0: 100}, {0: 200}, {}, None)
-    looked.machine_last = window.MachineReading({0: 150, 1: 9_000}, {0: 300, 1: 10_000}, {}, None)
+    looked.machine_first = machine.MachineReading({0: 100}, {0: 200}, {}, None)
+    looked.machine_last = machine.MachineReading({0: 150, 1: 9_000}, {0: 300, 1: 10_000}, {}, None)
 
-    assert window.busy_cpus(looked, None) == 0.5
+    assert rates.busy_cpus(looked, None) == 0.5
 
 
 def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-untyped-def]
@@ -213,7 +213,7 @@ def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-
     job, other = start(BUSY), start(BUSY)
     seen = Window(job)
     seen.run(1.0)
-    outside = {pid: (name, pid, cpus) for name, pid, cpus in window.outside(seen).programs}
+    outside = {pid: (name, pid, cpus) for name, pid, cpus in rates.outside(seen).programs}
 
     assert other in outside
     assert not outside.keys() & {job, os.getpid()}
@@ -241,24 +241,24 @@ def test_the_kernels_work_on_other_cpus_hides_no_neighbour(start) -> None:  # ty
     os.sched_setaffinity(bound, {elsewhere})
     looked = Window(os.getpid())
     looked.ended = looked.began + 5
-    looked.machine_first = window.MachineReading({here: 0}, {here: 0}, {}, None)
-    looked.machine_last = window.MachineReading(
+    looked.machine_first = machine.MachineReading({here: 0}, {here: 0}, {}, None)
+    looked.machine_last = machine.MachineReading(
         {here: 0}, {here: 500}, {}, None, spent={bound: counters.Spent("kworker", 400, kernel=True)}
     )
 
     assert programs.machine(looked, CpuSet([here]), other_programs=0, governor=None).others_cpus == 1.0
-    assert window.outside(looked, CpuSet([elsewhere])).kernel_cpus == pytest.approx(0.8)
+    assert rates.outside(looked, CpuSet([elsewhere])).kernel_cpus == pytest.approx(0.8)
 
 
 def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
     """Of ten half seconds a command of others fills two."""
     looked = Window(os.getpid())
-    looked.parts = [window.Part({0: idle}, {0: 50 * number}, 20 * number) for number, idle in enumerate((0, 30, 60, 60, 60, 90, 120))]
+    looked.parts = [machine.Part({0: idle}, {0: 50 * number}, 20 * number) for number, idle in enumerate((0, 30, 60, 60, 60, 90, 120))]
 
-    assert window.others_steady(looked, None, 0.25) == pytest.approx(2 / 6)
-    assert window.others_steady(looked, CpuSet([0]), 0.25) == pytest.approx(2 / 6)
+    assert rates.others_steady(looked, None, 0.25) == pytest.approx(2 / 6)
+    assert rates.others_steady(looked, CpuSet([0]), 0.25) == pytest.approx(2 / 6)
     looked.parts = looked.parts[:3]
-    assert window.others_steady(looked, None, 0.25) is None
+    assert rates.others_steady(looked, None, 0.25) is None
 
 
 FORKS = """
@@ -287,7 +287,7 @@ def test_what_begins_and_ends_within_the_window_is_counted_once(start, tmp_path:
         seen.run(0.6)
     seen.run(0.6)
 
-    assert window.used_cpus(seen) * seen.seconds == pytest.approx(1.8, abs=0.2)
+    assert rates.used_cpus(seen) * seen.seconds == pytest.approx(1.8, abs=0.2)
     assert (seen.parts[-1].job_ticks - seen.parts[0].job_ticks) / TICKS_PER_S == pytest.approx(1.8, abs=0.2)
 
 

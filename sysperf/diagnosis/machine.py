@@ -1,0 +1,70 @@
+"""Counters of the machine at one moment, which a window takes at its beginning and its end.
+
+Reads   /proc/{meminfo,stat,vmstat}  /proc/pressure/{cpu,io,memory}  what sysperf/diagnosis/counters.py reads
+Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/accounting/psi.html
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from sysperf.diagnosis import counters
+from sysperf.diagnosis.counters import Spent
+from sysperf.procfs import meminfo, psi
+from sysperf.procfs.numbers import whole
+
+
+class MachineReading(NamedTuple):
+    """Counters of the machine."""
+
+    idle_ticks: dict[int, int]
+    all_ticks: dict[int, int]
+    """Without what the hypervisor took."""
+    pressure_us: dict[str, int | None]
+    swapped: int | None
+    available_bytes: int | None = None
+    remote_pages: tuple[int, int] | None = None
+    """Pages that were taken from the node of the CPU that asked, and from another one."""
+    spent: dict[int, Spent] = {}
+    own_s: float = 0.0
+    """CPU time of this process."""
+
+
+class Part(NamedTuple):
+    """CPU time until a moment within the window: of each CPU, and of the job."""
+
+    idle_ticks: dict[int, int]
+    all_ticks: dict[int, int]
+    job_ticks: int
+
+
+def cpu_ticks() -> tuple[dict[int, int], dict[int, int]]:
+    """(idle, all) clock ticks of each CPU, without those that the hypervisor took."""
+    idle, every = {}, {}
+    for line in counters.content("/proc/stat", 1 << 20).splitlines():
+        name, *words = line.split()
+        if name.startswith(b"cpu") and name != b"cpu" and (cpu := whole(name[3:])) is not None:
+            ticks = [whole(word) or 0 for word in words[:7]]
+            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks)
+    return idle, every
+
+
+def machine_reading() -> MachineReading:
+    """The machine's counters."""
+    idle, every = cpu_ticks()
+    pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
+    fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
+    swaps = [whole(fields.get(name)) for name in (b"pswpin", b"pswpout")]
+    local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
+    return MachineReading(
+        idle, every, pressure, None if None in swaps else sum(swap or 0 for swap in swaps),
+        available_bytes=meminfo.sizes(counters.content("/proc/meminfo", 16_384).decode("utf-8", "replace")).get("MemAvailable"),
+        remote_pages=None if local is None or remote is None else (local, remote),
+        spent=counters.everybody(), own_s=time.process_time(),
+    )  # fmt: skip
+
+
+def _total(name: str) -> int | None:
+    pressure = psi.parse(counters.content(f"/proc/pressure/{name}", 512)).some
+    return pressure.total_us if pressure else None

@@ -1,0 +1,121 @@
+"""What a window shows of the machine, and of those who use it beside the job: differences of its readings, a second."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import NamedTuple
+
+from sysperf.diagnosis.machine import Part
+from sysperf.diagnosis.window import Window
+from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.stat import TICKS_PER_S
+
+MIN_PAGES = 1_000
+"""Pages taken within the window: of fewer, nothing is said."""
+MIN_PARTS = 4
+
+
+def idle_cpus(window: Window, cpus: CpuSet | None) -> float | None:
+    """How many of these CPUs were idle, on average."""
+    idle, every = _ticks(window, cpus)
+    return idle / every * len(_listed(window, cpus)) if every else None
+
+
+def busy_cpus(window: Window, cpus: CpuSet | None) -> float | None:
+    """How many of these CPUs were at work, for anybody."""
+    idle, every = _ticks(window, cpus)
+    return (every - idle) / every * len(_listed(window, cpus)) if every else None
+
+
+def _listed(window: Window, cpus: CpuSet | None) -> list[int]:
+    """Those that were there all the time: one that came meanwhile counts since it was last online."""
+    return [cpu for cpu in window.machine_last.all_ticks if cpu in window.machine_first.all_ticks and (cpus is None or cpu in cpus)]
+
+
+def _ticks(window: Window, cpus: CpuSet | None) -> tuple[int, int]:
+    first, last, listed = window.machine_first, window.machine_last, _listed(window, cpus)
+    idle = sum(last.idle_ticks[cpu] - first.idle_ticks[cpu] for cpu in listed)
+    return idle, sum(last.all_ticks[cpu] - first.all_ticks[cpu] for cpu in listed)
+
+
+def pressure(window: Window, name: str) -> float | None:
+    """The share of the window in which some task waited for a resource."""
+    before, after = window.machine_first.pressure_us.get(name), window.machine_last.pressure_us.get(name)
+    return None if before is None or after is None else min(1.0, (after - before) / 1e6 / window.seconds)
+
+
+def swapped_per_s(window: Window) -> float | None:
+    """Pages swapped in and out, a second."""
+    before, after = window.machine_first.swapped, window.machine_last.swapped
+    return None if before is None or after is None else (after - before) / window.seconds
+
+
+def available_growth_per_s(window: Window) -> float | None:
+    """Bytes a second by which the machine's free memory grew; below 0: something takes it."""
+    before, after = window.machine_first.available_bytes, window.machine_last.available_bytes
+    return None if before is None or after is None else (after - before) / window.seconds
+
+
+def remote_share(window: Window) -> float | None:
+    """Of the pages that were taken within the window, how many were on another node than the CPU; None of too few."""
+    before, after = window.machine_first.remote_pages, window.machine_last.remote_pages
+    if before is None or after is None:
+        return None
+    local, remote = after[0] - before[0], after[1] - before[1]
+    return remote / (local + remote) if local + remote >= MIN_PAGES else None
+
+
+def others_steady(window: Window, cpus: CpuSet | None, at_least: float) -> float | None:
+    """In which share of the window's parts others used so many of these CPUs; None of too few parts."""
+    busy = [_others(first, last, cpus) >= at_least for first, last in itertools.pairwise(window.parts)]
+    return sum(busy) / len(busy) if len(busy) >= MIN_PARTS else None
+
+
+def _others(first: Part, last: Part, cpus: CpuSet | None) -> float:
+    """How many of these CPUs were used by others between two parts."""
+    listed = [cpu for cpu in last.all_ticks if cpu in first.all_ticks and (cpus is None or cpu in cpus)]
+    every = sum(last.all_ticks[cpu] - first.all_ticks[cpu] for cpu in listed)
+    busy = every - sum(last.idle_ticks[cpu] - first.idle_ticks[cpu] for cpu in listed)
+    return (busy - (last.job_ticks - first.job_ticks)) / every * len(listed) if every > 0 else 0.0
+
+
+class Outside(NamedTuple):
+    """What processes outside of the job spent within the window."""
+
+    kernel_cpus: float
+    programs: tuple[tuple[str, int, float], ...]
+    """(name, number, CPUs) of those that are seen from here, most first."""
+
+
+def outside(window: Window, cpus: CpuSet | None = None) -> Outside:
+    """The CPU time of processes outside of the job and of this one; of the kernel's threads, their part on these CPUs."""
+    first, last, ours = window.machine_first.spent, window.machine_last.spent, {*window.processes, os.getpid()}
+    spent = {
+        pid: (process.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, process in last.items()
+    }
+    programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
+    return Outside(sum(used * share_on(pid, cpus) for pid, used in spent.items() if last[pid].kernel and used > 0), tuple(programs))
+
+
+def share_on(pid: int, cpus: CpuSet | None) -> float:
+    """How much of the CPUs that a process may use is among these; all where nobody knows, as of one that has ended."""
+    try:
+        allowed = os.sched_getaffinity(pid)
+    except OSError:
+        return 1.0
+    return 1.0 if cpus is None else sum(cpu in cpus for cpu in allowed) / len(allowed)
+
+
+def _cpus(program: tuple[str, int, float]) -> float:
+    return -program[2]
+
+
+def own_cpus(window: Window) -> float:
+    """The CPUs that this process itself used."""
+    return (window.machine_last.own_s - window.machine_first.own_s) / window.seconds
+
+
+def used_cpus(window: Window) -> float:
+    """The CPUs that the job used, with what its processes did that began or ended within the window."""
+    return window.job.ticks / TICKS_PER_S / window.seconds
