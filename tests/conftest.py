@@ -18,7 +18,8 @@ from sysperf.host.links import LinkResolver
 pytest_plugins = ("tests.collecting", "tests.golden")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""A shell starts what it runs in the background with SIGINT ignored, which programs that tests start would inherit."""
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP; programs that tests start would inherit both."""
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

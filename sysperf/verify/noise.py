@@ -148,7 +148,7 @@ def _apart(pair: Pair, bound: Bound) -> float | None:
     if first is None or second is None:
         return None
     if bound.unit == "ratio":
-        return abs(math.log(second / first)) if first > 0 and second > 0 else None
+        return abs(math.log(second) - math.log(first)) if first > 0 and second > 0 else None
     return abs(second - first)
 
 

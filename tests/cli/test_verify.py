@@ -581,7 +581,7 @@ def test_a_signal_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path,
 
 def test_what_nohup_ignores_ends_no_study(tmp_path: Path) -> None:
     """The terminal is closed, and the study goes on."""
-    command = ("nohup", sys.executable, "-m", "sysperf", "verify", "--max-pairs", "2", "--json", "--", "sleep", "0.3")
+    command = ("nohup", sys.executable, "-m", "sysperf", "verify", "--max-pairs", "2", "--keep-disturbed", "--json", "--", "sleep", "0.3")
     with subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as study:
         assert study.stderr
         study.stderr.readline()

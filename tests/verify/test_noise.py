@@ -6,7 +6,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sysperf.host import Host
@@ -74,6 +74,7 @@ met = st.builds(
 pairs = st.tuples(st.none() | met, st.none() | met)
 
 
+@example((Conditions(gpu_mhz=3_000.0), Conditions(gpu_mhz=5e-324)), EVEN, [False] * 8, 1.0)
 @given(pairs, st.lists(pairs, max_size=8), st.lists(st.booleans(), min_size=8, max_size=8), st.floats(0.01, 100))
 def test_the_guard_is_blind_to_the_variant(pair: noise.Pair, earlier: list[noise.Pair], swapped: list[bool], shortest_s: float) -> None:
     """Exchange A and B in any pairs, this one and earlier ones: the same pairs are dropped, for the same reason."""
