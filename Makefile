@@ -17,11 +17,11 @@ test: .venv-dev/.ready
 test-machines: .venv-dev/.ready
 	$(DEV)/pytest -n 2 --dist loadfile -m "numa or systemd or slow" $(TESTS)
 
-# Starts sick programs and their healthy twins, one at a time, and prints what was said of each: ten minutes on an idle machine.
+# Starts sick programs and their healthy twins, one at a time, and prints what was said of each: twenty minutes on an idle machine.
 test-programs: .venv-dev/.ready
 	$(DEV)/pytest -n 0 -m programs tests/rules
 
-# Diagnoses sick programs, their cured twins and healthy ones that look suspicious; prints precision, recall and gains: an hour, idle machine.
+# Diagnoses sick programs, their cured twins and healthy ones that look suspicious; prints precision, recall and gains: half an hour, idle machine.
 clinic: .venv-dev/.ready
 	$(DEV)/pytest -q -n 0 --timeout 0 -m clinic tests/clinic $(TESTS)
 

@@ -47,6 +47,14 @@ def make_start():  # type: ignore[no-untyped-def]  # a generator of a closure
         program.wait()
 
 
+def wait_for_child(pid: int) -> list[int]:
+    """The children of a program, as soon as it has one."""
+    deadline = time.monotonic() + 30
+    while not (children := counters.children(pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return children
+
+
 def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore[no-untyped-def]
     """It ran or was ready: on a machine that others use, the sum still is the whole window."""
     pid = start(BUSY)
@@ -107,8 +115,7 @@ def test_calls_that_the_kernel_does_not_tell_are_unknown(start) -> None:  # type
 def test_children_are_found_where_the_kernel_does_not_list_them(start, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     """CONFIG_PROC_CHILDREN is off on some machines: the tree is the same without it."""
     pid = start(PARENT)
-    time.sleep(0.3)
-    listed = counters.children(pid)
+    listed = wait_for_child(pid)
     monkeypatch.setattr(os, "access", lambda *_: False)
 
     assert len(listed) == 1
@@ -118,7 +125,7 @@ def test_children_are_found_where_the_kernel_does_not_list_them(start, monkeypat
 def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: ignore[no-untyped-def]
     """The tree is walked by the kernel's lists of children."""
     pid = start(PARENT)
-    time.sleep(0.3)
+    wait_for_child(pid)
     seen = Window(pid)
     seen.run(0.8)
 
