@@ -59,7 +59,7 @@ class ParallelLooks(Generic[Key, Found]):
         """Kill samplers until no look runs: one may start its next command after the first was killed."""
         end = time.monotonic() + UNWIND_S
         while self.pending and time.monotonic() < end:
-            commands.stop()
+            commands.stop([thread.ident for thread in self._threads.values() if thread.ident is not None])
             self._join(0.05)
 
     def _join(self, seconds: float) -> None:

@@ -11,8 +11,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,25 +111,26 @@ def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise
     with process:
-        _running.add(process.pid)
+        _running[process.pid] = threading.get_ident()
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a Ctrl-C that came meanwhile is raised here
             yield process
         finally:
-            _running.discard(process.pid)
+            del _running[process.pid]
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-_running: set[int] = set()
-"""Commands that threads wait for; none of them is reaped while it is in here."""
+_running: dict[int, int] = {}
+"""Commands, and the thread that waits for each; none of them is reaped while it is in here."""
 
 
-def stop() -> None:
-    """Kill the commands that other threads wait for: those get an error. For a main thread that was interrupted."""
-    for pid in tuple(_running):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+def stop(threads: Collection[int]) -> None:
+    """Kill the commands that these threads wait for: those get an error."""
+    for pid, thread in tuple(_running.items()):
+        if thread in threads:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
 
 def _printed(process: subprocess.Popen[bytes], what: str, deadline: float) -> tuple[bytes, bytes]:

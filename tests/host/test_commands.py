@@ -177,22 +177,25 @@ def test_a_probe_answers_with_its_last_line() -> None:
     assert host.probe("/nonexistent/python", "x", "") is None
 
 
-def test_an_interrupted_main_thread_stops_the_commands_of_the_others() -> None:
-    """They would keep it until they end by themselves."""
+def test_the_commands_of_some_threads_are_stopped_and_others_go_on() -> None:
+    """They would keep who waits for these threads until they end by themselves."""
     problems: list[str] = []
 
-    def wait() -> None:
+    def wait(seconds: str) -> None:
         try:
-            output(("/bin/sleep", "600"), "sleep", 600)
+            output(("/bin/sleep", seconds), "sleep", 600)
         except OSError as error:
             problems.append(str(error))
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    while not commands._running:
+    stopped, other = (threading.Thread(target=wait, args=(seconds,)) for seconds in ("600", "1"))
+    stopped.start()
+    other.start()
+    while len(commands._running) < 2:
         time.sleep(0.01)
-    commands.stop()
-    waiting.join(60)
+    assert stopped.ident
+    commands.stop([stopped.ident])
+    stopped.join(60)
+    other.join(60)
 
     assert problems == ["sleep failed: exit -9"]
     assert not commands._running
