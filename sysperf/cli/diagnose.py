@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from sysperf.cli import _options, _signals
 from sysperf.host.commands import sysperf_command
+from sysperf.host.forked import adopt_orphans
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
 
@@ -44,7 +45,6 @@ GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 MAX_ROUNDS = 10_000
 """Killing a process makes its children ours, which are killed next."""
-PR_SET_CHILD_SUBREAPER = 36
 MAX_SECONDS = 600.0
 FORMATS = ("text", "json", "markdown", "html")
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _started(args: argparse.Namespace) -> int:
     """Start the program under `wrap --traceable` without other changes, look at it when it is warm, then end it or let it end."""
     command = (*sysperf_command(), "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
-    _adopt_orphans()
+    adopt_orphans()  # ranks may be in sessions of their own
     program = None
     try:
         program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -93,13 +93,6 @@ def _started(args: argparse.Namespace) -> int:
         return code
     finally:
         _end(program)
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of all that loses its parent below this process: ranks may be in sessions of their own."""
-    import ctypes  # noqa: PLC0415 - for this form only
-
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:

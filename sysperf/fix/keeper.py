@@ -18,6 +18,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.journal_log import JournalError
 from sysperf.fix.lease import boot_s
 from sysperf.host import Host
+from sysperf.host.forked import close_all_but
 from sysperf.model.change import Keeper, Transaction
 
 _LONGEST_NAP_S = 60.0
@@ -53,23 +54,12 @@ def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
         if os.fork():
             os._exit(0)
         os.chdir("/")
-        _let_go({*latency.held(), ready})
+        close_all_but({*latency.held(), ready})
         os.write(ready, str(os.getpid()).encode())
         os.close(ready)
         code = _wait(host, journal, number)
     finally:
         os._exit(code)
-
-
-def _let_go(kept: set[int]) -> None:
-    """Close every file but these: the journal's lock too, which would stay locked."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in kept:
-            with contextlib.suppress(OSError):  # the one that listed them
-                os.close(descriptor)
 
 
 def _wait(host: Host, journal: Journal, number: int) -> int:

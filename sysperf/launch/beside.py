@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from sysperf.host.forked import ending_with_parent
 from sysperf.launch import several, start
 
 _FROM_KERNEL = 0x80
@@ -24,7 +25,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object
 
     `before` is called in the process that then becomes the program.
     """
-    parent, end_with_us = os.getpid(), several.death_signal()
+    parent, end_with_us = os.getpid(), ending_with_parent(signal.SIGTERM)
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     pid = os.fork()
     if pid == 0:

@@ -8,8 +8,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from sysperf.host.forked import ending_with_parent
 from sysperf.launch import start
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.errors import UsageError
@@ -17,8 +18,6 @@ from sysperf.model.record import Record
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
-PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
 GRACE_S = 10.0
 """How long the others may take to end once one has failed or we were told to stop; then they are killed."""
 CHUNK = 1 << 16
@@ -82,14 +81,6 @@ def _end(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def death_signal() -> Callable[[], object]:
-    """Return a call that lets the kernel end an instance when we are killed; loaded before the first fork."""
-    import ctypes  # noqa: PLC0415 - 4 ms, which only several instances pay
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM), 0, 0, 0)
-
-
 class _Group:
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.instances = instances
@@ -99,7 +90,7 @@ class _Group:
         self.signal_received: int | None = None
         self.deadline: float | None = None
         self.parent = os.getpid()
-        self.end_with_us = death_signal()
+        self.end_with_us = ending_with_parent(signal.SIGTERM)
 
     def run(self) -> int:
         width = len(str(len(self.instances) - 1))

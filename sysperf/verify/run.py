@@ -7,7 +7,6 @@ waits on three things at once: the program's end (pidfd_open(2)), its output, an
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import resource
@@ -19,6 +18,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
+from sysperf.host.forked import adopt_orphans
 from sysperf.model.record import Record
 
 MAX_TAIL_BYTES = 16 << 10
@@ -29,7 +29,6 @@ TERM_GRACE_S = 5.0
 DRAIN_S = 0.2
 MAX_POLL_S = 86_400.0
 """poll(2) takes 24 days at most, and a run may be given more."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Finished(Record):
@@ -100,7 +99,7 @@ def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], 
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         finished = _guarded(life, argv, env, limit_s, pattern, cwd)
         os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
     except BaseException:  # noqa: BLE001 - a forked copy of us must end here, whatever happens

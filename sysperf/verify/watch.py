@@ -7,7 +7,6 @@ between runs. It is forked before the run, ends with it, and is killed when sysp
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -19,6 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from sysperf.host import Host
+from sysperf.host.forked import close_all_but, ending_with_parent
 from sysperf.model.comparison import Conditions
 from sysperf.model.record import Record
 from sysperf.verify import gpu_sensors, sensors
@@ -29,7 +29,6 @@ from sysperf.verify.sensors import Sensors
 FIRST_S, PERIOD_S = 0.25, 1.0
 ANSWER_S = 5.0
 """How long the samples are waited for after the run: a call into a driver that hangs may hold them."""
-_PR_SET_PDEATHSIG = 1
 
 
 class Watched(Record):
@@ -89,10 +88,10 @@ class _Sampler:
     def __init__(self, machine_sensors: Sensors, *, has_gpus: bool) -> None:
         stop, self._stop = os.pipe()
         self._result, result = os.pipe()
-        parent = os.getpid()
+        parent, end_with_parent = os.getpid(), ending_with_parent(signal.SIGKILL)
         self._pid = os.fork()
         if self._pid == 0:
-            _sample(parent, stop, result, machine_sensors, has_gpus=has_gpus)
+            _sample(parent, end_with_parent, stop, result, machine_sensors, has_gpus=has_gpus)
         os.close(stop)
         os.close(result)
 
@@ -100,16 +99,18 @@ class _Sampler:
         """Have it stop, and return what it saw."""
         os.close(self._stop)
         self._stop = -1
-        raw, end = b"", time.monotonic() + ANSWER_S
+        raw, has_ended, end = b"", False, time.monotonic() + ANSWER_S
         while select.select([self._result], [], [], max(0.0, end - time.monotonic()))[0]:
             part = os.read(self._result, 65_536)
             if not part:
+                has_ended = True
                 break
             raw += part
         try:
             return msgspec.msgpack.decode(raw, type=_Samples)
         except msgspec.MsgspecError:
-            return _Samples(problems=(f"clocks, temperatures and GPUs (they did not answer within {ANSWER_S:g} s)",))
+            why = "the process that reads them ended" if has_ended else f"they did not answer within {ANSWER_S:g} s"
+            return _Samples(problems=(f"clocks, temperatures and GPUs ({why})",))
 
     def end(self) -> None:
         """Kill it. One that hangs in the driver cannot be waited for."""
@@ -123,12 +124,14 @@ class _Sampler:
             time.sleep(0.005)
 
 
-def _sample(parent: int, stop: int, result: int, machine_sensors: Sensors, *, has_gpus: bool) -> NoReturn:
+def _sample(
+    parent: int, end_with_parent: Callable[[], object], stop: int, result: int, machine_sensors: Sensors, *, has_gpus: bool
+) -> NoReturn:
     """The sampling process: never returns, and holds no file of ours open, such as the lock of the study."""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _close_all_but(stop, result)
+        close_all_but({stop, result})
         samples = _sampled(parent, stop, machine_sensors, has_gpus=has_gpus)
         os.write(result, msgspec.msgpack.encode(samples))
     finally:
@@ -155,13 +158,3 @@ def _sampled(parent: int, stop: int, machine_sensors: Sensors, *, has_gpus: bool
 def _program(parent: int) -> set[int]:
     """The processes of the measured program: all that sysperf has started but this one."""
     return set(descendants(parent)) - {os.getpid()}
-
-
-def _close_all_but(*kept: int) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in kept:
-            with contextlib.suppress(OSError):  # the one that listed them
-                os.close(descriptor)

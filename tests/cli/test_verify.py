@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.host.commands import sysperf_command
+from tests.stand_ins import write_torch
 
 SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
 
@@ -236,16 +237,9 @@ def test_a_fix_of_variables_is_tried_without_them(tmp_path: Path) -> None:
 
 def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
     """A stand-in for torchrun: two ranks make steps at three quarters of the rate of one."""
-    launcher = tmp_path / "torch" / "distributed" / "run.py"
-    launcher.parent.mkdir(parents=True)
-    for package in (tmp_path / "torch", tmp_path / "torch" / "distributed", tmp_path / "torch" / "optim"):
-        package.mkdir(exist_ok=True)
-        (package / "__init__.py").touch()
-    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(
-        "hooks = []\n"
-        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
-        "def step():\n    for hook in hooks: hook(None, (), {})\n"
-    )
+    launcher = write_torch(tmp_path) / "distributed" / "run.py"
+    launcher.parent.mkdir()
+    (launcher.parent / "__init__.py").touch()
     launcher.write_text(
         "import os, runpy, sys\nranks = sys.argv[sys.argv.index('--nproc-per-node') + 1]\n"
         "os.environ['RANKS'] = ranks\nsys.argv = sys.argv[sys.argv.index('--nproc-per-node') + 2:]\n"
@@ -289,16 +283,7 @@ def test_ranks_are_written_into_the_command(argv: tuple[str, ...], expected: tup
 
 def test_losses_that_differ_make_a_gain_unclear(tmp_path: Path) -> None:
     """B is twice as fast and ends at another loss: that is not the same work."""
-    for package in (tmp_path / "torch", tmp_path / "torch" / "optim"):
-        package.mkdir()
-    (tmp_path / "torch" / "__init__.py").touch()
-    (tmp_path / "torch" / "optim" / "__init__.py").touch()
-    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(
-        "hooks = []\n"
-        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
-        "def step():\n    for hook in hooks: hook(None, (), {})\n"
-    )
-    (tmp_path / "torch" / "_tensor.py").write_text(
+    (write_torch(tmp_path) / "_tensor.py").write_text(
         "class Tensor(float):\n    def numel(self): return 1\n    def detach(self): return self\n    def backward(self): pass\n"
     )
     script = tmp_path / "train.py"
@@ -438,15 +423,7 @@ def jumping(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> None:
     """Runs, limits, the budget, steps and leases use clocks that nobody sets; the program itself sees the jumps."""
-    package = tmp_path / "torch" / "optim"
-    package.mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "optimizer.py").write_text(
-        "hooks = []\n"
-        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
-        "def step():\n    for hook in hooks: hook(None, (), {})\n"
-    )
+    write_torch(tmp_path)
     script = tmp_path / "train.py"
     script.write_text(
         "import os, time\nfrom torch.optim.optimizer import step\n"

@@ -14,16 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.stand_ins import write_torch
+
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_"))}
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
-TORCH = """
-hooks = []
-def register_optimizer_step_post_hook(hook): hooks.append(hook)
-class SGD:
-    def step(self):
-        for hook in hooks: hook(self, (), {})
-"""
 TRAIN = """
 import sys, time
 from torch.optim.optimizer import SGD
@@ -40,11 +35,7 @@ print("end", flush=True)
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program with a torch that has nothing but the hook; temporary files have a folder of their own."""
-    package = tmp_path / "program" / "torch" / "optim"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "optimizer.py").write_text(TORCH)
+    write_torch(tmp_path / "program")
     (tmp_path / "program" / "train.py").write_text(TRAIN)
     for name in ("temporary", "config"):
         (tmp_path / name).mkdir()

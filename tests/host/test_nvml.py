@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sysperf.host import nvml
 from sysperf.host.nvml import plain
+from tests.stand_ins import build_nvml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -26,14 +27,7 @@ ROOT = HERE.parent.parent
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a libnvidia-ml.so.1 made for these tests."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: install gcc")
-    pytest.importorskip("pynvml")
-    folder = tmp_path_factory.mktemp("nvml")
-    path = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, HERE / "fake_nvml.c"], check=True)
-    return folder
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 def ask(library: Path, script: str, mode: str = "", **env: str) -> Any:

@@ -13,16 +13,10 @@ import pytest
 
 from sysperf.verify import probe
 from sysperf.verify.changepoint import change_points, steady_start
+from tests.stand_ins import write_torch
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 
-FAKE_TORCH = """
-hooks = []
-def register_optimizer_step_post_hook(hook): hooks.append(hook)
-class SGD:
-    def step(self):
-        for hook in hooks: hook(self, (), {})
-"""
 TRAIN = """
 import sys
 from torch.optim.optimizer import SGD
@@ -36,11 +30,7 @@ print("end")
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     """A program with a torch that has nothing but the hook, so that the probe is tested without 200 MB of torch."""
-    package = tmp_path / "torch" / "optim"
-    package.mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "optimizer.py").write_text(FAKE_TORCH)
+    write_torch(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path / "train.py"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,10 +13,11 @@ from typing import Any
 import pytest
 
 from sysperf.host import Host
-from sysperf.verify import gpu_sensors, sensors
+from sysperf.verify import gpu_sensors, sensors, watch
 from sysperf.verify.gpu_sensors import GpuConditions, GpuSensors
 from sysperf.verify.sensors import Counters, Sensors, Shares
 from tests.conftest import make_machine
+from tests.stand_ins import build_nvml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PSI = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
@@ -195,14 +195,7 @@ def test_answers_of_another_shape_say_nothing() -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a libnvidia-ml.so.1 made for tests."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: install gcc")
-    pytest.importorskip("pynvml")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = ROOT / "tests" / "host" / "fake_nvml.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "libnvidia-ml.so.1", source], check=True)
-    return folder
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 MEASURE = """
@@ -251,3 +244,17 @@ def test_a_driver_that_hangs_does_not_hold_a_study_up(library: Path, tmp_path: P
     assert conditions["gpu_mhz"] is None
     assert "did not answer within 1 s" in unwatched[-1]
     assert 0.7 < wall_s < 20
+
+
+def test_a_sampler_that_ended_is_not_called_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it, and what is said of it is so."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(watch, "_sampled", fails)
+    sampler = watch._Sampler(Sensors(), has_gpus=False)
+    try:
+        assert sampler.result().problems == ("clocks, temperatures and GPUs (the process that reads them ended)",)
+    finally:
+        sampler.end()
