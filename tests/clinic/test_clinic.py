@@ -6,6 +6,7 @@ They need the machine for themselves, since a neighbour is an illness too: `make
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,6 +23,18 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _score(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Print precision and recall over what ran, and the longest time."""
+    yield
+    right = sum(sick and CASES[name].cause in named for name, sick, named, _ in RESULTS)
+    wrong = sum(len(named - ({CASES[name].cause} if sick else set())) for name, sick, named, _ in RESULTS)
+    ill = sum(sick for _, sick, _, _ in RESULTS)
+    longest = max((seen.took_s for *_, seen in RESULTS), default=0)
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nrecall {right} of {ill}; precision {right} of {right + wrong}; longest {longest:.1f} s")
 
 
 def said(seen: Seen, name: str) -> set[str]:
@@ -63,16 +76,3 @@ def test_a_healthy_program_is_left_alone(name: str, capsys: pytest.CaptureFixtur
         print(f"\n{name:<24} {seen.took_s:4.1f} s  {seen.verdict}")
 
     assert said(seen, name) == set()
-
-
-def test_the_score(capsys: pytest.CaptureFixture[str]) -> None:
-    """Precision and recall over what ran."""
-    right = sum(sick and CASES[name].cause in named for name, sick, named, _ in RESULTS)
-    wrong = sum(len(named - ({CASES[name].cause} if sick else set())) for name, sick, named, _ in RESULTS)
-    ill = sum(sick for _, sick, _, _ in RESULTS)
-    with capsys.disabled():
-        print(
-            f"\nrecall {right} of {ill}; precision {right} of {right + wrong}; longest {max((seen.took_s for *_, seen in RESULTS), default=0):.1f} s"
-        )
-
-    assert right <= ill
