@@ -17,8 +17,9 @@ _FOLDER = os.path.dirname(__file__)
 HELP = """\
 usage: sysperf COMMAND [options]
 
-Finds what makes a PyTorch machine slow, says what to do about it, and undoes every change that it makes.
-Reads only, but for `apply`, `undo`, `service` and `kernel`.
+Finds what makes a PyTorch machine slow, says what to do about it, and can undo every change that it makes to the machine.
+Settings are changed by `apply`, `undo`, `verify --fix` and `--set`, keys of the dashboard (each after a question) and an agent in mode
+`apply`. `service`, `kernel` and `lint --fix` write files. Everything else reads the machine and changes nothing on it.
 
 commands:
 {commands}
@@ -26,7 +27,7 @@ commands:
 start with:
   sysperf                          the dashboard, on a terminal
   sysperf audit                    what is wrong with this machine
-  sudo sysperf audit --deep        the same, with all that only root can read
+  sudo sysperf audit --deep        the same, with what only root and the installed torch can tell
   sysperf plan                     what `sysperf apply` would change
   sysperf wrap -- python train.py  start a program in the right place
   sysperf explain numa.gpu-remote  why a finding matters and how to fix it

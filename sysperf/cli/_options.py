@@ -24,7 +24,7 @@ Run = Callable[[argparse.Namespace], int]
 def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
     """The parser of one command and the function that runs it."""
     module = importlib.import_module(f"sysperf.cli.{command}")
-    built = _Parser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=_formatter)
+    built = _Parser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=formatter)
     module.add_arguments(built)
     return built, module.run
 
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{close}", f"`{self.prog} --help` lists its options")
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
+def formatter(prog: str) -> argparse.HelpFormatter:
     # A given width keeps argparse from importing shutil and its compressors, 3 ms, for every option that is added.
     return argparse.RawDescriptionHelpFormatter(prog, width=width())
 
@@ -54,6 +54,7 @@ def whole_parser() -> argparse.ArgumentParser:
     """The parser of all commands, for completion scripts."""
     whole = argparse.ArgumentParser(prog="sysperf")
     whole.add_argument("-V", "--version", action="store_true", help="show the version")
+    whole.add_argument("--debug", action="store_true", help="show the traceback of an internal error")
     commands = whole.add_subparsers(dest="command")
     for name, text in described().items():
         importlib.import_module(f"sysperf.cli.{name}").add_arguments(commands.add_parser(name, help=text))

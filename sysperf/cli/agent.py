@@ -4,7 +4,7 @@
   sysperf agent status     how the running agent is doing, and what it found
   sysperf agent events     what happened lately; with --follow, what happens
 
-It reads only, costs less than 0.3 % of a CPU, and needs no root: as a user it sees the user's own processes.
+It changes nothing itself, is built to cost less than 0.3 % of a CPU, and needs no root: as a user it sees the user's own processes.
 Modes: `observe` keeps findings for whoever asks; `advise` also logs each new one with its fix; `apply` makes the
 changes of the rules that the configuration lists, through the helper, and undoes them when the agent ends.
 
@@ -16,6 +16,11 @@ examples:
   curl --unix-socket /run/sysperf/agent.sock http://localhost/v1/findings
 
 signals: HUP reads rules and configuration again, TERM and INT stop it.
+
+exit codes:
+  0  the agent was stopped, or it answered
+  2  the command line or the configuration is wrong, or no agent answers
+
 docs/agent.md describes the configuration, the socket and the meters.
 """
 

@@ -37,7 +37,7 @@ _OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="a trace, or one of each rank")
     parser.add_argument("--against", metavar="TRACE", help="compare with this trace of the same program: what did the change do?")
-    parser.add_argument("--annotate", metavar="OUT", help="also write the trace with the findings as rows of their own, for Perfetto")
+    parser.add_argument("--annotate", metavar="FILE", help="also write the trace with the findings as rows of their own, for Perfetto")
     _options.add_rules(parser)
     _options.add_output(parser, verbose="all of each finding, and what the file cannot tell")
     _options.add_format(parser, *report.FORMATS)

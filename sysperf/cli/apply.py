@@ -10,10 +10,11 @@ exit codes:
   2  the command line is wrong, or it was not confirmed
   3  something that was named can not be done here; the plan says why
   4  a change was refused and everything was rolled back
+  130  it was interrupted, and everything was taken back
 
 examples:
   sudo sysperf apply                                       every safe fix, after a question
-  sudo sysperf apply --yes memory.swappiness-high             one, without a question
+  sudo sysperf apply --yes memory.swappiness-high          one, without a question
   sudo sysperf apply --set vm.swappiness=10 --lease 10m    it goes back by itself in ten minutes
   sudo sysperf apply --persist                             also set it at every start (sysctl.d, tmpfiles.d)
   sysperf plan                                             only show what would be done

@@ -3,6 +3,11 @@
 The first run writes every finding of today. A later run drops what is fixed and never adds: a new finding is fixed, or
 waived with a reason (docs/configuration.md). Remove the file to start over.
 
+exit codes:
+  0  the list is written
+  1  there are findings that it does not accept
+  2  the command line, a rule file, a capture or the baseline is wrong
+
 examples:
   sysperf baseline
   sysperf baseline --file ci/sysperf-baseline.json

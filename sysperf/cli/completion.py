@@ -1,6 +1,7 @@
 """Print a completion script for a shell.
 
-It completes commands, options, files, rule ids, areas of facts and settings; the rules are those in force when it is printed.
+It completes commands and options; in bash and zsh also files, rule ids, areas of facts, settings, plugins, experiments and
+built-in programs. Rules and plugins are those that are there when it is printed.
 
 examples:
   eval "$(sysperf completion bash)"                                   in this shell
@@ -17,14 +18,15 @@ from collections.abc import Iterable
 
 import shtab
 
-from sysperf import collect
+from sysperf import collect, plugin
 from sysperf.cli import _options
-from sysperf.engine import judging
+from sysperf.engine import judging, workload
 from sysperf.model.errors import Exit
+from sysperf.model.experiment import STANDALONE
 from sysperf.model.knob import KNOBS
 from sysperf.model.record import JsonObject
 
-_FILES = frozenset(("CAPTURE", "FILE", "PATH", "REPORT", "MACHINE", "OUT.tar.zst", "-- COMMAND [ARGUMENT …]"))
+_FILES = frozenset(("CAPTURE", "FILE", "PATH", "REPORT", "MACHINE", "TRACE", "OUT.tar.zst", "-- COMMAND [ARGUMENT …]"))
 _FOLDERS = frozenset(("DIR", "FOLDER"))
 
 
@@ -41,8 +43,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _words() -> JsonObject:
     """What completes an argument, by its name in the help."""
-    ids = [rule.id for rule in judging.load_rules().rules]
-    words = {"ID": ids, "AREA": collect.AREAS, "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()]}
+    words = {
+        "ID": [rule.id for rule in judging.load_rules().rules],
+        "AREA": collect.AREAS,
+        "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()],
+        "PLUGIN": sorted({entry.name for kind in (plugin.STACKS, plugin.TRACES) for entry in plugin.installed(kind)}),
+        "EXPERIMENT": STANDALONE,
+        "WORKLOAD": workload.NAMES,
+    }
     choices = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}
     return choices | dict.fromkeys(_FILES, shtab.FILE) | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
 

@@ -1,19 +1,23 @@
 """Say what slows a running job down. The evidence is weighed: two independent signals confirm a cause, one makes it likely.
 
-It looks from outside first (a window of the kernel's accounting), then samples stacks, then has the program write a trace of a
-second, each only as far as the question is open. The whole process tree counts: ranks, workers, servers. The job is not changed.
+It observes the job from outside first (a window of the kernel's accounting), then samples stacks, then has the program write a trace
+of a second. What is not needed any more to tell the cause is left out. All processes of the job count: ranks, workers, servers.
+The job is not changed.
 
-cost to the job:
-  outside   nothing is attached or stopped; the reading takes CPU time of its own (not measured)
-  samples   the CPU time of py-spy and perf, for 6 s (not measured); needs py-spy, and root for programs of others
+cost to the job (docs/diagnose.md has the measurements):
+  outside   nothing is attached or stopped; the reading takes CPU time of its own
+  samples   the CPU time of py-spy and perf, for 6 s; needs py-spy, and root for programs of others
   trace     a second of the job at about half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
 
 exit codes:
-  0 healthy, idle or suspended; 1 something slows it down; 3 it cannot be told; 2 wrong usage, or it cannot be looked at
+  0  healthy, idle or suspended
+  1  something slows it down
+  2  the command line is wrong, or the program cannot be observed
+  3  it cannot be told
 
 examples:
   sysperf diagnose 4242                   a program, or what started the ranks
-  sysperf diagnose -- python train.py     start it, wait until it is warm, look, and end it
+  sysperf diagnose -- python train.py     start it, wait until it is warm, observe it, and end it
   sysperf diagnose 4242 --passive         only from outside
   sysperf diagnose 4242 --no-trace --format json
 """
@@ -29,7 +33,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from sysperf.cli import _options, _signals
+from sysperf import plugin
+from sysperf.cli import _options, _signals, plugins
 from sysperf.host.commands import sysperf_command
 from sysperf.host.forked import adopt_orphans
 from sysperf.model.errors import Exit, SysperfError, UsageError
@@ -55,14 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--passive", action="store_true", help="only from outside: no samples, no trace")
     parser.add_argument("--no-trace", action="store_true", help="no trace")
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="N", help="how long to look from outside (default: 5)")
-    parser.add_argument("--warm-up", type=float, default=WARM_S, metavar="S", help=f"after -- COMMAND: wait so long (default: {WARM_S:g})")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="how long to observe from outside (default: 5)")
+    parser.add_argument(
+        "--warm-up", type=float, default=WARM_S, metavar="SECONDS", help=f"after -- COMMAND: wait so long (default: {WARM_S:g})"
+    )
     parser.add_argument("--keep-running", action="store_true", help="after -- COMMAND: wait for its end instead of ending it")
-    parser.add_argument("--stacks-with", default="", metavar="NAME", help="the stacks plugin: `sysperf plugins` lists them")
-    parser.add_argument("--trace-with", default="", metavar="NAME", help="the traces plugin")
+    plugins.add_choice(parser, plugin.STACKS, "--stacks-with")
+    plugins.add_choice(parser, plugin.TRACES, "--trace-with")
     _options.add_rule_files(parser)
     _options.add_format(parser, *FORMATS)
     _options.add_output(parser, verbose="also what was dropped, and every signal")
+    parser.usage = "sysperf diagnose [options] PID\n       sysperf diagnose [options] -- COMMAND [ARGUMENT …]"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -162,7 +170,7 @@ def _diagnosed(args: argparse.Namespace, pid: int) -> Verdict:
     config = configuration.read_config()
     terms = judging.load_terms(config, judging.configured_rules(config, args.rules))
     options = diagnose.Options(
-        seconds=args.seconds, passive=args.passive, trace=not args.no_trace, stacks_with=args.stacks_with, traces_with=args.trace_with
+        seconds=args.seconds, passive=args.passive, trace=not args.no_trace, stacks_with=args.stacks_plugin, traces_with=args.traces_plugin
     )
     gpus = Gpus()
     progress = _Progress()

@@ -8,7 +8,10 @@ examples:
   sysperf diff node1.json node2.json node3.json --format json
   sysperf diff good.json .
 
-exit codes: 0 nothing differs, 1 something does, 2 an input is wrong
+exit codes:
+  0  nothing differs
+  1  something differs
+  2  an input is wrong
 """
 
 from __future__ import annotations

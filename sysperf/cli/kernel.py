@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="source", metavar="KERNEL", help="wrap this installed kernel instead")
     parser.add_argument("--display-name", metavar="TEXT", help="how Jupyter shows it")
     parser.add_argument("--prefix", metavar="DIR", help="install into DIR/share/jupyter/kernels instead of the user's folder")
-    parser.add_argument("--wrap-options", default="", metavar="TEXT", help="options of `sysperf wrap`, as a shell would split them")
+    parser.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap`, as a shell would split them")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,11 @@
-"""List the installed plugins, ours and those of other packages. They take call stacks and traces.
+"""List the installed plugins, ours and those of other packages. They take call stacks, take traces and read traces.
 
 A command uses one by its name: `sysperf stacks PID --with NAME`, `sysperf trace PID --with NAME`. Listing imports none of
 them; --check does, and says which cannot be used. docs/plugins.md shows how to write one.
+
+exit codes:
+  0  listed; with --check: all can be used
+  1  with --check: one cannot be used
 
 examples:
   sysperf plugins
@@ -47,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str = "--with") -> None:
     """Add the option that chooses a plugin of this kind."""
     parser.add_argument(
-        option, dest=f"{kind.name}_plugin", default="", metavar="NAME", help=f"the plugin that {kind.purpose} (default: {kind.default})"
+        option, dest=f"{kind.name}_plugin", default="", metavar="PLUGIN", help=f"the plugin that {kind.purpose} (default: {kind.default})"
     )
 
 

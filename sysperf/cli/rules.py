@@ -5,6 +5,11 @@ examples:
   sysperf rules show numa.gpu-remote  one rule, as JSON
   sysperf rules check my.toml         is this file right? names, types, fixes, messages
   sysperf rules test my.toml          run the tests inside this file
+
+exit codes:
+  0  done, and nothing is wrong
+  1  a test failed
+  2  the command line or a rule file is wrong
 """
 
 from __future__ import annotations
@@ -24,18 +29,29 @@ from sysperf.report.words import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|test")
-    listing = actions.add_parser("list", help="every rule: id, scope, severity, title")
+    actions = parser.add_subparsers(dest="action", required=True)
+    listing = _action(actions, "list", "every rule: id, scope, severity, title", "sysperf rules list --select numa,gpu --json")
     _options.add_rules(listing)
     _options.add_format(listing)
-    show = actions.add_parser("show", help="one rule, as JSON")
+    show = _action(actions, "show", "one rule, as JSON", "sysperf rules show numa.gpu-remote")
     show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
     _options.add_rule_files(show)
-    for name, text in (("check", "check rule files completely"), ("test", "run the tests inside rule files")):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("files", nargs="*", metavar="FILE", help="default: all rules in force")
+    for name, text in (("check", "check rule files: names, types, fixes, messages"), ("test", "run the tests inside rule files")):
+        action = _action(actions, name, text, f"sysperf rules {name} my.toml")
+        action.add_argument("files", nargs="*", metavar="FILE", help="rule files, or folders of them (default: all rules in force)")
     for action in actions.choices.values():
         action.set_defaults(output=None)
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],  # the only name that argparse has for it
+    name: str,
+    text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """The parser of one action, whose help has an example."""
+    page = f"{text[:1].upper()}{text[1:]}.\n\nexample:\n  {example}"
+    return actions.add_parser(name, help=text, description=page, formatter_class=_options.formatter)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,12 @@ examples:
   sudo sysperf service uninstall           remove what was written
   sysperf service install --prefix "$DESTDIR" --program /usr/bin/sysperf      for a package
 
-Units that somebody changed are kept, and said so. docs/service.md tells what each unit may do.
+Units that somebody changed are kept and named. docs/service.md tells what each unit may do.
+
+exit codes:
+  0  done; or all units are as they should be
+  1  a unit was kept; or, of `status`, one failed or is of an older version
+  2  the command line is wrong, or nothing can be installed here
 """
 
 from __future__ import annotations

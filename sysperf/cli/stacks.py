@@ -1,7 +1,8 @@
 """Show what the threads of a running Python program do now. Or how its main thread spends its time.
 
-py-spy looks from outside; the program is neither stopped nor changed. It needs py-spy (`pip install py-spy`), and root
-where the program belongs to somebody else or the machine says so (kernel.yama.ptrace_scope).
+py-spy reads the program's memory; the program is neither stopped nor changed. It needs py-spy (`pip install py-spy`), and root
+where the program belongs to somebody else or the machine demands it (kernel.yama.ptrace_scope). `--with perf` samples machine
+code instead.
 
 examples:
   sysperf stacks 4242                where each thread is now
@@ -24,7 +25,9 @@ from sysperf.report import profile
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
-    parser.add_argument("--seconds", type=int, metavar="N", help="sample for so long, 50 times a second, and print the share of each phase")
+    parser.add_argument(
+        "--seconds", type=int, metavar="SECONDS", help="sample for so long, 50 times a second, and print the share of each phase"
+    )
     plugins.add_choice(parser, plugin.STACKS)
     parser.add_argument("--json", action="store_true", help="as JSON")
     _options.add_output(parser)

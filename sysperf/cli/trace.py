@@ -2,7 +2,7 @@
 
 The program must have been started by `sysperf wrap --traceable`, or with KINETO_USE_DAEMON=1 in its environment; it is not
 changed for this. It asks for work every 5 s and warms its profiler up, so a trace takes some 10 s. Tracing slows it down
-meanwhile, shapes and stacks more than doubly so.
+meanwhile: a small model to half its speed, with shapes and stacks to a quarter.
 
 examples:
   sysperf trace 4242                           5 optimizer steps
@@ -32,12 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", type=int, metavar="PID", help="`sysperf ps` lists the PyTorch programs")
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--iterations", type=int, metavar="N", help=f"steps of its optimizer (default: {ITERATIONS})")
-    how_long.add_argument("--seconds", type=float, metavar="S", help="by time instead")
-    parser.add_argument("--output", metavar="FILE", help="the trace, which must not exist yet (default: here, with a name of its own)")
+    how_long.add_argument("--seconds", type=float, metavar="SECONDS", help="by time instead")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the trace to this file, which must not exist yet (default: sysperf-trace-PID-TIME.json)"
+    )
     parser.add_argument("--shapes", action="store_true", help="also the shapes of the operators' inputs")
     parser.add_argument("--stacks", action="store_true", help="also Python call stacks")
     plugins.add_choice(parser, plugin.TRACES)
-    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="give up after so many seconds (default: 300)")
+    parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="give up after so many seconds (default: 300)")
     parser.add_argument("--analyze", action="store_true", help="then say what its time was lost to, as `sysperf analyze` does")
     parser.add_argument("--json", action="store_true", help="print the facts about the file as JSON")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")

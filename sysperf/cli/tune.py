@@ -8,7 +8,9 @@ for `sysperf wrap --profile`. That nothing helps is a normal answer.
 A run is one launch of the program: have it take seconds. Ctrl-C keeps what is there; --resume goes on, also after kill -9.
 
 exit codes:
-  0 a faster start was found and confirmed, or nothing helps here; 3 undecided or interrupted; 2 wrong usage, or the program failed
+  0  a faster start was found and confirmed, or nothing helps here
+  2  the command line is wrong, or the program failed
+  3  undecided or interrupted
 
 examples:
   sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as a good rate takes
@@ -59,18 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", type=_measuring.percent, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
     )
     when = parser.add_argument_group("when it stops")
-    when.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, metavar="N", help="the budget, confirmation included (default: 30)")
+    when.add_argument(
+        "--minutes", type=float, default=DEFAULT_MINUTES, metavar="MINUTES", help="the budget, confirmation included (default: 30)"
+    )
     when.add_argument(
         "--max-runs", type=int, default=tune_plan.MAX_RUNS, metavar="N", help="at most so many runs of the search (default: 120)"
     )
     when.add_argument("--keep-disturbed", action="store_true", help="count runs during which others took CPUs, too")
-    when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
+    when.add_argument("--limit", type=float, default=3_600.0, metavar="SECONDS", help="end a run after so many seconds (default: 3600)")
     when.add_argument("--resume", action="store_true", help="go on with the search of the same command that was interrupted")
     when.add_argument("--seed", type=int, default=None, metavar="N", help="of all random choices (default: from the clock)")
     parser.add_argument("--profile", default="", metavar="FILE", help="where the profile goes (default: PROGRAM.profile.toml here)")
     _options.add_format(parser, "text", "json", "html")
     _options.add_output(parser)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT …]", help="the program and its arguments")
+    parser.usage = "sysperf tune [options] -- COMMAND [ARGUMENT …]"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ exit codes:
   0  everything is as it was before, or there was nothing to take back
   2  the command line is wrong, or the journal can not be read
   3  something was kept or could not be taken back
+  130  it was interrupted: run it again
 
 examples:
   sudo sysperf undo            the latest transaction

@@ -8,7 +8,10 @@ during which others took CPUs is dropped whole. Short noisy runs need many pairs
 with what is there; --resume goes on with it.
 
 exit codes:
-  0 faster or the same; 1 slower (with --fail-if-slower: certainly not within that bound); 3 unclear; 2 wrong usage, or a run failed
+  0  faster or the same; with --ranks any clear answer; with --fail-if-slower: certainly not slower by more than that
+  1  slower; with --fail-if-slower: certainly slower by more than that
+  2  the command line is wrong, or a run failed
+  3  unclear
 
 examples:
   sysperf verify -- python train.py                                   plain against `sysperf wrap`
@@ -40,20 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is compared")
     what.add_argument("--a", metavar="COMMAND", help="the first command, in quotes, instead of -- COMMAND")
     what.add_argument("--b", metavar="COMMAND", help="the second command, in quotes")
-    what.add_argument(
-        "--env", action="append", default=[], metavar="PYTHON", help="twice: run COMMAND with this interpreter or environment"
-    )
+    what.add_argument("--env", action="append", default=[], metavar="PATH", help="twice: run COMMAND with this interpreter or environment")
     what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
     what.add_argument("--all", action="store_true", help="try every safe fix that an audit finds here, each alone and all together")
     what.add_argument(
-        "--experiment", default="", choices=STANDALONE, metavar="NAME", help=f"instead of a comparison: {', '.join(STANDALONE)}"
+        "--experiment", default="", choices=STANDALONE, metavar="EXPERIMENT", help=f"instead of a comparison: {', '.join(STANDALONE)}"
     )
     what.add_argument("--ranks", metavar="N,M", help="how efficiently M ranks work, compared with N: steps of each rank per second")
     what.add_argument(
-        "--workload", default="", metavar="NAME", help=f"a built-in program instead of a command: {', '.join(workload.NAMES)}"
+        "--workload", default="", metavar="WORKLOAD", help=f"a built-in program instead of a command: {', '.join(workload.NAMES)}"
     )
-    what.add_argument("--python", default="", metavar="PYTHON", help="the interpreter with torch that runs a built-in program")
+    what.add_argument("--python", default="", metavar="PATH", help="the interpreter with torch that runs a built-in program")
     what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
     what.add_argument("--yes", action="store_true", help="with --fix or --set: change the machine during B's runs without a question")
     measure = _measuring.add_metric(parser)
@@ -63,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_argument_group("when it stops")
     when.add_argument("--max-pairs", type=int, default=40, metavar="N", help="at most so many pairs that count (default: 40)")
     when.add_argument("--keep-disturbed", action="store_true", help="count pairs during which others took CPUs, too")
-    when.add_argument("--minutes", type=float, metavar="N", help="stop after this time, with what is there")
-    when.add_argument("--limit", type=float, default=3_600.0, metavar="S", help="end a run after so many seconds (default: 3600)")
+    when.add_argument("--minutes", type=float, metavar="MINUTES", help="stop after this time, with what is there")
+    when.add_argument("--limit", type=float, default=3_600.0, metavar="SECONDS", help="end a run after so many seconds (default: 3600)")
     when.add_argument("--resume", action="store_true", help="go on with the study of the same commands that was interrupted")
     when.add_argument("--seed", type=int, default=None, metavar="N", help="of the random order within pairs (default: from the clock)")
     when.add_argument(
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser, "text", "json", "markdown", "html")
     _options.add_output(parser)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT …]", help="the program and its arguments")
+    parser.usage = "sysperf verify [options] -- COMMAND [ARGUMENT …]\n       sysperf verify [options] --a COMMAND --b COMMAND"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,8 +10,10 @@ environment:
   SYSPERF_WRAP=off      start every program as it is
 
 exit codes:
-  the program's own; 126 it cannot be executed, 127 it was not found, 2 the options are wrong; with --nproc that of the
-  first instance that failed, 128+n when signal n ended it
+  the program's own; with --nproc that of the first instance that failed, 128+n when signal n ended it
+  2    the options are wrong
+  126  the program cannot be executed
+  127  the program was not found
 
 examples:
   sysperf wrap -- python train.py
