@@ -1,7 +1,7 @@
 """Where a program runs best: which CPUs, which memory, how many threads. A pure function of what is known of the machine.
 
 1. Allowed: the process's mask, which lies inside its cpuset, and never more.
-2. Budget: no more threads than the CPU quota has CPUs, rounded up (at 1.5 CPUs two threads beat one by 1.36 to 1.40).
+2. Budget: no more threads than the CPU quota has CPUs, rounded up (at 1.5 CPUs two threads are 1.36 to 1.39 times as fast as one).
 3. Kinds of cores: threads compute on performance cores, and on others where the kernel says that all together gain; workers use all.
 4. SMT: one compute thread a physical core; the siblings stay in the mask for workers and the system.
 5. Nodes: beside the GPU; else one that holds the whole CPU quota; else all CPUs. A small thread count prefers a node's memory only:
