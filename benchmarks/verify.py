@@ -59,9 +59,9 @@ def block(probed):
     hooks.clear()
     hooks.update(counting if probed else {})
     torch.Tensor.backward = counted if probed else counted.__wrapped__
-    start = time.perf_counter()
-    for _ in range(50): step()
-    return (time.perf_counter() - start) / 50
+    start = time.process_time()
+    for _ in range(20): step()
+    return (time.process_time() - start) / 20
 for _ in range(10): block(True)
 plain, added = [], []
 for _ in range(BLOCKS):
@@ -154,8 +154,8 @@ def pyperf(slow: int, fast: int) -> str:
     return " ".join(said.split())[:70]
 
 
-def probe_cost(blocks: int = 2_000) -> None:
-    """What the probe adds to a step of a third of a millisecond: blocks of 50 steps with and without it take turns in one process."""
+def probe_cost(blocks: int) -> None:
+    """What the probe adds to a step of a third of a millisecond, in CPU time: blocks of 20 steps with and without it, in one process."""
     python = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         command = (python, "-c", TRAIN.replace("BLOCKS", str(blocks)))
@@ -225,6 +225,7 @@ def main() -> None:
     parser.add_argument("what", choices=("same", "planted", "probe", "record", "coverage"))
     parser.add_argument("name", nargs="?", default="idle", help="of the series that is recorded")
     parser.add_argument("--studies", type=int, default=100)
+    parser.add_argument("--blocks", type=int, default=5_000, help="pairs of blocks of steps, with and without the probe")
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--neighbour", action="store_true")
     args = parser.parse_args()
@@ -236,7 +237,7 @@ def main() -> None:
         {
             "same": lambda: same(args.studies, args.seconds),
             "planted": lambda: planted(args.seconds),
-            "probe": probe_cost,
+            "probe": lambda: probe_cost(args.blocks),
             "record": lambda: record(args.name, args.seconds),
             "coverage": lambda: coverage(args.studies),
         }[args.what]()

@@ -116,6 +116,33 @@ def test_a_real_torch_program_is_counted(tmp_path: Path, counts: probe.Counts) -
     assert len(probe.read(str(tmp_path))[0].times) == 20
 
 
+@pytest.mark.parametrize(("passes", "most_touched", "mean"), [(10, 10, 4.5), (9_000, 250, 7_500.0)])
+def test_few_losses_are_touched_and_the_last_ones_count(program: Path, passes: int, most_touched: int, mean: float) -> None:
+    """Asking a tensor costs more than counting a step: of many losses a sample is kept, and the mean is that of its end."""
+    (program.parent / "torch" / "_tensor.py").write_text(
+        "touched = 0\nclass Tensor(float):\n"
+        "    def numel(self):\n        global touched\n        touched += 1\n        return 1\n"
+        "    def detach(self): return self\n    def backward(self): pass\n"
+    )
+    program.write_text(f"import torch._tensor as t\nfor number in range({passes}): t.Tensor(number).backward()\nprint(t.touched)\n")
+    done, _ = run(program)
+
+    assert 10 <= int(done.stdout) <= most_touched
+    assert probe.read_loss(str(program.parent / "steps")) == pytest.approx(mean, rel=0.1)
+
+
+def test_a_program_that_catches_the_end_is_ended_at_its_next_step(program: Path) -> None:
+    """A bare `except:` around a step; what is counted is what was asked for, and the one that followed."""
+    program.write_text(
+        "from torch.optim.optimizer import SGD\none = SGD()\n"
+        "for _ in range(7): one.step()\ntry: one.step()\nexcept BaseException: pass\none.step(); print('not reached')\n"
+    )
+    done, steps = run(program, max_steps=8)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len(steps.times) == 9
+
+
 def test_a_torn_file_and_foreign_files_are_left_out(tmp_path: Path) -> None:
     """Half a number at the end, a link, another name."""
     (tmp_path / "1.steps").write_bytes(b"\0" * 8 * 3 + b"\0\0\0")

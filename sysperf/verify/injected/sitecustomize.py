@@ -4,7 +4,7 @@ It sees only the standard library and, once the program has imported it, torch. 
 then waits for `torch.optim.optimizer`, whose public global hook is called after each step:
 https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_post_hook.html
 Each process writes the times of its steps to a file of its own; nothing is printed, and no error of ours reaches the program.
-It keeps the last losses that `Tensor.backward` was called on, and reads their values when the program ends.
+It keeps some of the losses that `Tensor.backward` was called on, and reads the values of the last ones when the program ends.
 
 For `sysperf tune` and launch profiles it also sets what no variable of torch's sets: inter-op threads, and workers and prefetch of
 loaders that have workers.
@@ -21,10 +21,9 @@ import inspect
 import os
 import sys
 import threading
-import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +34,8 @@ INTEROP_THREADS, LOADER_WORKERS, LOADER_PREFETCH = (
     int(os.environ.get(f"SYSPERF_SET_{name}", "0") or 0) for name in ("INTEROP_THREADS", "LOADER_WORKERS", "LOADER_PREFETCH")
 )
 FLUSH_S = 1.0
-LAST_LOSSES = 20
+MAX_LOSSES, LAST_LOSSES = 48, 16
+"""How many losses are kept, spread over all backward passes, and of how many of the last of these the mean is told."""
 Action = Callable[[ModuleType], object]
 """What is done with a module of torch once it is imported."""
 
@@ -52,33 +52,41 @@ def run_hidden_sitecustomize() -> None:
 
 
 class Steps:
-    """The times of this process's steps, kept in memory and appended to its file once a second and at its end."""
+    """The times of this process's steps, kept in memory and appended to its file once a second and at its end.
+
+    In each step one function of ours runs, which calls no other of ours: `benchmarks/verify.py probe` says what it costs.
+    """
 
     def __init__(self) -> None:
-        self.times = array("d")
-        self.count = 0
-        self.flushed = time.monotonic()
+        self.flush_at = monotonic() + FLUSH_S
+        self.start()
+
+    def start(self) -> None:
+        """Have no steps and no losses."""
+        self.times: list[float] = []
+        self.left = MAX_STEPS or sys.maxsize
         self.first: int | None = None
         self.depth = 0
-        self.losses: deque[Any] = deque(maxlen=LAST_LOSSES)
-        self.backward_passes = 0
+        self.losses = Losses()
 
     def forget(self) -> None:
         """Start anew in a forked child, whose parent writes its own steps."""
-        self.times = array("d")
-        self.count, self.first, self.depth = 0, None, 0
-        self.losses.clear()
-        self.backward_passes = 0
+        self.start()
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:  # its children leave by os._exit, which runs no atexit handler but these finalizers
             processes.register_after_fork(self, lambda steps: processes.Finalize(None, steps.flush, exitpriority=0))
 
     def step(self, optimizer: object, _arguments: object, _keywords: object) -> None:
         """Count a step of the first optimizer that makes one: a program with two makes one step with both."""
-        if self.first is None:
+        if id(optimizer) != self.first:
+            if self.first is not None:
+                return
             self.first = id(optimizer)
-        if id(optimizer) == self.first:
-            self.add()
+        now = monotonic()
+        self.times.append(now)
+        self.left -= 1
+        if now > self.flush_at or self.left <= 0:
+            self.flush_or_end()
 
     def enter(self, _module: object, _arguments: object) -> None:
         """Count the calls of modules inside modules."""
@@ -89,59 +97,86 @@ class Steps:
         self.depth -= 1
         if self.depth <= 0:
             self.depth = 0
-            self.add()
+            self.times.append(monotonic())
+            self.left -= 1
+            if self.times[-1] > self.flush_at or self.left <= 0:
+                self.flush_or_end()
 
-    def add(self) -> None:
-        now = time.monotonic()
-        self.times.append(now)
-        self.count += 1
-        if now - self.flushed > FLUSH_S:
-            self.flush()
-        if MAX_STEPS and self.count >= MAX_STEPS:
+    def flush_or_end(self) -> None:
+        """Write what is new; after the last step that was asked for, end the program."""
+        self.flush()
+        if self.left <= 0:
             self.end()
 
     def end(self) -> None:
         """End the program as `sys.exit()` does; from another thread than the main one, where that would end the thread alone, at once."""
-        self.flush()
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(0)
-        self.write_loss()
+        self.losses.write()
         sys.stdout.flush()
         os._exit(0)
 
-    def watch_loss(self, module: ModuleType) -> None:
-        """Keep the tensors that `backward` is called on: losses, where they are single numbers. Their values are read at the end."""
+    def watch_losses(self, module: ModuleType) -> None:
+        """Count the calls of `Tensor.backward`, and keep the tensor of some: losses, where they are single numbers."""
         backward = module.Tensor.backward
 
         @functools.wraps(backward)
         def watched(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
-            if tensor.numel() == 1:
-                self.losses.append(tensor.detach())
-                self.backward_passes += 1
+            losses = self.losses
+            losses.until_next -= 1
+            if not losses.until_next:
+                losses.keep(tensor)
             return backward(tensor, *arguments, **keywords)
 
         module.Tensor.backward = watched
 
     def write_loss(self) -> None:
-        """Write the mean of the last losses; a loss that cannot be read any more is none."""
-        if not self.losses:
-            return
-        try:
-            mean = sum(float(loss) for loss in self.losses) / len(self.losses)
-            with open(f"{FOLDER}/{os.getpid()}.loss", "w", encoding="ascii") as file:
-                file.write(f"{self.backward_passes} {mean!r}")
-        except Exception:  # noqa: BLE001 - a device that is gone, a full disk: nothing of ours may reach the program
-            return
+        """Write the mean of the last losses of this process."""
+        self.losses.write()
 
     def flush(self) -> None:
         """Append what is new to the file; a full disk loses steps, and never stops the program."""
-        times, self.times, self.flushed = self.times, array("d"), time.monotonic()
+        times, self.times, self.flush_at = self.times, [], monotonic() + FLUSH_S
         if times:
             try:
                 with open(f"{FOLDER}/{os.getpid()}.steps", "ab") as file:
-                    times.tofile(file)
+                    array("d", times).tofile(file)
             except OSError:
                 pass
+
+
+class Losses:
+    """A sample of the losses, spread evenly: which backward passes it holds follows from their number alone, and so is that of any run.
+
+    To touch a tensor in each pass would cost more than to count the step. Each time the sample is full, every third one stays, and of
+    the passes from then on a third of as many as before is kept: an odd share, since programs with two losses take them in turn.
+    """
+
+    def __init__(self) -> None:
+        self.until_next = self.distance = 1
+        self.passes = 0
+        self.tensors: list[Any] = []
+
+    def keep(self, tensor: Any) -> None:
+        self.passes += self.distance
+        if tensor.numel() == 1:
+            self.tensors.append(tensor.detach())
+        if self.passes >= self.distance * MAX_LOSSES:
+            self.tensors = self.tensors[2::3]
+            self.distance *= 3
+        self.until_next = self.distance
+
+    def write(self) -> None:
+        """Write the mean of the last ones that are kept; a loss that cannot be read any more is none."""
+        last = self.tensors[-LAST_LOSSES:]
+        if not last:
+            return
+        try:
+            mean = sum(float(loss) for loss in last) / len(last)
+            with open(f"{FOLDER}/{os.getpid()}.loss", "w", encoding="ascii") as file:
+                file.write(f"{self.passes} {mean!r}")
+        except Exception:  # noqa: BLE001 - a device that is gone, a full disk: nothing of ours may reach the program
+            return
 
 
 class Watcher(importlib.abc.MetaPathFinder):
@@ -212,7 +247,7 @@ def count() -> dict[str, Action]:
     os.register_at_fork(before=steps.flush, after_in_child=steps.forget)
     if not FORWARD:
         hook: dict[str, Action] = {"torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(steps.step)}
-        return {**hook, "torch._tensor": steps.watch_loss}
+        return {**hook, "torch._tensor": steps.watch_losses}
 
     def watch_calls(module: ModuleType) -> None:
         module.register_module_forward_pre_hook(steps.enter)
