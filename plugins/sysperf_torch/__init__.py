@@ -55,12 +55,16 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
         return Trace(request.pid, path, *counts, round(time.monotonic() - start, 1))
 
 
-def config(request: TraceRequest, file: str) -> str:
-    """Return the configuration that is sent to the process, in Kineto's words."""
+def config(request: TraceRequest, file: str, *, has_gpu: bool) -> str:
+    """Return the configuration that is sent to the process, in Kineto's words.
+
+    A trace by time starts after a warm-up of 5 s. It is for the GPU's tracer: a process without a GPU has nothing to warm up.
+    """
+    warm_up = () if has_gpu else ("ACTIVITIES_WARMUP_PERIOD_SECS=0",)
     if request.iterations:
         when = ["PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1", f"ACTIVITIES_ITERATIONS={request.iterations}"]
     else:
-        when = ["PROFILE_START_TIME=0", f"ACTIVITIES_DURATION_MSECS={request.duration_ms}"]
+        when = ["PROFILE_START_TIME=0", *warm_up, f"ACTIVITIES_DURATION_MSECS={request.duration_ms}"]
     details = [f"PROFILE_REPORT_INPUT_SHAPES={str(request.shapes).lower()}", f"PROFILE_WITH_STACK={str(request.stacks).lower()}"]
     return "\n".join([f"ACTIVITIES_LOG_FILE={file}", *when, *details, ""])
 
@@ -100,12 +104,15 @@ class _Session:
 
     def _answer(self, request: Request, address: str | bytes) -> None:
         send = request.kind == "req" and request.free and (not self._sent or self._was_dropped())
-        if self._daemon.answer(request, address, config(self._request, f"{self._folder}/trace.json") if send else ""):
+        if self._daemon.answer(request, address, self._config() if send else ""):
             self._was_asked = True
             if send:
                 self._sent, self._ignored = self._sent + 1, 0
             elif self._sent and request.kind == "req":
                 self._ignored = self._ignored + 1 if request.free else 0
+
+    def _config(self) -> str:
+        return config(self._request, f"{self._folder}/trace.json", has_gpu=self._target.has_gpu(self._host))
 
     def _was_dropped(self) -> bool:
         """Whether the process will not take the trace by time that it was asked for, but may take it when asked again."""

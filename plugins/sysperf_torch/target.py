@@ -13,6 +13,8 @@ from sysperf.procfs.stat import parse as parse_stat
 NAME = "dynolog"
 MAX_FOLDER_BYTES = 54
 """Kineto binds FOLDER/dynoconfigclient and a UUID, which must fit into the 107 bytes of a socket's address."""
+MAX_MAPS_BYTES = 16 << 20
+_GPUS = (" /dev/nvidia", " /dev/kfd", " /dev/dri/")
 _WRAP = "start it with `sysperf wrap --traceable -- python train.py`, or with KINETO_USE_DAEMON=1 in its environment"
 
 
@@ -35,6 +37,11 @@ class Target(Record):
     def alive(self, host: Host) -> bool:
         """Whether it still runs."""
         return _started(host, self.pid) == self.started
+
+    def has_gpu(self, host: Host) -> bool:
+        """Whether it maps a GPU's device, or may: who cannot read what it maps does not know."""
+        maps = host.text(f"/proc/{self.pid}/maps", MAX_MAPS_BYTES)
+        return maps is None or any(device in maps for device in _GPUS)
 
 
 def find(host: Host, pid: int, me: int) -> Target:

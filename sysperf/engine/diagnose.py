@@ -210,8 +210,8 @@ class _Diagnoser:
         if not chosen:
             return facts
         self._tell("a trace of a second", None)
-        pid = chosen[0].pid
-        traced = diagnose_inside.trace(pid, self._terms.ruleset, self._left_s(), self._options.traces_with, self._notes)
+        pid, trace_s = chosen[0].pid, diagnose_inside.length_s(chosen[0].native)
+        traced = diagnose_inside.trace(pid, self._terms.ruleset, trace_s, self._left_s(), self._options.traces_with, self._notes)
         seen = [msgspec.structs.replace(program, traced=traced) if program.pid == pid else program for program in facts.programs]
         return msgspec.structs.replace(facts, programs=tuple(seen))
 

@@ -33,7 +33,10 @@ MAX_SOURCE_BYTES = 4 << 20
 MAX_SOURCES = 64
 """Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
-TRACE_S = 1.0
+TRACE_S, SHORT_TRACE_S = 1.0, 0.2
+"""How much is traced. Each operator is an event: a second of tiny ones takes half a minute to write."""
+LARGE_KERNELS = 0.3
+"""Share of its CPU time in kernels, below which operators are many."""
 MAX_WRITING_S = 13.0
 """Until the program has written a trace, the wait until it asks for work included."""
 ANALYSIS_S = 2.0
@@ -153,8 +156,8 @@ def _is_same_here(pid: int, file: str) -> bool:
         return False
 
 
-def trace(pid: int, ruleset: Ruleset, seconds: float, name: str, notes: list[str]) -> Traced | None:
-    """Have the program write a trace of a second, and read it, within so many seconds; None, with a note, where it does not."""
+def trace(pid: int, ruleset: Ruleset, trace_s: float, seconds: float, name: str, notes: list[str]) -> Traced | None:
+    """Have the program write a trace of `trace_s`, and read it, within `seconds`; None, with a note, where it does not."""
     end = time.monotonic() + seconds
     try:
         plugin.tracer(name).owner(Host(), pid)
@@ -167,7 +170,7 @@ def trace(pid: int, ruleset: Ruleset, seconds: float, name: str, notes: list[str
         os.mkdir(folder, 0o700)
         os.chmod(ours, 0o711)  # noqa: S103 - to go through
         path = f"{folder}/trace.json"
-        if problem := _write(pid, folder, path, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
+        if problem := _write(pid, folder, path, trace_s, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
             notes.append(f"trace of process {pid}: {problem}")
             return None
         _take_back(folder, path)
@@ -189,7 +192,12 @@ def _read_in_time(path: str, ruleset: Ruleset, seconds: float) -> Traced:
     return results[path]
 
 
-def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
+def length_s(native: Native | None) -> float:
+    """How long a program is traced, by what its machine code does."""
+    return SHORT_TRACE_S if native is not None and native.math < LARGE_KERNELS else TRACE_S
+
+
+def _write(pid: int, folder: str, path: str, trace_s: float, limit_s: float, name: str) -> str:
     """Run `sysperf trace`, which takes on the rights of the program's user; why there is no trace, or nothing."""
     try:
         owner = os.stat(f"/proc/{pid}")
@@ -198,7 +206,7 @@ def _write(pid: int, folder: str, path: str, limit_s: float, name: str) -> str:
     except OSError:
         return "the program has ended"
     chosen = ("--with", name) if name else ()
-    what = ("--seconds", f"{TRACE_S:g}", "--shapes", "--limit", f"{limit_s:g}", "--output", path, *chosen)
+    what = ("--seconds", f"{trace_s:g}", "--shapes", "--limit", f"{limit_s:g}", "--output", path, *chosen)
     command = (*sysperf_command(), "trace", str(pid), *what)
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit_s + 1, check=False, stdin=subprocess.DEVNULL)

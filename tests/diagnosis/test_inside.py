@@ -61,7 +61,7 @@ def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytes
         monkeypatch.setattr(plugin, "tracer", lambda _: SimpleNamespace(owner=lambda *_: (0, 0)))
         notes: list[str] = []
         before = {*os.listdir(tempfile.gettempdir())}
-        assert diagnose_inside.trace(os.getpid(), judging.load_rules(), 5.0, "", notes) is None
+        assert diagnose_inside.trace(os.getpid(), judging.load_rules(), 1.0, 5.0, "", notes) is None
 
         assert os.stat(theirs).st_uid == 1
         assert "No such file" in notes[0]

@@ -94,15 +94,18 @@ def test_every_true_request_is_understood(pids: list[int], types: int) -> None:
 
 def test_the_configuration_is_kinetos() -> None:
     """By steps or by time, with what was asked for and no more."""
-    by_steps = sysperf_torch.config(TraceRequest(7, 5, shapes=True), "/x/t.json").splitlines()
+    by_steps = sysperf_torch.config(TraceRequest(7, 5, shapes=True), "/x/t.json", has_gpu=False).splitlines()
     assert by_steps == [
         "ACTIVITIES_LOG_FILE=/x/t.json", "PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1", "ACTIVITIES_ITERATIONS=5",
         "PROFILE_REPORT_INPUT_SHAPES=true", "PROFILE_WITH_STACK=false",
     ]  # fmt: skip
-    by_time = sysperf_torch.config(TraceRequest(7, duration_ms=250, stacks=True), "/x/t.json")
+    by_time = sysperf_torch.config(TraceRequest(7, duration_ms=250, stacks=True), "/x/t.json", has_gpu=True)
+    without_gpu = sysperf_torch.config(TraceRequest(7, duration_ms=250, stacks=True), "/x/t.json", has_gpu=False)
     assert "ACTIVITIES_DURATION_MSECS=250\n" in by_time
     assert "ITERATION" not in by_time
     assert "PROFILE_WITH_STACK=true\n" in by_time
+    assert "WARMUP" not in by_time
+    assert "ACTIVITIES_WARMUP_PERIOD_SECS=0\n" in without_gpu
 
 
 @given(st.binary(max_size=400), st.integers(1, 400))
