@@ -23,6 +23,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import Subject
 from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import for_shell
 from sysperf.startup import lazy
@@ -32,6 +33,9 @@ TOO_HIGH, TOO_LOW = 0.6, 1.5
 samples see only a part of some."""
 MAX_LINES = 3
 HEALTHY_SHARE = 0.6
+FULL_GPU = 0.95
+MOST = 0.5
+"""Of another cause's share: one that takes as much of the step explains it."""
 ANY_PROGRAM = " python …"
 """How fixes name the program that is started."""
 MOSTLY = 0.9
@@ -83,7 +87,7 @@ def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) 
     if not causes or any(program.traced is not None for program in facts.programs):
         return False
     return any(
-        {cause.id for cause in causes} & set(rule.covers) and {signal.source for signal in rule.signals[:1]} == {"trace"}
+        {cause.id for cause in causes} & {*rule.covers, *rule.within} and {signal.source for signal in rule.signals[:1]} == {"trace"}
         for rule in ruleset.rules
         if rule.scope == "diagnosis"
     )
@@ -116,7 +120,11 @@ def _cause(
     signals = tuple(_signals(compiled, scope))
     if not any(signal.source == "script" for signal in signals):
         signals += _hypotheses(compiled, program, ruleset)
-    cost = _number(compiled, scope)
+    busy = None if compiled.rule.on_gpu or not compiled.rule.cost else _gpu_busy(program)
+    cost = _bounded(_number(compiled, scope), busy)
+    if busy is not None and busy >= FULL_GPU:
+        text = f"its GPU is busy {100 * busy:.0f} % of the time: kernels hide what the main thread does"
+        signals += (Signal(source="gpu", supports=False, text=text),)
     against = [signal for signal in signals if not signal.supports]
     started = [fix for remedy in outcome.fixes if (fix := _of_what_is_set(remedy, program.env)) is not None]
     fixes = (*_divided(started, shares), *_codemods(compiled, program, ruleset))
@@ -128,6 +136,18 @@ def _cause(
         fixes=tuple(_of_program(fix, program.command) for fix in fixes),
         verify=proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
     )  # fmt: skip
+
+
+def _gpu_busy(program: Program) -> float | None:
+    """The share of the time in which kernels of the program run; what its main thread does meanwhile costs nothing. None: not measured."""
+    if not program.uses_gpu or program.gpu is None:
+        return None
+    return program.gpu.own_used if program.gpu.others else program.gpu.utilization
+
+
+def _bounded(cost: float | None, busy: float | None) -> float | None:
+    """A loss of the main thread, of which no more can be gained than the time in which the GPU is idle."""
+    return cost if cost is None or busy is None else min(cost, 100 * (1 - busy))
 
 
 def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, ...]:
@@ -259,17 +279,34 @@ def _order(cause: Cause) -> tuple[object, ...]:
 
 def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[Cause], list[Cause]]:
     """(causes, those that another one of them explains). What is itself explained explains nothing."""
-    covers = {cause.id: ruleset.compiled(cause.id).rule.covers for cause in causes}
+    rules = {cause.id: ruleset.compiled(cause.id).rule for cause in causes}
     explained: dict[str, str] = {}
-    for cause in sorted(causes, key=lambda candidate: (-len(covers[candidate.id]), *_order(candidate))):
+    for cause in sorted(causes, key=lambda other: (-len(rules[other.id].covers) - len(rules[other.id].within), *_order(other))):
         if cause.id not in explained:
-            explained |= {other.id: cause.id for other in causes if other.id in covers[cause.id] and other.id not in explained}
+            explained |= {other.id: cause.id for other in causes if other.id not in explained and _explains(cause, other, rules[cause.id])}
     dropped = [
         msgspec.structs.replace(cause, state="explained", because=f"a consequence of {explained[cause.id]}")
         for cause in causes
         if cause.id in explained
     ]
-    return [cause for cause in causes if cause.id not in explained], dropped
+    kept = [cause for cause in causes if cause.id not in explained]
+    return [_rest(cause, [part for part in kept if cause.id in rules[part.id].within]) for cause in kept], dropped
+
+
+def _explains(cause: Cause, other: Cause, rule: Rule) -> bool:
+    """Whether another cause is a consequence of this one, or is within it to the most part."""
+    if other.id in rule.covers:
+        return True
+    return other.id in rule.within and (other.gain is None or (cause.gain or 0.0) >= MOST * other.gain)
+
+
+def _rest(cause: Cause, parts: Sequence[Cause]) -> Cause:
+    """A cause with what is left to gain when its largest part is gone."""
+    largest = max((part.gain or 0.0 for part in parts), default=0.0)
+    if cause.gain is None or not largest:
+        return cause
+    rest = cause.gain - largest
+    return msgspec.structs.replace(cause, gain=_percent(rest), gain_low=_percent(rest, TOO_HIGH), gain_high=_percent(rest, TOO_LOW))
 
 
 # ---------------------------------------------------------------------- the verdict

@@ -190,6 +190,12 @@ class Rule(Record, kw_only=True):
     signals: Annotated[tuple[SignalRule, ...], fact("for diagnoses: what speaks for the cause and against it")] = ()
     lines: Annotated[tuple[str, ...], fact("for diagnoses: the phases and activities whose lines of the program are shown")] = ()
     covers: Annotated[tuple[str, ...], fact("for diagnoses: causes that are consequences of this one, by id")] = ()
+    within: Annotated[
+        tuple[str, ...], fact("for diagnoses: causes whose share has this one's in it; it explains those of which it is most")
+    ] = ()
+    on_gpu: Annotated[bool, fact("for diagnoses: what it costs is a GPU's time, too; else no more can be gained than the GPU is idle")] = (
+        False
+    )
     proof: Annotated[str, fact("for diagnoses: what `sysperf verify` compares")] = ""
     for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
     applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""

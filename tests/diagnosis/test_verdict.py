@@ -93,6 +93,36 @@ def test_a_consequence_is_not_said_twice() -> None:
     assert verdict.word == "slowed"
 
 
+@pytest.mark.parametrize(("fetching", "causes"), [(0.1, ["python-bound", "loader-inline"]), (0.4, ["loader-inline"])])
+def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, causes: list[str]) -> None:
+    """A loader that takes a tenth does not explain a loop that takes two thirds; what is left of the loop is its gain."""
+    stacks = Stacks(samples=300, inline_fetch=fetching, python=0.7, forward=0.1)
+    verdict = judged(program(stacks=stacks, native=Native(samples=300, python=0.7, torch=0.2, math=0.1)))
+
+    assert [cause.id.removeprefix("diagnosis.") for cause in verdict.causes] == causes
+    if len(causes) > 1:
+        assert [cause.gain for cause in verdict.causes] == [60.0, 10.0]
+
+
+def test_a_small_checkpoint_does_not_hide_page_faults() -> None:
+    """Each of them costs what it costs."""
+    stacks = Stacks(samples=300, checkpoint=0.07, forward=0.3, backward=0.3, optimizer=0.2)
+    faults = {"fault_share": 0.4, "faults_per_s": 9e4, "system": 0.4, "main_ran": 0.9, "main_waited": 0.1}
+    verdict = judged(program(stacks=stacks, main_syncing=0.05, **faults))
+
+    assert list(states(verdict)) == ["diagnosis.page-faults", "diagnosis.checkpoint"]
+
+
+def test_a_switch_without_a_measured_cost_hides_nothing() -> None:
+    """A variable for debugging is named beside the loop, not instead of it."""
+    stacks = Stacks(samples=300, python=0.7, forward=0.1)
+    native = Native(samples=300, python=0.7, torch=0.2, math=0.1)
+
+    assert set(states(judged(program(debug=("NCCL_DEBUG=trace",), stacks=stacks, native=native)))) == {
+        "diagnosis.python-bound", "diagnosis.debugging-on",
+    }  # fmt: skip
+
+
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
     line = Line("inline_fetch", "/home/me/data.py", 31, "Images.__getitem__", 0.5, "image = decode(path)")
@@ -321,7 +351,9 @@ def test_each_rule_covers_rules_that_exist_and_has_a_signal() -> None:
 
     assert len(known_rules) >= 36
     for rule in known_rules:
-        assert set(rule.covers) <= known, rule.id
+        assert set(rule.covers) | set(rule.within) <= known, rule.id
+        assert not set(rule.covers) & set(rule.within), rule.id
+        assert rule.on_gpu or not rule.id.startswith(("diagnosis.gpu-", "diagnosis.nccl-")), rule.id
         assert [signal for signal in rule.signals if not signal.against], rule.id
         assert all(re.match(r"(worker:)?[a-z_]+$", line) for line in rule.lines), rule.id
 
@@ -391,9 +423,9 @@ def test_what_nearly_every_python_program_shows_is_no_second_witness() -> None:
     compiles = Stacks(samples=300, compiling=0.06, forward=0.8)
 
     for native in (usual, compiled, interpreter):
-        assert states(judged(program(stacks=fetches, native=native, main_slept=0.1))) == {"diagnosis.loader-inline": "likely"}
-        assert states(judged(program(stacks=collates, native=native))) == {"diagnosis.slow-collate": "likely"}
-        assert states(judged(program(stacks=compiles, native=native))) == {"diagnosis.recompiles": "likely"}
+        assert states(judged(program(stacks=fetches, native=native, main_slept=0.1)))["diagnosis.loader-inline"] == "likely"
+        assert states(judged(program(stacks=collates, native=native)))["diagnosis.slow-collate"] == "likely"
+        assert states(judged(program(stacks=compiles, native=native)))["diagnosis.recompiles"] == "likely"
     backward = program(uses_gpu=True, main_slept=0.5, main_futex=0.5, stacks=Stacks(samples=300, backward=0.5, locking=0.2, forward=0.3))
     assert states(judged(backward)) == {"diagnosis.waits-for-threads": "likely"}
 
@@ -410,6 +442,47 @@ def test_a_gpu_that_is_busy_all_the_time_speaks_against_its_host() -> None:
     ]
     assert states(judged(program(**reads, gpu=shared))) == {"diagnosis.reads-values": "likely"}
     assert states(judged(program(**reads, gpu=msgspec.structs.replace(busy, utilization=0.6)))) == {"diagnosis.reads-values": "confirmed"}
+
+
+@pytest.mark.parametrize(
+    ("meters", "gain"),
+    [
+        (Gpu(utilization=0.8), 20.0),
+        (Gpu(utilization=0.8, others=1, others_used=0.5, own_used=0.3), 60.0),  # without the others it has the GPU for itself
+        (Gpu(utilization=0.8, others=1), 60.0),  # nobody knows how much of it is its own
+        (Gpu(), 60.0),
+    ],
+)
+def test_acting_on_the_host_gains_no_more_than_the_gpu_is_idle(meters: Gpu, gain: float) -> None:
+    """What the main thread does while its kernels run costs nothing."""
+    verdict = judged(program(uses_gpu=True, gpu=meters, main_sleeping=0.6, stacks=Stacks(samples=300, sleeping=0.6, forward=0.2)))
+
+    assert {cause.id: cause.gain for cause in verdict.causes}["diagnosis.sleeps"] == gain
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        Stacks(samples=300, forward=0.2, sleeping=0.6),
+        Stacks(samples=300, forward=0.2, python=0.6),
+        Stacks(samples=300, forward=0.2, checkpoint=0.6),
+        Stacks(samples=300, forward=0.2, collection=0.6),
+        Stacks(samples=300, forward=0.2, compiling=0.6),
+    ],
+)
+def test_a_full_gpu_speaks_against_every_cause_of_the_host(stacks: Stacks) -> None:
+    """Whatever the main thread does, it is hidden."""
+    verdict = judged(program(uses_gpu=True, gpu=Gpu(utilization=0.99), native=Native(samples=300, python=0.7), stacks=stacks))
+
+    assert (verdict.word, states(verdict)) == ("healthy", {})
+
+
+def test_a_gpu_that_exchanges_gradients_is_busy_with_it() -> None:
+    """NCCL's kernels count as use: communication is not hidden by them."""
+    ranks = {"uses_gpu": True, "world_size": 2, "rank": 0, "main_slept": 0.5, "main_ran": 0.5}
+    verdict = judged(program(**ranks, gpu=Gpu(utilization=1.0), stacks=Stacks(samples=300, collective=0.5, forward=0.1)))
+
+    assert [(cause.id, cause.gain) for cause in verdict.causes] == [("diagnosis.communication", 50.0)]
 
 
 @pytest.mark.parametrize(("own", "others", "gain"), [(0.5, 0.5, 50.0), (0.3, 0.7, 70.0), (0.25, 0.25, 8.3), (0.1, 0.4, 6.7)])
