@@ -11,11 +11,15 @@ import pytest
 
 from sysperf.cli import _units
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
+from tests.golden import Golden
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "systemd"
 NAMES = sorted(_units.ALL)
 NO_SYSTEMD = "no systemd-analyze: apt-get install systemd"
 WRITERS = ("sysperf-helper.service", "sysperf-restore.service")
+SETTINGS = "# The settings of sysperf/model/knob.py, and no others: all else of /proc/sys and /sys is read-only. Written by `make generated`.\n"
+DISKS = "# Disks by name; name more of them in a drop-in.\n"
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 PERSISTENT = {"/etc/sysctl.d", "/etc/tmpfiles.d"}
 """Where --persist writes; only what restores needs to remove files there."""
 MORE = {"kernel.numa_balancing", "kernel.yama.ptrace_scope"}
@@ -89,6 +93,20 @@ def test_exposure_with_a_drop_in(laid: Path, name: str, limit: float) -> None:
         assert exposure(laid / unit) <= limit
 
 
+def writable() -> str:
+    """The lines that let a unit write each setting that is a file, but for those of disks, which are named one by one."""
+    paths = [CPUFREQ if knob.path.startswith(CPUFREQ) else knob.path for knob in (*SYSCTLS.values(), *SYSFS.values()) if not knob.item]
+    return "".join(f"ReadWritePaths=-{path}\n" for path in dict.fromkeys(paths))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_settings_in_the_units_are_those_of_the_program(name: str, golden: Golden) -> None:
+    """A setting that is added needs no edit of the units."""
+    head, _, rest = (FOLDER / name).read_text().partition(SETTINGS)
+    _, _, tail = rest.partition(DISKS)
+    golden(FOLDER / name, f"{head}{SETTINGS}{writable()}{DISKS}{tail}")
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_writable_is_what_the_knobs_need(name: str) -> None:
     """Every setting that is a file can be written, and every path that is opened belongs to a setting."""
@@ -98,7 +116,7 @@ def test_writable_is_what_the_knobs_need(name: str) -> None:
     for knob in (*SYSCTLS.values(), *SYSFS.values()):
         path = knob.path.replace("{item}", "vda").replace("*", "0")
         assert any(path == folder or path.startswith(f"{folder}/") for folder in opened), knob.name
-    for path in opened - {"/sys/devices/system/cpu/cpufreq", *PERSISTENT}:
+    for path in opened - {CPUFREQ, *PERSISTENT}:
         assert any(re.fullmatch(pattern, path) for pattern in patterns), path
 
 
