@@ -17,7 +17,9 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "systemd"
 NAMES = sorted(_units.ALL)
 NO_SYSTEMD = "no systemd-analyze: apt-get install systemd"
 WRITERS = ("sysperf-helper.service", "sysperf-restore.service")
-SETTINGS = "# The settings of sysperf/model/knob.py, and no others: all else of /proc/sys and /sys is read-only. Written by `make generated`.\n"
+SETTINGS = (
+    "# The settings of sysperf/model/knob.py, and no others: all else of /proc/sys and /sys is read-only. Written by `make generated`.\n"
+)
 DISKS = "# Disks by name; name more of them in a drop-in.\n"
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 PERSISTENT = {"/etc/sysctl.d", "/etc/tmpfiles.d"}
