@@ -1,4 +1,4 @@
-"""What stands in for software that a test machine lacks: a torch of nothing but its hook, and NVIDIA's library, built from C."""
+"""What stands in for software that a test does without: torch, of which only its hook is there, its compiler, and NVIDIA's library in C."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ class SGD:
 step = SGD().step
 """
 """torch.optim.optimizer, as far as the probe needs it."""
+
+NO_COMPILER = """
+import sys, torch, types
+torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+"""
+"""The head of a program with a real torch that compiles nothing: its first optimizer would import the compiler, for 2 s of CPU time."""
 
 
 def write_torch(folder: Path) -> Path:

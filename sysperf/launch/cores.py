@@ -164,15 +164,13 @@ def _ranks_on_fast(fast: int, slow: int, parts: int, capacity: float) -> int:
 def _chained(nodes: list[MemoryNode], packages: Sequence[CpuSet]) -> list[MemoryNode]:
     """The nodes so that neighbours are near: the rest of a package first, then what is nearest to the last one."""
 
-    def package(node: MemoryNode) -> int:
-        return next((index for index, cpus in enumerate(packages) if cpus & node.cpus), -1)
-
     if not packages and not any(node.distances for node in nodes):
         return nodes
+    package_of = {node.id: next((index for index, cpus in enumerate(packages) if cpus & node.cpus), -1) for node in nodes}
     chain, rest = nodes[:1], nodes[1:]
     while rest:
         last = chain[-1]
-        nearest = min(rest, key=lambda node: (package(node) != package(last), last.distances.get(node.id, 255), node.id))
+        nearest = min(rest, key=lambda node: (package_of[node.id] != package_of[last.id], last.distances.get(node.id, 255), node.id))
         rest.remove(nearest)
         chain.append(nearest)
     return chain

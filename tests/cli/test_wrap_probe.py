@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_ins import write_torch
+from tests.stand_ins import NO_COMPILER, write_torch
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_"))}
@@ -276,7 +276,7 @@ def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
 def test_ranks_of_torchrun_are_counted(program: Path, what: str) -> None:
     """A real torch, two ranks of a real torchrun, around which wrap counts."""
     program.write_text(
-        "import torch\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"{NO_COMPILER}\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "for _ in range(20):\n    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
     )
     (program.parent / "torch").rename(program.parent / "no-torch")

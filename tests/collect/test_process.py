@@ -724,9 +724,8 @@ def test_binding_variables_collapse_real_workers_and_the_rule_says_so() -> None:
 @pytest.mark.torch
 def test_a_real_program_is_described(tmp_path: Path) -> None:
     """Version, prefix, threads and the missing preload of a real PyTorch."""
-    expected = subprocess.run(
-        (TORCH_PYTHON, "-c", "import torch; print(torch.__version__)"), capture_output=True, text=True, check=True
-    ).stdout.strip()
+    version = "import importlib.metadata; print(importlib.metadata.version('torch'))"
+    expected = subprocess.run((TORCH_PYTHON, "-c", version), capture_output=True, text=True, check=True).stdout.strip()
     with running(TORCH_PYTHON, LOADER, env={"LD_PRELOAD": "/nope/libjemalloc.so.1", "OMP_NUM_THREADS": "2"}) as pid:
         program, rules = findings(pid)
 

@@ -24,6 +24,7 @@ from tests import gpus
 from tests.agent.machines import FAKE_TORCH, SLEEPERS, Clock, RecordedNvml, programs, until
 from tests.collect.programs import LOADER, torch_library
 from tests.conftest import make_machine
+from tests.stand_ins import NO_COMPILER
 
 STAT = "cpu  {user} 0 {system} {idle} {iowait} 0 0 0 0 0\ncpu0 {user} 0 {system} {idle} {iowait} 0 0 0 0 0\nprocs_running 3\n"
 
@@ -345,8 +346,8 @@ def test_wait_for_data_is_what_is_left(tmp_path: Path) -> None:
     meters.close()
 
 
-LOADED = """
-import sys, time, torch
+LOADED = f"""{NO_COMPILER}
+import time
 from torch.utils.data import DataLoader, Dataset
 
 class Data(Dataset):

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-TRAINING = """
-import sys, time, torch
+from tests.stand_ins import NO_COMPILER
+
+TRAINING = f"""{NO_COMPILER}
+import time
 from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):

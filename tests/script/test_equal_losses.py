@@ -75,7 +75,7 @@ if __name__ == "__main__":
 """
 
 EACH = """
-import os, runpy, sys, torch
+import os, runpy, sys, torch._dynamo
 for path in sys.argv[1:]:
     if not os.fork():
         os.dup2(os.open(path.replace(".py", ".printed"), os.O_WRONLY | os.O_CREAT), 1)
@@ -84,7 +84,8 @@ for path in sys.argv[1:]:
     if os.wait()[1]:
         sys.exit("it failed")
 """
-"""Runs each program in a process of its own; they share the import of torch, which costs more than they do."""
+"""Runs each program in a process of its own; they share the import of torch and of its compiler, which each optimizer
+needs: it costs more than they do."""
 
 
 @pytest.mark.torch

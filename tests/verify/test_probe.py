@@ -13,7 +13,7 @@ import pytest
 
 from sysperf.verify import probe
 from sysperf.verify.changepoint import change_points, steady_start
-from tests.stand_ins import write_torch
+from tests.stand_ins import NO_COMPILER, write_torch
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 
@@ -105,7 +105,7 @@ def test_ways_to_start_python(program: Path, how: str) -> None:
 def test_a_real_torch_program_is_counted(tmp_path: Path, counts: probe.Counts) -> None:
     """20 steps of training: 20 optimizer steps, and 20 calls of the outermost module, however many lie inside."""
     script = (
-        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
+        f"{'import torch' if counts == 'optimizer' else NO_COMPILER}\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "for _ in range(20):\n    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
     )
