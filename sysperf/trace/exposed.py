@@ -6,7 +6,6 @@ synchronisation, copy calls and host, so that they add up to 100 %.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 from sysperf.trace import kernels as by_name
@@ -67,8 +66,8 @@ class DeviceTime:
         rows = timeline.operations
         self.operations = [
             index
-            for index, where in enumerate(rows.device)
-            if where == device and 0 <= rows.end[index] - rows.start[index] <= MAX_DEVICE_NS
+            for index, (where, start, end) in enumerate(zip(rows.device, rows.start, rows.end, strict=True))
+            if where == device and 0 <= end - start <= MAX_DEVICE_NS
         ]
         self.operations.sort(key=rows.start.__getitem__)
         self.kernel_indices = [index for index in self.operations if rows.kind[index] == KERNEL]
@@ -91,17 +90,19 @@ class DeviceTime:
 
     def _gaps(self) -> list[Gap]:
         """Every idle interval with its kind. The operations that start when it ends tell, by the earliest of their launches."""
-        rows, gaps = self.timeline.operations, []
-        starts = [rows.start[index] for index in self.operations]
+        rows, launched = self.timeline.operations, self.launches.times
+        first: dict[int, int] = {}  # the operation that starts at a time
+        earliest: dict[int, int] = {}  # the launch of those that do
+        for index in self.operations:
+            start, at = rows.start[index], launched[index]
+            first.setdefault(start, index)
+            if at is not None and at < earliest.get(start, at + 1):
+                earliest[start] = at
+        gaps = []
         for start, end in self.idle:
-            position = bisect_left(starts, end)
-            enders = []
-            while end < self.window.end and position < len(starts) and starts[position] == end:
-                enders.append(self.operations[position])
-                position += 1
-            launched = [at for index in enders if (at := self.launches.at(index)) is not None]
-            kind = UNKNOWN if not launched else STARVED if min(launched) > start else QUEUED
-            gaps.append(Gap(start, end, kind, enders[0] if enders else -1))
+            at = earliest.get(end) if end < self.window.end else None
+            kind = UNKNOWN if at is None else STARVED if at > start else QUEUED
+            gaps.append(Gap(start, end, kind, first.get(end, -1) if end < self.window.end else -1))
         return gaps
 
     def copies(self, question: ByName) -> Intervals:

@@ -13,7 +13,7 @@ from sysperf.trace import graph as nodes
 from sysperf.trace.exposed import DeviceTime, Launches
 from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Work
 from sysperf.trace.graph import Builder, part_of, processes
-from sysperf.trace.replay import UNCHANGED, Edit, Prepared, run
+from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.window import Window
 
@@ -133,8 +133,6 @@ class Replayer:
             graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
         self.graphs = [graph for graph in graphs if graph.items]
         self._prepared = [Prepared(graph) for graph in self.graphs]
-        self._has_unexplained = any(operation.unexplained for graph in self.graphs for operation in graph.operations)
-        self._known: dict[tuple[Edit, bool], int] = {}
 
     def error_pct(self) -> float | None:
         """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
@@ -143,10 +141,7 @@ class Replayer:
 
     def time(self, edit: Edit, *, keep: bool) -> int:
         """The slowest process's time."""
-        key = edit, keep and self._has_unexplained
-        if key not in self._known:
-            self._known[key] = max((run(prepared, edit, keep_unexplained=keep) for prepared in self._prepared), default=0)
-        return self._known[key]
+        return max((prepared.time(edit, keep_unexplained=keep) for prepared in self._prepared), default=0)
 
     def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
         """(lowest, highest) gain in percent of these pairs of edits, each replayed with and without unexplained delays."""

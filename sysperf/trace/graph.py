@@ -13,13 +13,13 @@ from typing import NamedTuple
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import DeviceTime, Launches
 from sysperf.trace.intervals import Interval
-from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, KERNEL, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 """What an item of the host is."""
 H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE = 1, 2, 4, 8, 16, 32, 64
+FLAGS = (H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE)
 """What an operation is; it can be several of these."""
 
 OPTIMIZER, ZERO_GRAD = 1, 2
@@ -104,7 +104,6 @@ class Builder:
 
     def __init__(self, timeline: Timeline, window: Window, launches: Launches, process: int) -> None:
         self.timeline, self.window, self.launches, self.process = timeline, window, launches, process
-        self._flags = _flags(timeline)
 
     def build(self) -> Graph:
         chosen, launched = self._operations()
@@ -117,15 +116,16 @@ class Builder:
 
     def _operations(self) -> tuple[list[int], list[int]]:
         """(the operations that run or are launched in the window, by their start; the start of each launch, or -1)."""
-        rows, (low, high) = self.timeline.operations, self.window.span
-        owners = self.timeline.device_processes
-        chosen = []
-        for index, (start, end, at) in enumerate(zip(rows.start, rows.end, self.launches.times, strict=True)):
-            inside = end > low and (start if at is None else at) < high and end >= start
-            if inside and (len(owners) < 2 or self._owner(index) == self.process):
-                chosen.append(index)
+        rows, (low, high), times = self.timeline.operations, self.window.span, self.launches.times
+        chosen = [
+            index
+            for index, (start, end, at) in enumerate(zip(rows.start, rows.end, times, strict=True))
+            if end > low and (start if at is None else at) < high and end >= start
+        ]
+        if len(self.timeline.device_processes) > 1:
+            chosen = [index for index in chosen if self._owner(index) == self.process]
         chosen.sort(key=rows.start.__getitem__)
-        return chosen, [self._launch(index) for index in chosen]
+        return chosen, [-1 if (at := times[index]) is None or at < low else at for index in chosen]
 
     def _owner(self, index: int) -> int:
         owners = self.timeline.device_processes.get(self.timeline.operations.device[index], set())
@@ -133,24 +133,19 @@ class Builder:
             return next(iter(owners), self.process)
         return self.timeline.operations.correlation[index] >> 40
 
-    def _launch(self, index: int) -> int:
-        at = self.launches.at(index)
-        return -1 if at is None or at < self.window.start else at
-
     def _with_edges(self, chosen: list[int], launched: list[int]) -> list[Operation]:
         rows, calls = self.timeline.operations, self.timeline.calls
         latency = _typical_latency(chosen, launched, rows.start)
-        before: dict[tuple[int, int], int] = {}
-        ends: list[tuple[int, int, int]] = sorted((rows.end[index], position, _key(rows, index)) for position, index in enumerate(chosen))
+        flags = _flags_by_name(self.timeline)
+        numbers: dict[tuple[int, int], int] = {}
+        streams = [numbers.setdefault((rows.device[index], rows.stream[index]), len(numbers)) for index in chosen]
+        busy_until = [self.window.start] * len(numbers)
+        ends = sorted((rows.end[index], position, stream) for position, (index, stream) in enumerate(zip(chosen, streams, strict=True)))
         only_ends = [end for end, _, _ in ends]
-        streams: dict[tuple[int, int], int] = {}
         operations = []
-        for position, index in enumerate(chosen):
+        for position, (index, at, stream) in enumerate(zip(chosen, launched, streams, strict=True)):
             start, end = rows.start[index], rows.end[index]
-            key = rows.device[index], rows.stream[index]
-            stream = streams.setdefault(key, len(streams))
-            at = launched[position]
-            free = before.get(key, self.window.start)
+            free = busy_until[stream]
             base = max(free, at + latency if at >= 0 else free, min(self.window.start, start))
             lag, after, unexplained = max(0, start - base), -1, 0
             if lag > EXPLAINED_NS:
@@ -158,21 +153,22 @@ class Builder:
                 if call is not None and at >= 0 and start <= calls.end[call] + EXPLAINED_NS:
                     pass  # the call itself did something first, such as filling a staging buffer
                 else:
-                    other = _ended_just_before(ends, only_ends, start, base, _key(rows, index), position)
+                    other = _ended_just_before(ends, only_ends, start, base, stream, position)
                     if other < 0 or start - rows.end[chosen[other]] > EXPLAINED_NS:
-                        other = self._draining(chosen, position, key)
+                        other = self._draining(chosen, position)
                     if other >= 0:
                         after, lag = other, start - rows.end[chosen[other]]
                     else:
                         lag, unexplained = EXPLAINED_NS // 10, lag - EXPLAINED_NS // 10
-            before[key] = max(end, free)
-            operations.append(Operation(start, end - start, stream, self._flags(index), latency, after, lag, unexplained))
+            busy_until[stream] = max(end, free)
+            what = flags[rows.kind[index], rows.name[index]]
+            operations.append(Operation(start, end - start, stream, what, latency, after, lag, unexplained))
         return operations
 
-    def _draining(self, chosen: list[int], position: int, key: tuple[int, int]) -> int:
+    def _draining(self, chosen: list[int], position: int) -> int:
         """A kernel of another stream whose last thread blocks were leaving the device when this operation found room on it."""
         rows = self.timeline.operations
-        start = rows.start[chosen[position]]
+        start, key = rows.start[chosen[position]], (rows.device[chosen[position]], rows.stream[chosen[position]])
         for other in range(position - 1, max(-1, position - 64), -1):
             index = chosen[other]
             left = rows.end[index] - start
@@ -188,25 +184,20 @@ class Builder:
             if call is not None and calls.start[call] >= low:
                 by_call.setdefault(call, []).append(position)
         threads = {calls.thread[call] for call in by_call}
-        names = self.timeline.names
-        kinds = (
-            (SYNC, ByName(names, by_name.is_sync_call)),
-            (COPYING, ByName(names, by_name.is_copy_call)),
-            (LAUNCH, ByName(names, by_name.is_launch_call)),
-            (ALLOCATION, ByName(names, by_name.is_allocation_call)),
-        )
+        texts = self.timeline.names.texts
+        kinds = {name: _kind(texts[name]) for name in set(calls.name)}
         timed: list[tuple[int, int, int, int]] = [
-            (calls.start[i], calls.end[i], next((kind for kind, asked in kinds if asked(calls.name[i])), OTHER), i)
-            for i in range(len(calls))
-            if calls.thread[i] in threads and low <= calls.start[i] < high
+            (start, end, kinds[name], call)
+            for call, (start, end, name, thread) in enumerate(zip(calls.start, calls.end, calls.name, calls.thread, strict=True))
+            if low <= start < high and thread in threads
         ]
         timed += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
         timed.sort()
         waits, regions = _Waits(operations), _Regions(self.timeline)
         items, frontier, previous, loading = [], low, low, low
         for start, end, kind, call in timed:
-            launched = tuple(by_call.get(call, ()))
-            waits_for, lag = (-1, 0) if kind == LOADER else waits.of(start, end, kind, launched)
+            launched = tuple(by_call[call]) if call in by_call else ()
+            waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else waits.of(start, end, kind, launched)
             think = start - frontier if start >= frontier else -(start - previous) - 1
             nested = start < loading and kind != LOADER
             items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, regions.at(start)))
@@ -215,8 +206,15 @@ class Builder:
         return items
 
 
-def _key(rows: object, index: int) -> int:
-    return hash((rows.device[index], rows.stream[index]))  # type: ignore[attr-defined]
+def _kind(name: str) -> int:
+    """What a call does, by its name."""
+    questions = (
+        (SYNC, by_name.is_sync_call),
+        (COPYING, by_name.is_copy_call),
+        (LAUNCH, by_name.is_launch_call),
+        (ALLOCATION, by_name.is_allocation_call),
+    )
+    return next((kind for kind, question in questions if question(name)), OTHER)
 
 
 def _typical_latency(chosen: list[int], launched: list[int], starts: object) -> int:
@@ -225,11 +223,11 @@ def _typical_latency(chosen: list[int], launched: list[int], starts: object) -> 
     return max(0, min(delays[len(delays) // 20], OWN_NS * 4)) if delays else OWN_NS
 
 
-def _ended_just_before(ends: list[tuple[int, int, int]], only_ends: list[int], start: int, base: int, key: int, position: int) -> int:
+def _ended_just_before(ends: list[tuple[int, int, int]], only_ends: list[int], start: int, base: int, stream: int, position: int) -> int:
     """The operation of another stream that ended last before this start, and not before `base`."""
     at = bisect_right(only_ends, start) - 1
     while at >= 0 and only_ends[at] > base:
-        if ends[at][2] != key and ends[at][1] < position:
+        if ends[at][2] != stream and ends[at][1] < position:
             return ends[at][1]
         at -= 1
     return -1
@@ -276,25 +274,26 @@ class _Regions:
         return self._spans[self._position][2] if inside else 0
 
 
-class _flags:  # noqa: N801 - a question
-    """What an operation is, by its kind and name."""
+_OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))
+_OF_KERNELS = (
+    (NCCL, by_name.is_collective),
+    (PLAIN_MATMUL, lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name)),
+    (LAYOUT, by_name.is_layout),
+    (CAST, by_name.is_copy),
+    (POINTWISE, by_name.is_pointwise),
+)
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._rows = timeline.operations
-        names = timeline.names
-        self._copies = ((H2D, ByName(names, by_name.is_h2d)), (PAGEABLE, ByName(names, by_name.is_memory_pageable)))
-        self._kernels = (
-            (NCCL, ByName(names, by_name.is_collective, lower=True)),
-            (PLAIN_MATMUL, ByName(names, lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name), lower=True)),
-            (LAYOUT, ByName(names, by_name.is_layout, lower=True)),
-            (CAST, ByName(names, by_name.is_copy, lower=True)),
-            (POINTWISE, ByName(names, by_name.is_pointwise, lower=True)),
-        )
 
-    def __call__(self, index: int) -> int:
-        kind = self._rows.kind[index]
-        asked = self._kernels if kind == KERNEL else self._copies if kind == COPY else ()
-        return sum(flag for flag, question in asked if question(self._rows.name[index]))
+def _flags_by_name(timeline: Timeline) -> dict[tuple[int, int], int]:
+    """What operations are, by their kind and name."""
+    rows, texts = timeline.operations, timeline.names.texts
+    return {(kind, name): _flags(kind, texts[name]) for kind, name in set(zip(rows.kind, rows.name, strict=True))}
+
+
+def _flags(kind: int, name: str) -> int:
+    if kind == COPY:
+        return sum(flag for flag, question in _OF_COPIES if question(name))
+    return sum(flag for flag, question in _OF_KERNELS if question(name.lower())) if kind == KERNEL else 0
 
 
 def processes(times: list[DeviceTime], timeline: Timeline) -> list[int]:

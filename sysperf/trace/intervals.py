@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 Interval = tuple[int, int]
 Intervals = list[Interval]
+_EVER = -(1 << 63), 1 << 63
+MANY_TIMES = 8
+"""Where one set has so many times more intervals than the other, the places in it are looked up."""
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
     """The time that any of these intervals covers; empty and negative intervals cover nothing."""
     merged: Intervals = []
-    first, last = 0, -1
+    first, last = 0, _EVER[0]
     for start, end in sorted(intervals):
-        if end <= start:
-            continue
-        if start <= last and last >= first:
-            last = max(last, end)
-            continue
-        if last > first:
-            merged.append((first, last))
-        first, last = start, end
+        if start > last:
+            if last > first:
+                merged.append((first, last))
+            first, last = start, end
+        elif end > last:
+            last = end
     if last > first:
         merged.append((first, last))
     return merged
@@ -35,18 +36,39 @@ def length(intervals: Iterable[Interval]) -> int:
 def clip(intervals: Iterable[Interval], window: Interval) -> Intervals:
     """What of each interval lies in the window; the intervals may overlap, and stay as they are sorted."""
     low, high = window
-    return [(max(start, low), min(end, high)) for start, end in intervals if start < high and end > low]
+    return [(start if start > low else low, end if end < high else high) for start, end in intervals if start < high and end > low]
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
     """The time that both sets cover."""
+    few, many = sorted((left, right), key=len)
+    return _cut_out(many, few) if len(few) * MANY_TIMES < len(many) else _both(few, many)
+
+
+def _cut_out(many: Intervals, few: Intervals) -> Intervals:
+    """What lies within a few intervals of many."""
+    common: Intervals = []
+    for low, high in few:
+        first = bisect_right(many, (low, _EVER[1])) - 1
+        if first < 0 or many[first][1] <= low:
+            first += 1
+        last = bisect_left(many, (high, _EVER[0]), first)
+        common += clip(many[first : first + 1], (low, high))
+        if last - first > 1:
+            common += many[first + 1 : last - 1]
+            common += clip(many[last - 1 : last], (low, high))
+    return common
+
+
+def _both(left: Intervals, right: Intervals) -> Intervals:
+    """The time that both cover, by going through both."""
     common: Intervals = []
     others = iter(right)
     low, high = next(others, (0, 0))
     for start, end in left:
         while low < end and low < high:
             if high > start:
-                common.append((max(low, start), min(high, end)))
+                common.append((low if low > start else start, high if high < end else end))
             if high > end:
                 break
             low, high = next(others, (0, 0))
@@ -57,20 +79,9 @@ def intersect(left: Intervals, right: Intervals) -> Intervals:
 
 def subtract(left: Intervals, right: Intervals) -> Intervals:
     """The time of `left` that `right` does not cover."""
-    kept: Intervals = []
-    j = 0
-    for start, end in left:
-        while j < len(right) and right[j][1] <= start:
-            j += 1
-        k = j
-        while k < len(right) and right[k][0] < end:
-            if right[k][0] > start:
-                kept.append((start, right[k][0]))
-            start = max(start, right[k][1])  # noqa: PLW2901 - what is left of it
-            k += 1
-        if start < end:
-            kept.append((start, end))
-    return kept
+    starts, ends = [start for start, _ in right], [end for _, end in right]
+    between = zip([_EVER[0], *ends], [*starts, _EVER[1]], strict=True)
+    return intersect(left, [(start, end) for start, end in between if start < end])
 
 
 def median(values: Iterable[float]) -> float:
@@ -82,9 +93,4 @@ def median(values: Iterable[float]) -> float:
 
 def overlap(parts: Intervals, span: Interval) -> int:
     """How much of `span` these disjoint, sorted intervals cover; quick where they are many."""
-    position = max(0, bisect_right(parts, (span[0], span[0])) - 1)
-    total = 0
-    while position < len(parts) and parts[position][0] < span[1]:
-        total += max(0, min(parts[position][1], span[1]) - max(parts[position][0], span[0]))
-        position += 1
-    return total
+    return length(_cut_out(parts, [span]))

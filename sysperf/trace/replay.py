@@ -6,7 +6,8 @@ stream is free and what it waits for is done. An `Edit` takes a cause away.
 
 from __future__ import annotations
 
-from functools import cached_property
+import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
@@ -46,82 +47,78 @@ class Edit(NamedTuple):
 UNCHANGED = Edit()
 
 
-class Step(NamedTuple):
-    """An item of the host in a replay."""
-
-    think: int
-    took: int
-    """Negative: a request to the loader that takes so long."""
-    waits_for: int
-    lag: int
-    operations: tuple[int, ...]
-
-
-class Plan(NamedTuple):
-    """An operation in a replay."""
-
-    stream: int
-    latency: int
-    after: int
-    lag: int
-    took: int
+Step = tuple[int, int, int, int, tuple[int, ...]]
+"""An item of the host: ns before it; ns that it takes (negative: a request to the loader, which takes so long); the operation that
+it waits for, or -1; ns from that one's end to its own; the operations that it launches."""
+Plan = tuple[int, int, int, int, int]
+"""An operation: its stream; ns from its launch; the operation that it waits for, or -1; ns that follow that; ns that it takes."""
 
 
 class Prepared:
-    """A graph, and what edits make of its items and operations: several edits change only one of these."""
+    """A graph that is replayed with several edits. Each of them changes a few items and operations, and shares the others."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.streams = 1 + max((operation.stream for operation in graph.operations), default=0)
-        self._kinds: dict[int, list[int]] = {}
-        self._long: list[int] = []
-        for index, item in enumerate(graph.items):
-            self._kinds.setdefault(item.kind, []).append(index)
-            if item.think >= LONG_THINK_NS or item.nested:
-                self._long.append(index)
+        self._items = _Selected(graph)
+        combinations = {operation.flags for operation in graph.operations}
+        self._flags = {flag for flag in nodes.FLAGS if any(flags & flag for flags in combinations)}
+        self._has_unexplained = any(operation.unexplained for operation in graph.operations)
+        self._plain_steps = [_step(item, UNCHANGED) for item in graph.items]
+        self._plain_plans: list[Plan] = [
+            (stream, latency, after, lag + unexplained, duration)
+            for _, duration, stream, _, latency, after, lag, unexplained in graph.operations
+        ]
         self._steps: dict[Edit, list[Step]] = {}
-        self._plans: dict[tuple[int, object, bool], list[Plan]] = {}
+        self._times: dict[tuple[Edit, bool], int] = {}
+
+    def time(self, edit: Edit, *, keep_unexplained: bool = True) -> int:
+        """Nanoseconds that the window takes with this edit."""
+        key = self._concerned(edit), keep_unexplained or not self._has_unexplained
+        if key not in self._times:
+            self._times[key] = _Run(self, *key).total()
+        return self._times[key]
+
+    def _concerned(self, edit: Edit) -> Edit:
+        """What of an edit concerns this graph: edits that do the same here are replayed once."""
+        kinds = self._items.kinds
+        return Edit(
+            loader=edit.loader if nodes.LOADER in kinds else "keep",
+            no_waits=edit.no_waits.intersection(kinds),
+            short_host=edit.short_host if not edit.region or edit.region in self._items.regions else 1.0,
+            region=edit.region if edit.region in self._items.regions else 0,
+            long_host=edit.long_host,
+            no_allocation=edit.no_allocation and nodes.ALLOCATION in kinds,
+            beside=sum(flag for flag in self._flags if edit.beside & flag),
+            speed=tuple((flag, factor) for flag, factor in edit.speed if flag in self._flags),
+        )
 
     def steps(self, edit: Edit) -> list[Step]:
-        """The host's items."""
+        """The host's items with this edit."""
         of_host = edit._replace(beside=0, speed=())
         if of_host not in self._steps:
-            self._steps[of_host] = self._edited(edit)
+            items = self.graph.items
+            steps = self._steps[of_host] = self._plain_steps.copy()
+            for index in self._items.changed_by(edit):
+                steps[index] = _step(items[index], edit)
         return self._steps[of_host]
 
-    def _edited(self, edit: Edit) -> list[Step]:
-        """The items that an edit changes, between the others as they are."""
-        items = self.graph.items
-        if edit == UNCHANGED or edit.short_host < 1:
-            return [_step(item, edit) for item in items]
-        edited = self.steps(UNCHANGED).copy()
-        kinds = (*edit.no_waits, nodes.LOADER, *((nodes.ALLOCATION,) if edit.no_allocation else ()))
-        for index in (*self._long, *(index for kind in kinds for index in self._kinds.get(kind, ()))):
-            edited[index] = _step(items[index], edit)
-        return edited
-
     def plans(self, edit: Edit, keep_unexplained: bool) -> list[Plan]:
-        """The devices' operations."""
-        of_device = edit.beside, edit.speed, keep_unexplained
-        if of_device not in self._plans:
-            operations, plain = self.graph.operations, self._plain
-            wanted = edit.beside
-            for flag, _ in edit.speed:
-                wanted |= flag
-            self._plans[of_device] = [
-                self._plan(operation, edit, keep_unexplained)
-                if operation.flags & wanted
-                or (operation.unexplained and not keep_unexplained)
-                or (operation.after >= 0 and operations[operation.after].flags & edit.beside)
-                else plan
-                for operation, plan in zip(operations, plain, strict=True)
-            ]
-        return self._plans[of_device]
-
-    @cached_property
-    def _plain(self) -> list[Plan]:
-        """The operations without any edit."""
-        return [self._plan(operation, UNCHANGED, keep_unexplained=True) for operation in self.graph.operations]
+        """The devices' operations with this edit."""
+        operations, beside = self.graph.operations, edit.beside
+        changed = beside
+        for flag, _ in edit.speed:
+            changed |= flag
+        if not changed and keep_unexplained:
+            return self._plain_plans
+        return [
+            self._plan(operation, edit, keep_unexplained)
+            if operation.flags & changed
+            or (operation.unexplained and not keep_unexplained)
+            or (beside and operation.after >= 0 and operations[operation.after].flags & beside)
+            else plan
+            for operation, plan in zip(operations, self._plain_plans, strict=True)
+        ]
 
     def _plan(self, operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
         took = operation.duration
@@ -129,9 +126,40 @@ class Prepared:
             if operation.flags & flag:
                 took = int(took * factor)
         if operation.flags & edit.beside:
-            return Plan(self.streams + bool(operation.flags & edit.beside & nodes.NCCL), 0, -1, 0, took)
+            return self.streams + bool(operation.flags & edit.beside & nodes.NCCL), 0, -1, 0, took
         after = operation.after if operation.after >= 0 and not self.graph.operations[operation.after].flags & edit.beside else -1
-        return Plan(operation.stream, operation.latency, after, operation.lag + (operation.unexplained if keep_unexplained else 0), took)
+        return operation.stream, operation.latency, after, operation.lag + (operation.unexplained if keep_unexplained else 0), took
+
+
+class _Selected:
+    """The items of a graph by what an edit can change about them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.kinds: dict[int, list[int]] = {}
+        self.regions: dict[int, list[int]] = {}
+        self._long: list[int] = []
+        self._nested: list[int] = []
+        self._all = range(len(graph.items))
+        for index, (_, _, kind, think, _, _, _, nested, region) in enumerate(graph.items):
+            self.kinds.setdefault(kind, []).append(index)
+            if region:
+                self.regions.setdefault(region, []).append(index)
+            if think >= LONG_THINK_NS:
+                self._long.append(index)
+            if nested:
+                self._nested.append(index)
+
+    def changed_by(self, edit: Edit) -> Iterable[int]:
+        """The items that an edit can change."""
+        if edit.short_host < 1 and not edit.region:
+            return self._all
+        kinds = (*edit.no_waits, *((nodes.ALLOCATION,) if edit.no_allocation else ()))
+        return itertools.chain(
+            *(self.kinds.get(kind, ()) for kind in kinds),
+            self.regions.get(edit.region, ()) if edit.short_host < 1 else (),
+            self._long if edit.long_host < 1 else (),
+            self._nested if edit.loader != "keep" else (),
+        )
 
 
 def _step(item: nodes.Item, edit: Edit) -> Step:
@@ -150,12 +178,7 @@ def _step(item: nodes.Item, edit: Edit) -> Step:
     else:
         took = min(took, nodes.OWN_NS) if waits_for >= 0 else took
         took = int(took * edit.short(item.region)) if kind == nodes.LAUNCH else took
-    return Step(think, took, waits_for, item.lag, item.operations)
-
-
-def run(prepared: Prepared, edit: Edit = UNCHANGED, *, keep_unexplained: bool = True) -> int:
-    """Nanoseconds that the window takes with this edit."""
-    return _Run(prepared, edit, keep_unexplained).total()
+    return think, took, waits_for, item.lag, item.operations
 
 
 class _Run:
@@ -170,16 +193,23 @@ class _Run:
         """When each stream is free; the last two are those of copies and collectives that get one of their own."""
         self._batch = -1
 
-    def total(self) -> int:
-        graph, ends = self._graph, self._ends
+    def total(self) -> int:  # noqa: C901 - a call for each operation would take half of the time
+        """Nanoseconds from the window's start until host and device are done."""
+        graph, free, ends, plans = self._graph, self._free, self._ends, self._plans
         for index in graph.earlier:
             self._earlier(index)
         frontier = previous = graph.start
         for think, took, waits_for, lag, operations in self._steps:
             start = frontier + think if think >= 0 else previous - think - 1
+            for index in operations:
+                stream, latency, after, delay, busy = plans[index]
+                begin = free[stream]
+                if start + latency > begin:
+                    begin = start + latency
+                if after >= 0 and ends[after] > begin:
+                    begin = ends[after]
+                free[stream] = ends[index] = begin + delay + busy
             end = start + took if took >= 0 else self._loaded(start, -took)
-            if operations:
-                self._operate(operations, start)
             if waits_for >= 0 and ends[waits_for] + lag > end:
                 end = ends[waits_for] + lag
             previous = start
@@ -187,25 +217,14 @@ class _Run:
                 frontier = end
         return max([frontier + self._edit.thinking(graph.last_think), *ends]) - graph.start
 
-    def _operate(self, indices: tuple[int, ...], launched: int) -> None:
-        free, ends, plans = self._free, self._ends, self._plans
-        for index in indices:
-            stream, latency, after, lag, took = plans[index]
-            begin = free[stream]
-            arrived = launched + latency
-            if arrived > begin:  # noqa: PLR1730 - as above
-                begin = arrived
-            if after >= 0 and ends[after] > begin:
-                begin = ends[after]
-            free[stream] = ends[index] = begin + lag + took
-
     def _earlier(self, index: int) -> None:
         """An operation that was launched before the window, or nobody knows when."""
-        plan, started = self._plans[index], self._graph.operations[index].start
-        begin = started if started < self._graph.start and plan.stream < self._streams else self._free[plan.stream]
-        if plan.after >= 0:
-            begin = max(begin, self._ends[plan.after])
-        self._free[plan.stream] = self._ends[index] = begin + plan.lag + plan.took
+        stream, _, after, delay, busy = self._plans[index]
+        started = self._graph.operations[index].start
+        begin = started if started < self._graph.start and stream < self._streams else self._free[stream]
+        if after >= 0:
+            begin = max(begin, self._ends[after])
+        self._free[stream] = self._ends[index] = begin + delay + busy
 
     def _loaded(self, start: int, took: int) -> int:
         """When a batch is there that was asked for at `start`."""
