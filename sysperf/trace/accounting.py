@@ -150,10 +150,11 @@ class Accounting:
         )
 
     def _steps(self, window: Window) -> Steps:
-        described = iterations.describe(self.timeline, window)
-        slow = iterations.longest(self.timeline, window)
-        if described.outlier and slow:
-            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(slow))
+        by, spans = iterations.find(self.timeline, window)
+        described = iterations.describe(by, spans)
+        if described.outlier:
+            longest = max(spans, key=lambda span: span[1] - span[0])
+            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(longest))
         return described
 
     def _outlier_cause(self, step: tuple[int, int]) -> str:

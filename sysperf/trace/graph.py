@@ -123,15 +123,12 @@ class Builder:
             if end > low and (start if at is None else at) < high and end >= start
         ]
         if len(self.timeline.device_processes) > 1:
-            chosen = [index for index in chosen if self._owner(index) == self.process]
+            owners, process, devices = self.timeline.device_processes, self.process, rows.device
+            others = {device for device, users in owners.items() if process not in users}
+            shared = {device for device, users in owners.items() if len(users) > 1}
+            chosen = [i for i in chosen if devices[i] not in others and (devices[i] not in shared or rows.correlation[i] >> 40 == process)]
         chosen.sort(key=rows.start.__getitem__)
         return chosen, [-1 if (at := times[index]) is None or at < low else at for index in chosen]
-
-    def _owner(self, index: int) -> int:
-        owners = self.timeline.device_processes.get(self.timeline.operations.device[index], set())
-        if len(owners) <= 1:
-            return next(iter(owners), self.process)
-        return self.timeline.operations.correlation[index] >> 40
 
     def _with_edges(self, chosen: list[int], launched: list[int]) -> list[Operation]:
         rows, calls = self.timeline.operations, self.timeline.calls
@@ -139,14 +136,15 @@ class Builder:
         flags = _flags_by_name(self.timeline)
         numbers: dict[tuple[int, int], int] = {}
         streams = [numbers.setdefault((rows.device[index], rows.stream[index]), len(numbers)) for index in chosen]
-        busy_until = [self.window.start] * len(numbers)
+        low = self.window.start
+        busy_until = [low] * len(numbers)
         ends = sorted((rows.end[index], position, stream) for position, (index, stream) in enumerate(zip(chosen, streams, strict=True)))
         only_ends = [end for end, _, _ in ends]
         operations = []
         for position, (index, at, stream) in enumerate(zip(chosen, launched, streams, strict=True)):
             start, end = rows.start[index], rows.end[index]
             free = busy_until[stream]
-            base = max(free, at + latency if at >= 0 else free, min(self.window.start, start))
+            base = max(free, at + latency if at >= 0 else free, min(low, start))
             lag, after, unexplained = max(0, start - base), -1, 0
             if lag > EXPLAINED_NS:
                 call = self.launches.call(index)
@@ -200,7 +198,8 @@ class Builder:
             waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else waits.of(start, end, kind, launched)
             think = start - frontier if start >= frontier else -(start - previous) - 1
             nested = start < loading and kind != LOADER
-            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, regions.at(start)))
+            region = regions.at(start) if regions.spans else 0
+            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, region))
             frontier, previous = max(frontier, end), start
             loading = max(loading, end) if kind == LOADER else loading
         return items
@@ -262,16 +261,16 @@ class _Regions:
         texts, rows = timeline.names.texts, timeline.ranges
         kinds = {n: OPTIMIZER for n, text in enumerate(texts) if text.startswith("Optimizer.step#")}
         kinds |= {n: ZERO_GRAD for n, text in enumerate(texts) if text.startswith("Optimizer.zero_grad#")}
-        self._spans = (
+        self.spans = (
             sorted((rows.start[i], rows.end[i], kinds[name]) for i, name in enumerate(rows.name) if name in kinds) if kinds else []
         )
         self._position = 0
 
     def at(self, moment: int) -> int:
-        while self._position < len(self._spans) and self._spans[self._position][1] <= moment:
+        while self._position < len(self.spans) and self.spans[self._position][1] <= moment:
             self._position += 1
-        inside = self._position < len(self._spans) and self._spans[self._position][0] <= moment
-        return self._spans[self._position][2] if inside else 0
+        inside = self._position < len(self.spans) and self.spans[self._position][0] <= moment
+        return self.spans[self._position][2] if inside else 0
 
 
 _OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))

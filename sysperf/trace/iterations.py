@@ -46,9 +46,8 @@ def is_regular(iterations: list[Interval], window: Window) -> bool:
     return max(lengths) <= MAX_SPREAD * median(lengths) and sum(lengths) >= MIN_COVERED * window.duration
 
 
-def describe(timeline: Timeline, window: Window) -> Steps:
+def describe(by: str, spans: list[Interval]) -> Steps:
     """What is known of the iterations."""
-    by, spans = find(timeline, window)
     lengths = sorted((end - start) / 1e6 for start, end in spans)
     if not lengths:
         return Steps()
@@ -67,11 +66,6 @@ def describe(timeline: Timeline, window: Window) -> Steps:
         outlier_excess_pct=100 * max(0.0, longest - middle) / span if known and span else None,
         steady=True,
     )
-
-
-def longest(timeline: Timeline, window: Window) -> Interval | None:
-    """The iteration that took longest."""
-    return max(find(timeline, window)[1], key=lambda span: span[1] - span[0], default=None)
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[Interval]:

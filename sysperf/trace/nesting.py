@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Threads:
         self._timeline = timeline
         self._by_thread: dict[int, list[int]] = {}
         self._sorted: set[int] = set()
+        self._outer: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
         for index, thread in enumerate(timeline.ranges.thread):
             self._by_thread.setdefault(thread, []).append(index)
 
@@ -37,7 +39,8 @@ class Threads:
         indices = self._by_thread.get(thread, [])
         if thread not in self._sorted:
             rows = self._timeline.ranges
-            indices.sort(key=lambda index: (rows.start[index], -rows.end[index]))
+            indices.sort(key=rows.end.__getitem__, reverse=True)
+            indices.sort(key=rows.start.__getitem__)
             self._sorted.add(thread)
         return indices
 
@@ -45,16 +48,29 @@ class Threads:
         return self._by_thread
 
     def around(self, thread: int, moments: Iterable[int]) -> Iterator[Around]:
-        """What encloses each of these moments, which ascend."""
-        rows, mine, stack, position = self._timeline.ranges, self.ranges(thread), [], 0
+        """What encloses each of these moments."""
+        mine, starts, ends, outer = self._nested(thread)
         for moment in moments:
-            while position < len(mine) and rows.start[mine[position]] <= moment:
-                index = mine[position]
-                position += 1
-                if rows.end[index] > moment:
-                    stack.append(index)
-            stack = [index for index in stack if rows.end[index] > moment]
-            yield self._described(stack)
+            stack, position = [], bisect_right(starts, moment) - 1
+            while position >= 0:
+                if ends[position] > moment:
+                    stack.append(mine[position])
+                position = outer[position]
+            yield self._described(stack[::-1])
+
+    def _nested(self, thread: int) -> tuple[list[int], list[int], list[int], list[int]]:
+        """The ranges of a thread, their starts and ends, and for each the place of the one that was open before it; -1: none."""
+        if thread not in self._outer:
+            mine, rows = self.ranges(thread), self._timeline.ranges
+            starts, ends = [rows.start[index] for index in mine], [rows.end[index] for index in mine]
+            outer, open_now = [], list[int]()
+            for position, start in enumerate(starts):
+                while open_now and ends[open_now[-1]] <= start:
+                    open_now.pop()
+                outer.append(open_now[-1] if open_now else -1)
+                open_now.append(position)
+            self._outer[thread] = mine, starts, ends, outer
+        return self._outer[thread]
 
     def _described(self, stack: list[int]) -> Around:
         rows, texts = self._timeline.ranges, self._timeline.names.texts

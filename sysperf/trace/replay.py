@@ -37,11 +37,13 @@ class Edit(NamedTuple):
 
     def short(self, region: int = 0) -> float:
         """The factor for launches and short times there."""
-        return self.short_host if self.region in (0, region) else 1.0
+        return self.short_host if not self.region or self.region == region else 1.0
 
     def thinking(self, time: int, region: int = 0) -> int:
         """What is left of the host's time between two calls."""
-        return int(time * (self.long_host if time >= LONG_THINK_NS else self.short(region)))
+        if time >= LONG_THINK_NS:
+            return int(time * self.long_host)
+        return int(time * self.short_host) if not self.region or self.region == region else time
 
 
 UNCHANGED = Edit()
@@ -60,10 +62,7 @@ class Prepared:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.streams = 1 + max((operation.stream for operation in graph.operations), default=0)
-        self._items = _Selected(graph)
-        combinations = {operation.flags for operation in graph.operations}
-        self._flags = {flag for flag in nodes.FLAGS if any(flags & flag for flags in combinations)}
-        self._has_unexplained = any(operation.unexplained for operation in graph.operations)
+        self._items, self._operations = _Items(graph), _Operations(graph)
         self._plain_steps = [_step(item, UNCHANGED) for item in graph.items]
         self._plain_plans: list[Plan] = [
             (stream, latency, after, lag + unexplained, duration)
@@ -74,7 +73,7 @@ class Prepared:
 
     def time(self, edit: Edit, *, keep_unexplained: bool = True) -> int:
         """Nanoseconds that the window takes with this edit."""
-        key = self._concerned(edit), keep_unexplained or not self._has_unexplained
+        key = self._concerned(edit), keep_unexplained or not self._operations.unexplained
         if key not in self._times:
             self._times[key] = _Run(self, *key).total()
         return self._times[key]
@@ -89,8 +88,8 @@ class Prepared:
             region=edit.region if edit.region in self._items.regions else 0,
             long_host=edit.long_host,
             no_allocation=edit.no_allocation and nodes.ALLOCATION in kinds,
-            beside=sum(flag for flag in self._flags if edit.beside & flag),
-            speed=tuple((flag, factor) for flag, factor in edit.speed if flag in self._flags),
+            beside=sum(flag for flag in self._operations.flagged if edit.beside & flag),
+            speed=tuple((flag, factor) for flag, factor in edit.speed if flag in self._operations.flagged),
         )
 
     def steps(self, edit: Edit) -> list[Step]:
@@ -105,20 +104,10 @@ class Prepared:
 
     def plans(self, edit: Edit, keep_unexplained: bool) -> list[Plan]:
         """The devices' operations with this edit."""
-        operations, beside = self.graph.operations, edit.beside
-        changed = beside
-        for flag, _ in edit.speed:
-            changed |= flag
-        if not changed and keep_unexplained:
-            return self._plain_plans
-        return [
-            self._plan(operation, edit, keep_unexplained)
-            if operation.flags & changed
-            or (operation.unexplained and not keep_unexplained)
-            or (beside and operation.after >= 0 and operations[operation.after].flags & beside)
-            else plan
-            for operation, plan in zip(operations, self._plain_plans, strict=True)
-        ]
+        operations, plans = self.graph.operations, self._plain_plans.copy()
+        for index in self._operations.changed_by(edit, keep_unexplained):
+            plans[index] = self._plan(operations[index], edit, keep_unexplained)
+        return plans
 
     def _plan(self, operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
         took = operation.duration
@@ -131,7 +120,7 @@ class Prepared:
         return operation.stream, operation.latency, after, operation.lag + (operation.unexplained if keep_unexplained else 0), took
 
 
-class _Selected:
+class _Items:
     """The items of a graph by what an edit can change about them."""
 
     def __init__(self, graph: Graph) -> None:
@@ -162,13 +151,39 @@ class _Selected:
         )
 
 
+class _Operations:
+    """The operations of a graph by what an edit can change about them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.flagged: dict[int, list[int]] = {}
+        self.unexplained: list[int] = []
+        self._following: list[int] = []
+        flags_of = {flags: [flag for flag in nodes.FLAGS if flags & flag] for flags in {operation.flags for operation in graph.operations}}
+        for index, (_, _, _, flags, _, after, _, unexplained) in enumerate(graph.operations):
+            for flag in flags_of[flags]:
+                self.flagged.setdefault(flag, []).append(index)
+            if unexplained:
+                self.unexplained.append(index)
+            if after >= 0:
+                self._following.append(index)
+
+    def changed_by(self, edit: Edit, keep_unexplained: bool) -> Iterable[int]:
+        """The operations that an edit can change."""
+        flags = (*(flag for flag in self.flagged if flag & edit.beside), *(flag for flag, _ in edit.speed))
+        return itertools.chain(
+            *(self.flagged.get(flag, ()) for flag in flags),
+            () if keep_unexplained else self.unexplained,
+            self._following if edit.beside else (),
+        )
+
+
 def _step(item: nodes.Item, edit: Edit) -> Step:
-    kind, think = item.kind, item.think
+    start, end, kind, think, operations, waits_for, lag, nested, region = item
+    took = end - start
     if think >= 0:
-        think = edit.thinking(think, item.region)
-    elif item.nested and edit.loader != "keep":
+        think = edit.thinking(think, region) if edit is not UNCHANGED else think
+    elif nested and edit.loader != "keep":
         think = -1
-    took, waits_for = item.end - item.start, item.waits_for
     if kind == nodes.LOADER:
         took = -max(1, took)
     elif edit.no_allocation and kind == nodes.ALLOCATION:
@@ -177,8 +192,8 @@ def _step(item: nodes.Item, edit: Edit) -> Step:
         took, waits_for = (0 if kind == nodes.SYNC else min(took, nodes.OWN_NS)), -1  # the synchronisation itself goes, too
     else:
         took = min(took, nodes.OWN_NS) if waits_for >= 0 else took
-        took = int(took * edit.short(item.region)) if kind == nodes.LAUNCH else took
-    return think, took, waits_for, item.lag, item.operations
+        took = int(took * edit.short(region)) if kind == nodes.LAUNCH else took
+    return think, took, waits_for, lag, operations
 
 
 class _Run:
