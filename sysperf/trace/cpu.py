@@ -12,7 +12,7 @@ from sysperf.trace.host import launching_thread, sites
 from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
-from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
+from sysperf.trace.timeline import OPERATOR, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 TINY_OPERATOR_NS = 20_000
@@ -83,9 +83,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
-    rows = timeline.ranges
-    return [rows.span(i) for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON] if names else []
+    return timeline.ranges.spans_of(timeline.ranges_named(pattern.match))
 
 
 def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:

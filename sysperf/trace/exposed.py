@@ -6,6 +6,10 @@ synchronisation, copy calls and host, so that they add up to 100 %.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.trace import kernels as by_name
@@ -84,6 +88,24 @@ class DeviceTime:
         self.copy_call_exposed = intersect(free, self.calls.copy)
         self.host_exposed = subtract(free, self.calls.copy)
         self.gaps = self._gaps()
+
+    @cached_property
+    def members(self) -> list[int]:
+        """The kernels that belong to the window."""
+        return members(self, self.kernel_indices)
+
+    @cached_property
+    def _kernels_by_name(self) -> dict[int, list[int]]:
+        names, kernels = self.timeline.operations.name, defaultdict[int, list[int]](list)
+        for index in self.kernel_indices:
+            kernels[names[index]].append(index)
+        return kernels
+
+    def kernels_named(self, question: Callable[[str], bool]) -> list[int]:
+        """The kernels with such names, asked in lower case; those of one name after the other."""
+        texts = self.timeline.names.texts
+        groups = (indices for name, indices in self._kernels_by_name.items() if question(texts[name].lower()))
+        return list(itertools.chain(*groups))
 
     def _union(self, indices: list[int]) -> Intervals:
         return union(clip(self.timeline.operations.spans_of(indices), self.window.span))
@@ -204,12 +226,10 @@ def _copies(time: DeviceTime) -> dict[str, float | None]:
 
 def _collectives(time: DeviceTime) -> dict[str, float | None]:
     rows, whole = time.timeline.operations, time.window.duration
-    nccl = ByName(time.timeline.names, by_name.is_collective, lower=True)
-    ours = [index for index in time.kernel_indices if nccl(rows.name[index])]
+    ours = time.kernels_named(by_name.is_collective)
     together = union(clip(rows.spans_of(ours), time.window.span))
-    others = (
-        union(clip(rows.spans_of(index for index in time.kernel_indices if not nccl(rows.name[index])), time.window.span)) if ours else []
-    )
+    computing = time.kernels_named(lambda name: not by_name.is_collective(name)) if ours else []
+    others = union(clip(rows.spans_of(computing), time.window.span))
     count, iterations = len(members(time, ours)), time.window.iterations
     return {
         "nccl_pct": 100 * length(together) / whole,
@@ -221,7 +241,7 @@ def _collectives(time: DeviceTime) -> dict[str, float | None]:
 def _counts(time: DeviceTime) -> dict[str, float | None]:
     rows, names, iterations = time.timeline.operations, time.timeline.names, time.window.iterations
     matmul, tensor = ByName(names, by_name.is_matmul, lower=True), ByName(names, by_name.uses_tensor_cores, lower=True)
-    ours = members(time, time.kernel_indices)
+    ours = time.members
     total = in_matmul = in_tensor = tiny = 0
     for index in ours:
         took = rows.end[index] - rows.start[index]

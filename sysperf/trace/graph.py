@@ -258,12 +258,11 @@ class _Regions:
     """Which of the optimizer's ranges a moment lies in; moments ascend."""
 
     def __init__(self, timeline: Timeline) -> None:
-        texts, rows = timeline.names.texts, timeline.ranges
-        kinds = {n: OPTIMIZER for n, text in enumerate(texts) if text.startswith("Optimizer.step#")}
-        kinds |= {n: ZERO_GRAD for n, text in enumerate(texts) if text.startswith("Optimizer.zero_grad#")}
-        self.spans = (
-            sorted((rows.start[i], rows.end[i], kinds[name]) for i, name in enumerate(rows.name) if name in kinds) if kinds else []
-        )
+        rows = timeline.ranges
+        stepping = timeline.ranges_named(lambda name: name.startswith("Optimizer.step#"), python=True)
+        zeroing = timeline.ranges_named(lambda name: name.startswith("Optimizer.zero_grad#"), python=True)
+        kinds = (*((index, OPTIMIZER) for index in stepping), *((index, ZERO_GRAD) for index in zeroing))
+        self.spans = sorted((rows.start[index], rows.end[index], kind) for index, kind in kinds)
         self._position = 0
 
     def at(self, moment: int) -> int:

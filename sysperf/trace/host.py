@@ -76,18 +76,15 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
 
 
 def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> float | None:
-    names = {number for number, text in enumerate(timeline.names.texts) if pattern.search(text)}
-    if not names:
-        return 0.0 if timeline.ranges else None
-    rows = timeline.ranges
-    spans = (rows.span(index) for index, name in enumerate(rows.name) if name in names)
+    if not timeline.ranges:
+        return None
+    spans = timeline.ranges.spans_of(timeline.ranges_named(pattern.search, python=True))
     return 100 * length(union(clip(spans, window.span))) / window.duration
 
 
 def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
-    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
-    rows, (low, high) = timeline.ranges, window.span
-    return sum(name in names and low <= rows.start[index] < high for index, name in enumerate(rows.name)) if names else 0
+    starts, (low, high) = timeline.ranges.start, window.span
+    return sum(low <= starts[index] < high for index in timeline.ranges_named(pattern.match, python=True))
 
 
 def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
@@ -110,11 +107,9 @@ def launching_thread(timeline: Timeline, window: Window) -> int | None:
     """The thread that the profiler's steps are on, else the one that has most to do in the window."""
     rows = timeline.ranges
     low, high = window.span
-    marked = {number for number, text in enumerate(timeline.names.texts) if text.startswith("ProfilerStep")}
+    marked = timeline.ranges_named(lambda name: name.startswith("ProfilerStep"), python=True)
     if marked:
-        threads = Counter(rows.thread[index] for index, name in enumerate(rows.name) if name in marked)
-        if threads:
-            return threads.most_common(1)[0][0]
+        return Counter(rows.thread[index] for index in sorted(marked)).most_common(1)[0][0]
     busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
     if not busy:
         busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
@@ -128,8 +123,11 @@ def _recording_cost(timeline: Timeline, window: Window, thread: int | None) -> f
     low, high = window.span
     rows, calls = timeline.ranges, timeline.calls
     prices = {OPERATOR: OPERATOR_NS, ANNOTATION: OPERATOR_NS, PYTHON: PYTHON_NS}
-    cost = sum(prices[rows.kind[i]] for i, start in enumerate(rows.start) if rows.thread[i] == thread and low <= start < high)
-    return cost + CALL_NS * sum(low <= start < high and calls.thread[i] == thread for i, start in enumerate(calls.start))
+    kinds = Counter(
+        kind for kind, start, on in zip(rows.kind, rows.start, rows.thread, strict=True) if on == thread and low <= start < high
+    )
+    counted = sum(on == thread and low <= start < high for start, on in zip(calls.start, calls.thread, strict=True))
+    return CALL_NS * counted + sum(prices[kind] * count for kind, count in kinds.items())
 
 
 def _is_data_parallel(timeline: Timeline, times: list[DeviceTime]) -> bool | None:
@@ -163,10 +161,11 @@ def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:
     inside = [(at, start) for at, start in pairs if low <= at < high]
     if not inside:
         return None, None, None
-    starts = sorted(start for _, start in pairs)
-    launched = sorted(at for at, _ in pairs)
-    depths = [max(0, bisect_right(launched, at) - 1 - bisect_right(starts, at)) for at, _ in inside]
-    return median(start - at for at, start in inside) / 1e3, float(median(depths)), max(depths)
+    starts = [start for _, start in pairs]  # in order, as the operations are
+    launched = sorted([at for at, _ in pairs])
+    waiting = [bisect_right(launched, at) - 1 - bisect_right(starts, at) for at, _ in inside]
+    depths = [max(0, depth) for depth in waiting]
+    return median([start - at for at, start in inside]) / 1e3, float(median(depths)), max(depths)
 
 
 def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:

@@ -36,7 +36,7 @@ def length(intervals: Iterable[Interval]) -> int:
 def clip(intervals: Iterable[Interval], window: Interval) -> Intervals:
     """What of each interval lies in the window; the intervals may overlap, and stay as they are sorted."""
     low, high = window
-    return [(start if start > low else low, end if end < high else high) for start, end in intervals if start < high and end > low]
+    return [(max(low, start), min(high, end)) for start, end in intervals if start < high and end > low]
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
@@ -68,7 +68,7 @@ def _both(left: Intervals, right: Intervals) -> Intervals:
     for start, end in left:
         while low < end and low < high:
             if high > start:
-                common.append((low if low > start else start, high if high < end else end))
+                common.append((max(start, low), min(end, high)))
             if high > end:
                 break
             low, high = next(others, (0, 0))

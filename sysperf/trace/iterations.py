@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 
 from sysperf.startup import lazy
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
 from sysperf.trace.intervals import Interval, median
-from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, PYTHON, Spans, Timeline
+from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, Spans, Timeline
 from sysperf.trace.window import Window, loader_calls, steps
 
 MIN_REPEATS = 4
@@ -25,7 +24,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
-    optimizer_steps = _between(sorted(_named(timeline, _OPTIMIZER)))
+    optimizer_steps = _between(sorted(timeline.ranges.spans_of(timeline.ranges_named(_OPTIMIZER.match))))
     if len(optimizer_steps) >= MIN_REPEATS:
         return "optimizer", optimizer_steps[1:]
     loader_steps = _between(loader_calls(timeline).spans)
@@ -66,12 +65,6 @@ def describe(by: str, spans: list[Interval]) -> Steps:
         outlier_excess_pct=100 * max(0.0, longest - middle) / span if known and span else None,
         steady=True,
     )
-
-
-def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[Interval]:
-    names = {number for number, text in enumerate(timeline.names.texts) if pattern.match(text)}
-    rows = timeline.ranges
-    return [rows.span(index) for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON] if names else []
 
 
 def _between(marks: list[Interval]) -> list[Interval]:

@@ -6,8 +6,11 @@ A trace has millions of events: they are columns of machine numbers, 40 bytes an
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.trace.intervals import Interval
@@ -179,6 +182,19 @@ class Timeline:
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out
         self._thread_numbers: dict[tuple[int, int], int] = {}
+
+    @cached_property
+    def _ranges_by_name(self) -> dict[int, list[int]]:
+        rows: defaultdict[int, list[int]] = defaultdict(list)
+        for index, name in enumerate(self.ranges.name):
+            rows[name].append(index)
+        return rows
+
+    def ranges_named(self, question: Callable[[str], object], *, python: bool = False) -> list[int]:
+        """The rows of `ranges` with such names, one name after the other; Python functions where asked for. Ask when all rows are there."""
+        texts, kinds = self.names.texts, self.ranges.kind
+        rows = itertools.chain(*(rows for name, rows in self._ranges_by_name.items() if question(texts[name])))
+        return [index for index in rows if python or kinds[index] != PYTHON]
 
     def thread(self, process: int, thread: int) -> int:
         """The number of a host thread."""

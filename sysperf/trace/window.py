@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sysperf.startup import lazy
 from sysperf.trace.intervals import Interval
-from sysperf.trace.timeline import PYTHON, Timeline
+from sysperf.trace.timeline import Timeline
 
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
@@ -50,19 +50,16 @@ class LoaderCalls(NamedTuple):
 
 def steps(timeline: Timeline) -> list[Interval]:
     """The profiler's own steps on the host, in order."""
-    names = {number for number, text in enumerate(timeline.names.texts) if text.startswith("ProfilerStep")}
-    rows = timeline.ranges
-    return sorted(rows.span(index) for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON)
+    return sorted(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith("ProfilerStep"))))
 
 
 def loader_calls(timeline: Timeline) -> LoaderCalls:
     """The ranges in which PyTorch's DataLoader made or waited for a batch, in order."""
-    names = {number: loader[1] for number, text in enumerate(timeline.names.texts) if (loader := _LOADER.match(text))}
-    rows = timeline.ranges
-    chosen = [index for index, name in enumerate(rows.name) if name in names and rows.kind[index] != PYTHON] if names else []
-    classes = {names[rows.name[index]] for index in chosen}
+    rows, texts = timeline.ranges, timeline.names.texts
+    chosen = timeline.ranges_named(_LOADER.match)
+    classes = {loader[1] for name in {rows.name[index] for index in chosen} if (loader := _LOADER.match(texts[name]))}
     threads = tuple(sorted({rows.thread[index] for index in chosen}))
-    return LoaderCalls(sorted(rows.span(index) for index in chosen), classes.pop() if len(classes) == 1 else "", threads)
+    return LoaderCalls(sorted(rows.spans_of(chosen)), classes.pop() if len(classes) == 1 else "", threads)
 
 
 def primary(timeline: Timeline) -> Window | None:

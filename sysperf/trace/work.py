@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 import msgspec
@@ -12,9 +13,8 @@ from sysperf.trace.adder import PRODUCTS
 from sysperf.trace.exposed import DeviceTime, members
 from sysperf.trace.facts import CollectiveFacts, Work
 from sysperf.trace.intervals import clip, length, union
-from sysperf.trace.kernels import ByName
 from sysperf.trace.peaks import dense_16bit
-from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
+from sysperf.trace.timeline import OPERATOR, Timeline
 
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
@@ -25,22 +25,21 @@ _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten:
 
 def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
     """The kinds of work of one device."""
-    rows, names = time.timeline.operations, time.timeline.names
-    whole = time.window.duration
-    ours = members(time, time.kernel_indices)
+    rows = time.timeline.operations
+    ours = time.members
     if not ours:
         return Work()
 
     def share(question: Callable[[str], bool]) -> float:
-        asked = ByName(names, question, lower=True)
-        return 100 * length(union(clip(rows.spans_of(index for index in ours if asked(rows.name[index])), time.window.span))) / whole
+        return _part(time, members(time, time.kernels_named(question)))
 
     iterations = time.window.iterations
-    in_optimizer = _launched_in(time, ours, "Optimizer.step#")
-    zeroing = _launched_in(time, ours, "Optimizer.zero_grad#")
+    launched = sorted((at, index) for index in ours if (at := time.launches.times[index]) is not None)
+    in_optimizer = _launched_in(time, launched, "Optimizer.step#")
+    zeroing = _launched_in(time, launched, "Optimizer.zero_grad#")
     small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
     flash = share(by_name.is_flash)
-    parts = [_launched_in(time, ours, name) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
+    parts = [_launched_in(time, launched, name) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
     return Work(
         elementwise_pct=share(by_name.is_pointwise),
         layout_pct=share(by_name.is_layout),
@@ -73,21 +72,14 @@ def _part(time: DeviceTime, indices: list[int]) -> float:
     return 100 * length(union(clip(rows.spans_of(indices), time.window.span))) / time.window.duration
 
 
-def _launched_in(time: DeviceTime, indices: list[int], prefix: str) -> list[int] | None:
-    """The operations whose launch lies in a range of this name; None where there is no such range."""
+def _launched_in(time: DeviceTime, launched: list[tuple[int, int]], prefix: str) -> list[int] | None:
+    """Of (launch, operation) in order, the operations whose launch lies in a range of this name; None where there is no such range."""
     timeline = time.timeline
-    wanted = {number for number, text in enumerate(timeline.names.texts) if text.startswith(prefix)}
-    rows = timeline.ranges
-    spans = union(rows.span(i) for i, name in enumerate(rows.name) if name in wanted and rows.kind[i] != PYTHON) if wanted else []
+    spans = union(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith(prefix))))
     if not spans:
         return None
-    inside, position = [], 0
-    for at, index in sorted((at, index) for index in indices if (at := time.launches.at(index)) is not None):
-        while position < len(spans) and spans[position][1] <= at:
-            position += 1
-        if position < len(spans) and spans[position][0] <= at:
-            inside.append(index)
-    return inside
+    places = ((bisect_left(launched, (start, -1)), bisect_left(launched, (end, -1))) for start, end in spans)
+    return [index for first, last in places for _, index in launched[first:last]]
 
 
 def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonObject:
@@ -134,8 +126,7 @@ def product(name: str, text: str) -> tuple[int, bool]:
 def collectives(time: DeviceTime) -> CollectiveFacts:
     """Number and size of collectives, and time lost in those slower than their like."""
     timeline, rows = time.timeline, time.timeline.operations
-    nccl = ByName(timeline.names, by_name.is_collective, lower=True)
-    ours = members(time, [index for index in time.kernel_indices if nccl(rows.name[index])])
+    ours = members(time, time.kernels_named(by_name.is_collective))
     if not ours:
         return CollectiveFacts()
     iterations = time.window.iterations
@@ -159,11 +150,4 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
 
 def named(timeline: Timeline) -> Callable[[str], list[int]]:
     """A look-up of ranges by their exact name."""
-    by_number: dict[int, list[int]] = {}
-    wanted = {*PRODUCTS, *_CONVOLUTIONS}
-    numbers = {number: text for number, text in enumerate(timeline.names.texts) if text in wanted}
-    for index, name in enumerate(timeline.ranges.name):
-        if name in numbers:
-            by_number.setdefault(name, []).append(index)
-    by_text = {text: by_number.get(number, []) for number, text in numbers.items()}
-    return lambda name: by_text.get(name, [])
+    return lambda text: timeline.ranges_named(lambda name: name == text, python=True)
