@@ -1,29 +1,30 @@
 """What `sysperf tune` finds, beside the best of the settings that people try by hand.
 
-  SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/tune.py [--minutes 6] [--only NAME]
+  SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/tune.py [--minutes 4.2] [--only NAME]
 
 For each workload: the settings by hand run in turn, in random order, and the one of least median wins; `sysperf tune` searches, by the
 command that a user types; then `sysperf verify` compares its profile with plain, and with the winner by hand, in fresh pairs. Where tune
 says that nothing helps there is no profile: it stands for plain. Run times are the programs' own seconds per step, less is better.
-Needs a machine of its own; pairs during which others took CPUs are dropped.
+`--minutes` is for all of a workload: a tenth for the settings by hand (each runs twice at least), 55 % for the search, the
+rest for both comparisons. Needs a machine of its own; pairs during which others took CPUs are dropped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PROGRAMS = str(Path(__file__).parent.parent / "sysperf" / "verify" / "workloads" / "programs.py")
-PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
-SYSPERF = os.path.join(os.path.dirname(sys.executable), "sysperf")
+from run_cpu import PROGRAMS, PYTHON, RUN_SECONDS, SYSPERF, compared
+
+MIN_ROUNDS = 2
+HAND_SHARE, TUNE_SHARE, COMPARISON_SHARE = 0.1, 0.55, 0.175
 WORKLOADS = ("small_mlp", "loader_bound", "allocation_heavy")
 LARGE = str(1 << 31)
 TCMALLOC = next((str(path) for path in Path("/usr/lib").glob("*/libtcmalloc_minimal.so.4")), None)
@@ -39,60 +40,57 @@ BY_HAND: Mapping[str, Mapping[str, str]] = {
 """What articles and forums advise for PyTorch on CPUs."""
 
 
-def by_hand(program: Sequence[str], rounds: int) -> dict[str, float]:
-    """Median seconds of a step by setting."""
-    seconds: dict[str, list[float]] = {name: [] for name in BY_HAND}
-    for _ in range(rounds):
+def by_hand(program: Sequence[str], seconds: float) -> dict[str, list[float]]:
+    """Seconds of a step by setting, of as many rounds as there is time for, and two at least."""
+    took: dict[str, list[float]] = {name: [] for name in BY_HAND}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(took["plain"]) < MIN_ROUNDS:
         for name in random.sample(list(BY_HAND), len(BY_HAND)):
             done = subprocess.run(program, env={**os.environ, **BY_HAND[name]}, capture_output=True, text=True, check=True)
-            seconds[name].append(float(done.stdout.split()[-1]))
-    return {name: statistics.median(values) for name, values in seconds.items()}
+            took[name].append(float(done.stdout.split()[-1]))
+    return took
 
 
-def compared(a: Sequence[str], b: Sequence[str], folder: str) -> str:
-    """How much faster b is than a, as `sysperf verify` says it."""
-    command = (SYSPERF, "verify", "--json", "--metric", "^([0-9.]+)$", "--minutes", "6", "--a", " ".join(a), "--b", " ".join(b))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    if not done.stdout:
-        return done.stderr.strip()
-    result = json.loads(done.stdout)["comparison"]
-    if result["ratio"] is None:
-        return f"{result['verdict']}, {result['pairs']} pairs"
-    ratio, low, high = (100 * (result[key] - 1) for key in ("ratio", "low", "high"))
-    return f"{result['verdict']} {ratio:+.1f} % [{low:+.1f}, {high:+.1f}], {result['pairs']} pairs"
-
-
-def study(name: str, rounds: int, minutes: float) -> None:
+def study(name: str, minutes: float) -> None:
     """Print what each way finds for one workload."""
-    program = (PYTHON, PROGRAMS, name, "1.5")
-    settings = by_hand(program, rounds)
+    begun = time.monotonic()
+    program = (PYTHON, PROGRAMS, name, RUN_SECONDS)
+    took = by_hand(program, HAND_SHARE * 60 * minutes)
+    settings = {setting: statistics.median(values) for setting, values in took.items()}
     best = min(settings, key=settings.__getitem__)
-    print(f"\n{name}: plain {settings['plain'] * 1e3:.2f} ms a step", flush=True)
+    print(f"\n{name}: plain {settings['plain'] * 1e3:.2f} ms a step; settings by hand, medians of {len(took['plain'])} runs:", flush=True)
     for setting, seconds in sorted(settings.items(), key=lambda pair: pair[1]):
-        print(f"  {setting:30} {100 * (settings['plain'] / seconds - 1):+6.1f} %")
+        apart = max(took[setting]) / min(took[setting]) - 1
+        print(f"  {setting:30} {100 * (settings['plain'] / seconds - 1):+6.1f} %, its runs {100 * apart:.0f} % apart")
     with tempfile.TemporaryDirectory() as folder:
-        search = (SYSPERF, "tune", "--profile", "found.toml", "--metric", "^([0-9.]+)$", "--minutes", str(minutes), "--seed", "1")
-        done = subprocess.run((*search, "--", *program), capture_output=True, text=True, check=False, cwd=folder)
-        said = " / ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
-        print(f"  tune: {said[:600] or done.stderr.strip()}", flush=True)
+        print(f"  tune: {searched(program, TUNE_SHARE * minutes, folder)}", flush=True)
         profile = Path(folder) / "found.toml"
         tuned = (SYSPERF, "wrap", "--quiet", "--profile", str(profile), "--", *program) if profile.exists() else program
         hand = ("env", *(f"{key}={value}" for key, value in BY_HAND[best].items()), *program)
         if profile.exists():
-            print(f"  the profile against plain:     {compared(program, tuned, folder)}", flush=True)
+            print(f"  the profile against plain:     {compared(program, tuned, COMPARISON_SHARE * minutes, folder)}", flush=True)
         if profile.exists() or best != "plain":
-            print(f"  tune's answer against {best}: {compared(hand, tuned, folder)}", flush=True)
+            print(f"  tune's answer against {best}: {compared(hand, tuned, COMPARISON_SHARE * minutes, folder)}", flush=True)
+    print(f"  {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
+
+
+def searched(program: Sequence[str], minutes: float, folder: str) -> str:
+    """What `sysperf tune` says of a program; its profile is then found.toml in this folder."""
+    search = (SYSPERF, "tune", "--profile", "found.toml", "--metric", "^([0-9.]+)$", "--minutes", f"{minutes:g}", "--seed", "1")
+    environment = {**os.environ, "STATE_DIRECTORY": folder}
+    done = subprocess.run((*search, "--", *program), capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    said = " / ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
+    return said[:600] or " / ".join(done.stderr.splitlines()[-2:])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=6.0, help="budget of each search")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each setting by hand")
+    parser.add_argument("--minutes", type=float, default=4.2, help="budget of each workload")
     parser.add_argument("--only", action="append", default=[], choices=WORKLOADS)
     args = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}, {PYTHON}")
     for name in args.only or WORKLOADS:
-        study(name, args.rounds, args.minutes)
+        study(name, args.minutes)
 
 
 if __name__ == "__main__":

@@ -1,45 +1,51 @@
 """How honest `sysperf verify` is on this machine, beside hyperfine and pyperf.
 
-  python benchmarks/verify.py same [--studies 100] [--neighbour]   a program against itself: how often is it called different?
-  python benchmarks/verify.py planted                              1, 2, 5 and 20 % more work: found, and after how many pairs
-  python benchmarks/verify.py probe                                what counting steps costs (SYSPERF_TORCH_PYTHON)
-  python benchmarks/verify.py record NAME [--neighbour]            run times of this machine, into benchmarks/noise.json
-  python benchmarks/verify.py coverage [--studies 400]             error rates and coverage of intervals, on what was recorded
+  python benchmarks/verify.py same [--seconds 150] [--neighbour]     programs against themselves: how often are they called different?
+  python benchmarks/verify.py planted [--seconds 150] [--neighbour]  1, 2, 5 and 20 % more work: found, and after how many pairs
+  python benchmarks/verify.py probe                                  what counting steps costs (SYSPERF_TORCH_PYTHON)
+  python benchmarks/verify.py record NAME [--neighbour]              run times of this machine, into benchmarks/noise.json
+  python benchmarks/verify.py coverage [--studies 400]               error rates and coverage of intervals, on what was recorded
 
-The program is a loop of the shell, 10 ms long: short runs are the hard case. hyperfine (Debian) and pyperf (PyPI) are asked about the
-same two commands where they are installed: 40 runs of each, one command after the other, as both do it.
+The programs are loops of the shell and of Python, 10 and 40 ms long: short runs are the hard case. `--seconds` bounds each command.
+Beside it stands what the test of hyperfine's and pyperf's comparisons says of the same runs (Welch's test, at 5 %), and what both say of
+runs of their own: 40 of each, one command after the other, as both do it. hyperfine: `apt-get install hyperfine`; pyperf: `pip install
+pyperf` beside sysperf. Where one is not installed, the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import functools
+import importlib.util
 import itertools
 import json
 import math
 import os
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sysperf.engine.verify import Plan, verify
 from sysperf.model.comparison import Comparison, Variant
-from sysperf.verify import probe, simulation
+from sysperf.verify import probe, simulation, stats
 from sysperf.verify.run import run
 
 ROUNDS = 6_000
 GAINS = (0.01, 0.02, 0.05, 0.20)
 PEER_RUNS = 40
+LEVEL = 0.05
 NOISE = Path(__file__).parent / "noise.json"
 MAX_RECORDED = 2_000
-PYPERF_OPTIONS = ("-p", "10", "-n", "4", "-w", "1", "-q")
+PYPERF_OPTIONS = ("-p", "4", "-n", "10", "-w", "1", "-l", "1", "-q")
 TRAIN = """
 import json, random, statistics, time, torch
 from torch import nn
@@ -77,56 +83,113 @@ def shell(rounds: int) -> tuple[str, ...]:
     return ("sh", "-c", f"i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done")
 
 
-def study(slow: int, fast: int, seed: int) -> Comparison:
-    a, b = Variant("a", shell(slow)), Variant("b", shell(fast))
-    return verify(Plan(a=a, b=b, seed=seed, keep_disturbed=True))
+def python(rounds: int) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", f"for i in range({100 * rounds}): pass")
+
+
+PROGRAMS = {"shell": shell, "python": python}
+
+
+def study(a: Sequence[str], b: Sequence[str], seed: int) -> Comparison:
+    return verify(Plan(a=Variant("a", tuple(a)), b=Variant("b", tuple(b)), seed=seed, keep_disturbed=True))
 
 
 def same(studies: int, seconds: float) -> None:
-    """Verdicts of a program against itself."""
-    found, pairs, begun = collections.Counter[str](), list[int](), time.monotonic()
-    covered = 0
+    """Verdicts of programs against themselves: of made-up noise, and of two real ones in turn."""
+    for spread in (0.005, 0.01, 0.03):
+        rng = random.Random(f"same {spread}")  # noqa: S311 - noise, no secret
+        rates = simulation.rates(lambda: simulation.made_up(rng, spread), 0.0, studies, rng)  # noqa: B023 - called before the next round
+        print(f"simulated, noise {spread:.1%}: {studies} studies: called different {rates.different:.1%}; intervals that hold 0: "
+              f"{rates.coverage:.1%}; {rates.mean_pairs:.0f} pairs on average", flush=True)  # fmt: skip
+    results: dict[str, list[Comparison]] = {name: [] for name in PROGRAMS}
+    end = time.monotonic() + seconds
     for seed in range(studies):
-        if time.monotonic() - begun > seconds:
-            break
-        result = study(ROUNDS, ROUNDS, seed)
-        found[result.verdict] += 1
-        pairs.append(result.pairs)
-        covered += (result.low or 0) <= 1 <= (result.high or 2)
-    total = sum(found.values())
-    different = (found["faster"] + found["slower"]) / total
-    print(
-        f"{total} studies: {dict(found)}; called different {different:.1%}; intervals that hold 1: {covered / total:.1%}; "
-        f"{statistics.fmean(pairs):.0f} pairs on average"
+        for name, program in PROGRAMS.items():
+            if time.monotonic() < end:
+                results[name].append(study(program(ROUNDS), program(ROUNDS), seed))
+    for name, done in results.items():
+        if done:
+            print(f"{name}: {verdicts(done)}")
+
+
+def verdicts(done: Sequence[Comparison]) -> str:
+    """What came of comparing a program with itself."""
+    count, found = len(done), collections.Counter(result.verdict for result in done)
+    holding = sum((result.low or 0) <= 1 <= (result.high or math.inf) for result in done)
+    welch = sum(welch_p(result) < LEVEL for result in done)
+    different, pairs = (found["faster"] + found["slower"]) / count, statistics.fmean(result.pairs for result in done)
+    return (
+        f"{count} studies: {dict(found)}; called different {different:.1%}, by Welch's test of the same runs {welch / count:.1%}; "
+        f"intervals that hold 1: {holding / count:.1%}; {pairs:.0f} pairs on average"
     )
 
 
+def times_of(result: Comparison) -> tuple[list[float], list[float]]:
+    """The wall times of both variants, without the first pair."""
+    a, b = ([run.wall_s for run in result.runs if run.pair and run.arm == arm] for arm in ("a", "b"))
+    return a, b
+
+
+def welch_p(result: Comparison) -> float:
+    """The p-value of Welch's test of all runs, as if they had been asked for at once."""
+    (a, b), errors = times_of(result), [statistics.variance(times) / len(times) for times in times_of(result)]
+    if min(map(len, (a, b))) < 2 or not sum(errors):
+        return 1.0
+    freedom = sum(errors) ** 2 / sum(error**2 / (len(times) - 1) for error, times in zip(errors, (a, b), strict=True))
+    return 2 * (1 - stats.t_cdf(abs(statistics.fmean(a) - statistics.fmean(b)) / math.sqrt(sum(errors)), int(freedom)))
+
+
 def planted(seconds: float) -> None:
-    """Gains of known size; what the peers say of the same two commands."""
-    print(f"{'planted':>8} {'verify':>44} {'pairs':>6} {'runs s':>7}   {'hyperfine (Welch)':28} pyperf")
+    """Gains of known size, again and again until the time is over; what the peers say of the same two commands."""
     begun = time.monotonic()
+    start_share = share_of_start()
+    print(f"{start_share:.1%} of a run is its start, which no work makes longer")
     for gain in GAINS:
-        slow, fast = round(ROUNDS * (1 + gain)), ROUNDS
-        start = time.monotonic()
-        result = study(slow, fast, round(gain * 1e4))
-        took = time.monotonic() - start
-        low, ratio, high = (100 * ((value or 1) - 1) for value in (result.low, result.ratio, result.high))
-        shown = f"{result.verdict} {ratio:+.2f} % [{low:+.2f}, {high:+.2f}]"
-        peers = (hyperfine(slow, fast), pyperf(slow, fast)) if time.monotonic() - begun < seconds else ("no time", "no time")
-        print(f"{gain:8.0%} {shown:>44} {result.pairs:6d} {took:7.1f}   {peers[0]:28} {peers[1]}", flush=True)
+        own = f"hyperfine {hyperfine(*both(gain))}; pyperf {pyperf(*both(gain))}" if time.monotonic() - begun < seconds / 2 else "no time"
+        print(f"{gain:4.0%} work, peers' 40 runs of their own: {own}", flush=True)
+    results: dict[float, list[Comparison]] = {gain: [] for gain in GAINS}
+    seed = 0
+    while time.monotonic() - begun < seconds or not seed:
+        for gain in GAINS:
+            results[gain].append(study(*both(gain), seed))
+        seed += 1
+    for gain, done in results.items():
+        print_planted(gain, gain * (1 - start_share), done)
+        print(f"           pyperf on the runs of the first study: {pyperf_says(*times_of(done[0]))}", flush=True)
 
 
-def hyperfine(slow: int, fast: int) -> str:
+def both(gain: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return shell(round(ROUNDS * (1 + gain))), shell(ROUNDS)
+
+
+def print_planted(work: float, truth: float, done: Sequence[Comparison]) -> None:
+    found = [result for result in done if result.verdict == "faster"]
+    holding = sum((result.low or 0) <= 1 + truth <= (result.high or math.inf) for result in done)
+    kept = statistics.median(100 * ((result.ratio or 1) - 1) for result in done)
+    welch = sum(welch_p(result) < LEVEL for result in done)
+    pairs = statistics.median(result.pairs + result.fresh_pairs for result in done)
+    kinds = dict(collections.Counter(result.verdict for result in done))
+    print(f"{work:4.0%} work: about {truth:.1%} faster; found in {len(found)} of {len(done)} ({kinds}), median {kept:+.2f} %")
+    print(f"           interval holds it in {holding}; {pairs:.0f} pairs; Welch's test of the same runs: {welch} of {len(done)}")
+
+
+def share_of_start() -> float:
+    """The share of a run that no work makes longer."""
+    walls: dict[int, list[float]] = {0: [], ROUNDS: []}
+    for _ in range(30):
+        for rounds in random.sample(list(walls), 2):
+            walls[rounds].append(run(shell(rounds), os.environ, limit_s=60).wall_s)
+    return statistics.median(walls[0]) / statistics.median(walls[ROUNDS])
+
+
+def hyperfine(slow: Sequence[str], fast: Sequence[str]) -> str:
     """Its ratio, and Welch's test of the times that it exports, which its own script makes."""
     program = shutil.which("hyperfine")
     if not program:
         return "not installed"
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        commands = [" ".join((*shell(rounds)[:2], f"'{shell(rounds)[2]}'")) for rounds in (slow, fast)]
-        subprocess.run(
-            (program, "-N", "--warmup", "3", "--runs", str(PEER_RUNS), "--export-json", file.name, *commands),
-            check=True, capture_output=True,
-        )  # fmt: skip
+        options = ("-N", "--warmup", "3", "--runs", str(PEER_RUNS), "--export-json", file.name)
+        subprocess.run((program, *options, shlex.join(slow), shlex.join(fast)), check=True, capture_output=True)
         results = json.load(file)["results"]
     a, b = (result["times"] for result in results)
     error = math.sqrt(statistics.variance(a) / len(a) + statistics.variance(b) / len(b))
@@ -134,24 +197,34 @@ def hyperfine(slow: int, fast: int) -> str:
     return f"{(statistics.fmean(a) / statistics.fmean(b) - 1) * 100:+.2f} %, t = {t:+.1f}"
 
 
-def pyperf(slow: int, fast: int) -> str:
-    """What its `compare_to` says."""
+def pyperf(slow: Sequence[str], fast: Sequence[str]) -> str:
+    """What its `compare_to` says of its own runs."""
+    if importlib.util.find_spec("pyperf") is None:
+        return "not installed"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, command in (("slow", slow), ("fast", fast)):
+            options = (*PYPERF_OPTIONS, "-o", f"{folder}/{name}.json")
+            subprocess.run((sys.executable, "-m", "pyperf", "command", *options, *command), check=True, capture_output=True)
+        return pyperf_compared(folder)
+
+
+def pyperf_says(slow: Sequence[float], fast: Sequence[float]) -> str:
+    """What its `compare_to` says of these times."""
     try:
         import pyperf as installed  # noqa: PLC0415 - may be absent
     except ImportError:
         return "not installed"
     with tempfile.TemporaryDirectory() as folder:
-        for name, rounds in (("slow", slow), ("fast", fast)):
-            command = (*PYPERF_OPTIONS, "-o", f"{folder}/{name}.json", *shell(rounds))
-            subprocess.run(
-                (sys.executable, "-m", installed.__name__, "command", *command),
-                check=True, capture_output=True,
-            )  # fmt: skip
-        said = subprocess.run(
-            (sys.executable, "-m", installed.__name__, "compare_to", f"{folder}/slow.json", f"{folder}/fast.json"),
-            check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
-    return " ".join(said.split())[:70]
+        for name, times in (("slow", slow), ("fast", fast)):
+            runs = [installed.Run([value], metadata={"name": "shell"}, collect_metadata=False) for value in times]
+            installed.Benchmark(runs).dump(f"{folder}/{name}.json")
+        return pyperf_compared(folder)
+
+
+def pyperf_compared(folder: str) -> str:
+    command = (sys.executable, "-m", "pyperf", "compare_to", f"{folder}/slow.json", f"{folder}/fast.json")
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return " ".join(said.split())[:110]
 
 
 def probe_cost(blocks: int) -> None:
@@ -209,6 +282,7 @@ def coverage(studies: int) -> None:
             )
 
 
+@contextlib.contextmanager
 def neighbour() -> Iterator[None]:
     """Another program that takes a CPU in bursts of random length, until the end."""
     script = (
@@ -216,24 +290,24 @@ def neighbour() -> Iterator[None]:
         "    while time.monotonic() < end: pass\n    time.sleep(random.expovariate(4))"
     )
     with subprocess.Popen((sys.executable, "-c", script)) as other:
-        yield
-        other.kill()
+        try:
+            yield
+        finally:
+            other.kill()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("same", "planted", "probe", "record", "coverage"))
     parser.add_argument("name", nargs="?", default="idle", help="of the series that is recorded")
-    parser.add_argument("--studies", type=int, default=100)
+    parser.add_argument("--studies", type=int, default=200, help="at most so many of each program, and so many simulated ones")
     parser.add_argument("--blocks", type=int, default=5_000, help="pairs of blocks of steps, with and without the probe")
-    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--neighbour", action="store_true")
     args = parser.parse_args()
     random.seed(0)
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}{', a noisy neighbour' if args.neighbour else ''}", flush=True)
-    beside = neighbour() if args.neighbour else iter(())
-    next(beside, None)
-    try:
+    with neighbour() if args.neighbour else contextlib.nullcontext():
         {
             "same": lambda: same(args.studies, args.seconds),
             "planted": lambda: planted(args.seconds),
@@ -241,8 +315,6 @@ def main() -> None:
             "record": lambda: record(args.name, args.seconds),
             "coverage": lambda: coverage(args.studies),
         }[args.what]()
-    finally:
-        next(beside, None)
 
 
 if __name__ == "__main__":

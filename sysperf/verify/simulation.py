@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -53,6 +54,18 @@ def rates(times: Callable[[], LogTimes], gain: float, studies: int, rng: random.
             gains += progress.gain.mean
         pairs += len(done.pairs) + len(done.fresh)
     return Rates(verdicts, covered / studies, gains / studies, pairs / studies)
+
+
+def made_up(rng: random.Random, spread: float) -> LogTimes:
+    """Return log run times of a machine that is made up: drift (AR(1), 3 %), 4 % outliers, and bursts of 3 to 10 % that last some runs."""
+    drift, burst_left, burst = 0.0, 0, 0.0
+    while True:
+        drift = 0.9 * drift + rng.gauss(0, 0.03 * math.sqrt(1 - 0.81))
+        if burst_left == 0 and rng.random() < 0.02:
+            burst_left, burst = rng.randint(2, 8), rng.uniform(0.03, 0.10)
+        burst_left, burst = max(0, burst_left - 1), burst if burst_left else 0.0
+        outlier = rng.expovariate(1 / (4 * spread)) if rng.random() < 0.04 else 0.0
+        yield drift + burst + outlier + rng.gauss(0, spread)
 
 
 def replayed(series: Sequence[float], rng: random.Random) -> LogTimes:

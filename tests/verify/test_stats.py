@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.verify import stats
-from sysperf.verify.simulation import Rates, rates, replayed
+from sysperf.verify.simulation import Rates, made_up, rates, replayed
 from sysperf.verify.study import MIN_FRESH_PAIRS, Study
 
 T_TABLE = [
@@ -59,22 +58,10 @@ def test_holm_rejects_in_steps() -> None:
 # ---------------------------------------------------------------------- error rates
 
 
-def noise(rng: random.Random, spread: float) -> Iterator[float]:
-    """Log run times of one machine: drift (AR(1), 3 %), 4 % outliers, and bursts of 3 to 10 % that last some runs."""
-    drift, burst_left, burst = 0.0, 0, 0.0
-    while True:
-        drift = 0.9 * drift + rng.gauss(0, 0.03 * math.sqrt(1 - 0.81))
-        if burst_left == 0 and rng.random() < 0.02:
-            burst_left, burst = rng.randint(2, 8), rng.uniform(0.03, 0.10)
-        burst_left, burst = max(0, burst_left - 1), burst if burst_left else 0.0
-        outlier = rng.expovariate(1 / (4 * spread)) if rng.random() < 0.04 else 0.0
-        yield drift + burst + outlier + rng.gauss(0, spread)
-
-
 def simulated(spread: float, gain: float, studies: int) -> Rates:
     """What comes of so many studies of this noise."""
     rng = random.Random(20_261_122)
-    return rates(lambda: noise(rng, spread), gain, studies, rng)
+    return rates(lambda: made_up(rng, spread), gain, studies, rng)
 
 
 @pytest.mark.parametrize("spread", [pytest.param(0.005, marks=pytest.mark.slow), 0.01, pytest.param(0.03, marks=pytest.mark.slow)])
@@ -146,7 +133,7 @@ def test_looks_at_any_time_are_right_too() -> None:
     rng = random.Random(7)
     wrong = 0
     for _ in range(150):
-        times, pairs = noise(rng, 0.01), list[float]()
+        times, pairs = made_up(rng, 0.01), list[float]()
         for _ in range(60):
             pairs.append((next(times) - next(times)) * rng.choice((1, -1)))
             if stats.e_value(pairs) >= stats.E_VALUE_LIMIT:
