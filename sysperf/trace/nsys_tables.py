@@ -22,6 +22,8 @@ ROWS_AT_ONCE = 20_000
 SAMPLED_ROWS = 500
 _OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 """What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
+_CALL_NUMBERS = (", seq = ", ", op_id = ")
+"""What torch.autograd.profiler.emit_nvtx writes next behind a name, and differs from call to call."""
 _SUFFIX = lazy(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
@@ -231,8 +233,8 @@ class Reader:
         rows, kinds = self._timeline.ranges, dict[int, int]()
         threads = _Numbers(self._thread)
 
-        def number(key: tuple[Json, Json]) -> int:
-            name = key[0] if isinstance(key[0], str) else self._text(key[1])
+        def number(key: Json) -> int:
+            name = key if isinstance(key, str) else self._text(key)
             operator = _OPERATOR.match(name)
             name_number = self._timeline.names.number(operator[1] if operator else name)
             kinds[name_number] = OPERATOR if operator else ANNOTATION
@@ -240,9 +242,8 @@ class Reader:
 
         named = _Numbers(number)
         where = f' AND "eventType" IN {_RANGE_KINDS}' if self._has(RANGES, "eventType") else ""
-        columns = tuple(self._as_it_is(RANGES, column) for column in ("text", "textId", "globalTid"))
-        for start, end, texts, numbers, thread in self._batches(RANGES, columns, where):
-            names = named.of(zip(texts, numbers, strict=True))
+        for start, end, texts, thread in self._batches(RANGES, (self._range_name(), self._as_it_is(RANGES, "globalTid")), where):
+            names = named.of(texts)
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
             rows.name.extend(names)
@@ -250,6 +251,12 @@ class Reader:
             rows.kind.extend(array("b", [kinds[name] for name in names]))
             rows.detail.extend(array("i", [-1]) * len(start))
             rows.stack.extend(array("i", [-1]) * len(start))
+
+    def _range_name(self) -> str:
+        """SQL for a range's text without the numbers of the call; for the number of its text where that is in another table."""
+        text, number = self._as_it_is(RANGES, "text"), self._as_it_is(RANGES, "textId")
+        numbered = "".join(f" WHEN instr({text}, '{key}') > 1 THEN substr({text}, 1, instr({text}, '{key}') - 1)" for key in _CALL_NUMBERS)
+        return f"CASE WHEN typeof({text}) <> 'text' THEN {number}{numbered} ELSE {text} END"
 
     # ------------------------------------------------------------------ everything else
 
