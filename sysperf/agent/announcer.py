@@ -1,4 +1,4 @@
-"""News for whoever listens: events are kept in the store, streamed to clients, and written to the log with what to do."""
+"""Publishing events: they are kept in the store, streamed to clients, and written to the log with what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDINGS = {"gone": "gone", "flapping": "keeps coming and going"}
 
 
 class Announcer:
-    """Tells what happens."""
+    """Publishes what happens."""
 
     def __init__(self, store: AsyncStore, events: Events, log: logging.Logger) -> None:
         self._store = store

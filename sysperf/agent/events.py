@@ -1,4 +1,4 @@
-"""What happens, told to whoever listens, as server-sent events.
+"""Events for clients that listen, as server-sent events.
 
 Format  https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sysperf.model.record import to_json
 
 QUEUE = 256
-"""Messages that wait for one listener; beyond, the oldest go, and it is told how many."""
+"""Messages that wait for one listener; beyond, the oldest are dropped, and it gets their number."""
 QUIET_S = 15.0
 """A comment this often keeps a quiet stream open, and finds out who is gone."""
 

@@ -41,7 +41,7 @@ MAX_CLIENTS = 16
 MAX_REQUEST_BYTES = 64 << 10
 REQUEST_S = 5.0
 STOP_S = 15.0
-"""What is at work when it is told to stop has so long to end: half a transaction is none."""
+"""How long a request at work may take after SIGTERM: a transaction is done as a whole or not at all."""
 RETRY_S = 10.0
 """What could not be undone is tried again so often."""
 _LOOK_S = 1.0
@@ -55,9 +55,9 @@ _MAX_GROUPS = 256
 class Peer:
     """Who is on the other side, as the kernel says when it connected."""
 
-    def __init__(self, door: socket.socket) -> None:
-        self.pid, self.uid, self.gid = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        self.groups = {self.gid, *_groups(door)}
+    def __init__(self, connection: socket.socket) -> None:
+        self.pid, self.uid, self.gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        self.groups = {self.gid, *_groups(connection)}
 
     def may_ask(self) -> bool:
         """Root, and members of the group."""
@@ -69,10 +69,10 @@ class Peer:
             return False
 
 
-def _groups(door: socket.socket) -> array.array[int]:
+def _groups(connection: socket.socket) -> array.array[int]:
     groups = array.array("I")
     with contextlib.suppress(OSError):
-        groups.frombytes(door.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS))
+        groups.frombytes(connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS))
     return groups
 
 
@@ -133,7 +133,7 @@ class HelperServer:
         }
 
     def _changer(self) -> Changer:
-        """A door to this machine for one question: a door remembers all that was read through it."""
+        """A `Host` for one request: it keeps all that was read through it."""
         return Changer(folder=self._folder)
 
     def serve(self) -> None:
@@ -183,30 +183,30 @@ class HelperServer:
             self._problem = str(error)
 
     def _accept(self) -> None:
-        door, _ = self._listener.accept()
+        connection, _ = self._listener.accept()
         if not self._clients.acquire(blocking=False):
-            door.close()
+            connection.close()
             return
         with self._lock:
             self._busy += 1
-        threading.Thread(target=self._client, args=(door,), daemon=True).start()
+        threading.Thread(target=self._client, args=(connection,), daemon=True).start()
 
-    def _client(self, door: socket.socket) -> None:
+    def _client(self, connection: socket.socket) -> None:
         try:
-            with door, contextlib.suppress(OSError):
-                helper_protocol.send(door, to_json(self._answer(door)))
+            with connection, contextlib.suppress(OSError):
+                helper_protocol.send(connection, to_json(self._answer(connection)))
         finally:
             self._clients.release()
             with self._lock:
                 self._busy -= 1
                 self._last = time.monotonic()
 
-    def _answer(self, door: socket.socket) -> Answer:
+    def _answer(self, connection: socket.socket) -> Answer:
         """What to say; every failure is an answer."""
         try:
-            content = helper_protocol.receive(door, MAX_REQUEST_BYTES, REQUEST_S)  # before refusing, or the refusal would be lost with it
-            door.settimeout(REQUEST_S)
-            peer = Peer(door)
+            content = helper_protocol.receive(connection, MAX_REQUEST_BYTES, REQUEST_S)  # first: else a refusal is lost
+            connection.settimeout(REQUEST_S)
+            peer = Peer(connection)
             if not peer.may_ask():
                 _log(4, f"refused: user {peer.uid} is no member of group {GROUP}")
                 return Answer(

@@ -1,4 +1,4 @@
-"""The agent's main loop: samples on a fixed beat, audits the machine in a thread beside it, tells whoever listens.
+"""The agent's main loop: samples at a fixed rate, audits the machine in a thread beside it, publishes events.
 
 The server answers in between. Nothing that may hang runs here: collectors and NVML have threads of their own.
 """

@@ -1,4 +1,4 @@
-"""The agent's samples: system and programs with each beat, GPUs in a thread of their own, and what the agent itself takes."""
+"""The agent's samples: system and programs in each period, GPUs in a thread of their own, and what the agent itself uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sysperf lint --fix` and `--undo`: the diff, the question, what was written, what was put back."""
+"""`sysperf lint --fix` and `--undo`: the diff, the question, and the report of what was written or put back."""
 
 from __future__ import annotations
 

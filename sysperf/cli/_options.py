@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
     """Complains as everything else here does: what is wrong in a line, the next step in another."""
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help. argparse drops the error of a stdout that cannot be written; `main` tells of it."""
+        """Print the help. argparse drops the error of a stdout that cannot be written; `main` reports it."""
         (file or sys.stdout).write(self.format_help())
         sys.stdout.flush()
 
@@ -93,7 +93,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def add_rule_files(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """The option that adds rules, for commands that are told which one they are about."""
+    """The option that adds rules, for commands whose arguments name the rule."""
     group = parser.add_argument_group("rules")
     group.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
     return group

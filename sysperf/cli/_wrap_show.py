@@ -56,7 +56,7 @@ def _print(args: Options, decisions: list[Decision]) -> None:
 
 
 def _note_what_a_unit_lacks(decision: Decision) -> None:
-    """A service inherits nothing from this shell: what explains performance here, and is not in the unit, is said."""
+    """A service inherits nothing from this shell: a note names what explains performance here and is not in the unit."""
     plan = decision.plan
     there = {*plan.env, *plan.unset, *(change.name for change in plan.kept), environment.MARKER}
     lacking = [f"{name}={value}" for name, value in decision.launch.env.items() if name not in there and name not in NAMES]
@@ -65,7 +65,7 @@ def _note_what_a_unit_lacks(decision: Decision) -> None:
 
 
 def _pasted(args: Options, plans: list[LaunchPlan]) -> str:
-    """The form that was asked for; instances are told which they are."""
+    """The form that was asked for; each instance gets its number."""
     if args.nproc:
         variables = [environment.of_instance(number, len(plans)) for number in range(len(plans))]
         plans = [msgspec.structs.replace(plan, env={**plan.env, **variables[number]}) for number, plan in enumerate(plans)]

@@ -97,7 +97,7 @@ def start_several(args: Options, request: LaunchRequest) -> int:
 
 
 def _launch(args: Options, argv: Sequence[str], env: Mapping[str, str], planned: plan.LaunchPlan | None = None) -> int:
-    """Become the program; with --probe, stay beside it and say what was counted. With --verify the plan is held against what it got."""
+    """Become the program; with --probe, stay beside it and say what was counted. With --verify the plan is compared with what it got."""
 
     def watch_this_process() -> None:
         if args.verify and planned:
@@ -130,7 +130,7 @@ def say(text: str) -> None:
 
 
 def missing(program: str, env: Mapping[str, str]) -> int:
-    """The exit code that starting it would give, as far as that can be told."""
+    """The exit code that starting it would give, as far as that is known."""
     import shutil  # noqa: PLC0415 - 3 ms, with --dry-run only
 
     from sysperf.model.text import neutral  # noqa: PLC0415 - as above

@@ -154,7 +154,7 @@ def _ports(host: Host) -> tuple[Port, ...] | None:
 
 
 def _verbs_nodes(host: Host) -> dict[str, bool] | None:
-    """Whether each adapter's device node is there; None when the adapters' nodes cannot be told."""
+    """Whether each adapter's device node is there; None when the adapters' nodes are unknown."""
     names, there = host.names(VERBS), host.names(NODES)
     if names is None:
         return None

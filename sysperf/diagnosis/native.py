@@ -11,7 +11,7 @@ from sysperf.startup import lazy
 MIN_SAMPLES = 20
 """Of fewer samples no shares are made: the thread hardly ran."""
 MIN_TYPED = 8
-"""Samples in kernels that name their type: of fewer, nothing is said."""
+"""Samples in kernels that name their type; with fewer, the share is unknown."""
 _PYTHON = lazy(r"/(?:python[0-9.]*|libpython[0-9.]*\.so[0-9.]*)$")
 _OPENMP = lazy(r"/lib(?:gomp|iomp5|omp)[-.0-9a-f]*\.so")
 _TORCH = lazy(r"/lib(?:torch\w*|c10\w*|mkl\w*|openblas\w*|dnnl)[-.0-9a-f]*\.so")

@@ -12,7 +12,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.procfs.stat import TICKS_PER_S
 
 MIN_PAGES = 1_000
-"""Pages taken within the window: of fewer, nothing is said."""
+"""Pages taken within the window; with fewer, the share is unknown."""
 MIN_PARTS = 4
 
 

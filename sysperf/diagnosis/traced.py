@@ -13,7 +13,7 @@ from sysperf.model.record import Json
 
 MAX_BYTES = 256 << 20
 MIN_RECORDED = 40
-"""Operators recorded for a backward pass: of fewer, nothing is said."""
+"""Operators recorded for a backward pass; with fewer, the share is unknown."""
 _READBACK = frozenset(("aten::_local_scalar_dense",))
 _FLOATS = frozenset(("float", "double", "c10::Half", "c10::BFloat16"))
 _REDUCTIONS = ("gloo:all_reduce", "nccl:all_reduce", "c10d::allreduce_")

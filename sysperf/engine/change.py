@@ -95,7 +95,7 @@ def setting(text: str) -> Setting:
 
 
 class Changer:
-    """The door to changes for this user: root and owners of processes change by themselves, others ask the helper."""
+    """Makes changes for this user: root and owners of processes change by themselves, others ask the helper."""
 
     def __init__(self, host: Host | None = None, folder: str | None = None) -> None:
         self.host = host or Host()
@@ -113,7 +113,7 @@ class Changer:
         return plan.plan(self.host, settings, force=force)
 
     def apply(self, planned: Plan, request: transaction.Request, *, force: bool = False) -> Transaction:
-        """Do a plan as a whole. Raises SysperfError with nothing changed; a refused step is told in the transaction."""
+        """Do a plan as a whole. Raises SysperfError with nothing changed; the transaction says which step was refused, and why."""
         settings = tuple(Setting(change.knob, change.after, change.item, change.rule, change.start_time) for change in planned.changes)
         if self.asks_helper(settings):
             unique = tuple(dict.fromkeys(settings))

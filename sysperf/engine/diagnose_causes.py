@@ -1,6 +1,6 @@
 """From facts to a verdict: rules name causes, their signals are weighed, and what one cause explains is not said twice.
 
-A cause is *confirmed* by two signals of different sources, *likely* by one. A signal against it drops it, and that is said.
+A cause is *confirmed* by two signals of different sources, *likely* by one. A signal against it drops it, and the report says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks into several programs at the same time, each by a thread of its own, all of them with one end."""
+"""Samplers of several programs at the same time: a thread for each, and one time at which all of them end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search for the best start is given: its factors and its budget, and what its first runs tell of all others."""
+"""What a search for the best start is given: its factors and its budget, and what follows from its first runs for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earlier ids of rules: what names a rule by one still means that rule, and its user is told the id of today."""
+"""Earlier ids of rules: a rule can still be named by one, and the command prints the id of today."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EarlierIds:
         """Earlier id, or pattern of such, → the ids of today that it named; in the order of use."""
 
     def of_record(self, name: str) -> str:
-        """The id of today for the id in something that was stored, which nobody needs to be told."""
+        """The id of today for the id in something that was stored, without a note to the user."""
         return self._today.get(name, name)
 
     def today(self, name: str) -> str:

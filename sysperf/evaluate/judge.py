@@ -192,7 +192,7 @@ class _Guard(NamedTuple):
 
 
 def _guard(rule: Compiled, scope: Scope) -> _Guard:
-    """Why it is not reported, or what may be a reason and cannot be told."""
+    """Why it is not reported, or what may be a reason and is unknown."""
     maybe = _Guard()
     for condition, reason in rule.guards():
         answer = condition(scope)

@@ -1,4 +1,4 @@
-"""What a rule is judged about: how a person names it, which very one it is, and what it stays from run to run."""
+"""What a rule is judged about: its name for people, its identity now, and its identity from run to run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class File(Target):
         return None if text is None else tuple(text.replace("[", " ").replace("]", " ").split())
 
     def problem(self) -> str:
-        """Why it can not be written here, as far as that can be told without trying."""
+        """Why it can not be written here, as far as that is known without trying."""
         if self.knob.yields_to and self.read() == "0":
             return f"{self.knob.yields_to} is in force instead"
         return self.host.settings.refusal(self.path)

@@ -105,11 +105,11 @@ def available(path: str = HELPER_SOCKET) -> bool:
 def ask(question: Ask, path: str = HELPER_SOCKET) -> Answer:
     """Ask the helper. Raises HelperError when it says no, and its kind Unreachable when it is not there or breaks off."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.settimeout(TIMEOUT_S)
-            door.connect(path)
-            send(door, to_json(question))
-            answer: Answer = from_json(receive(door), Answer)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(path)
+            send(connection, to_json(question))
+            answer: Answer = from_json(receive(connection), Answer)
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise Unreachable(f"{path}: {error}", "`systemctl status sysperf-helper.socket` tells more; root needs no helper") from None
     if answer.problem:
@@ -117,25 +117,25 @@ def ask(question: Ask, path: str = HELPER_SOCKET) -> Answer:
     return answer
 
 
-def send(door: socket.socket, content: bytes) -> None:
+def send(connection: socket.socket, content: bytes) -> None:
     """One frame. Raises OSError."""
-    door.sendall(_LENGTH.pack(len(content)) + content)
+    connection.sendall(_LENGTH.pack(len(content)) + content)
 
 
-def receive(door: socket.socket, limit: int = MAX_BYTES, within_s: float = TIMEOUT_S) -> bytes:
+def receive(connection: socket.socket, limit: int = MAX_BYTES, within_s: float = TIMEOUT_S) -> bytes:
     """One frame. Raises OSError when it is larger than `limit`, cut short, or not there in time."""
     end = time.monotonic() + within_s
-    (length,) = _LENGTH.unpack(_exactly(door, _LENGTH.size, end))
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, end))
     if length > limit:
         raise OSError(f"a message of {length} bytes; at most {limit} are read")
-    return _exactly(door, length, end)
+    return _exactly(connection, length, end)
 
 
-def _exactly(door: socket.socket, size: int, end: float) -> bytes:
+def _exactly(connection: socket.socket, size: int, end: float) -> bytes:
     content = bytearray()
     while len(content) < size:
-        door.settimeout(max(end - time.monotonic(), 0.001))
-        part = door.recv(min(size - len(content), 65_536))
+        connection.settimeout(max(end - time.monotonic(), 0.001))
+        part = connection.recv(min(size - len(content), 65_536))
         if not part:
             raise OSError("the other side broke off")
         content += part

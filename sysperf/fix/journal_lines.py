@@ -98,7 +98,7 @@ def encode(line: Line) -> bytes:
 
 
 def is_checked(raw: bytes) -> bool:
-    """Whether a line has the form with a checksum; of the others it cannot be told whether they are as they were written."""
+    """Whether a line has the form with a checksum; the others have nothing that shows damage."""
     return not raw.startswith(b"{")
 
 

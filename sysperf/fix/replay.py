@@ -29,7 +29,7 @@ _ENDED = Lease(boot="", until_s=0.0)
 
 
 def replay(number: int, raw: bytes) -> Transaction:
-    """A transaction from the content of its file. Never raises: what nothing can be said of is `damaged`."""
+    """A transaction from the content of its file. Never raises: one that cannot be read is `damaged`."""
     if len(raw) > MAX_BYTES:
         return Transaction(number=number, state="damaged", problem="the file is too large to be a journal")
     *lines, tail = raw.split(b"\n")

@@ -38,9 +38,9 @@ class Target:
         return None
 
     def refuses(self, value: str) -> str:  # noqa: ARG002 - most take every value that the allow-list has
-        """Why this machine cannot have this value, as far as that can be told without trying."""
+        """Why this machine cannot have this value, as far as that is known without trying."""
         return ""
 
     def problem(self) -> str:
-        """Why it cannot be set here, as far as that can be told without trying."""
+        """Why it cannot be set here, as far as that is known without trying."""
         return ""

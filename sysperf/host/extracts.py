@@ -1,4 +1,4 @@
-"""What is kept of files that users and packages wrote: names and versions. The rest never passes this door.
+"""What is kept of files that users and packages wrote: names and versions. Nothing else of them is kept.
 
 Such files hold more than what is asked of them: index passwords in requirements.txt, tokens in conda's history, and
 whatever else a user has put where a file of that name belongs.

@@ -117,7 +117,7 @@ def read_manifest(tree: Tree, root: str) -> Manifest | None:
     except ValueError as error:
         raise CaptureError(f"{root}{MANIFEST}: {error}", "it is damaged, or a newer sysperf made it: update this one") from None
     if any(key.startswith("/") for key in manifest.answers):
-        raise CaptureError(f"{root}{MANIFEST}: holds what belongs into files", "make the capture again with `sysperf capture`")
+        raise CaptureError(f"{root}{MANIFEST}: holds what belongs in files", "make the capture again with `sysperf capture`")
     if manifest.schema != Manifest().schema:
         raise CaptureError(f"{root}: a newer sysperf ({manifest.sysperf[:20]}) made this capture", "update this one")
     return manifest

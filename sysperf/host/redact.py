@@ -1,4 +1,4 @@
-"""What other processes say is kept only as far as it explains performance. Secrets never pass this door."""
+"""What other processes say is kept only as far as it explains performance. Secrets are removed here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a command is: the tools in front of it that already decide something, and the program behind them.
 
-Nothing is run. What cannot be told stays unknown, and then nothing is decided for it.
+Nothing is run. What the words do not determine stays unknown, and then nothing is decided for it.
 
 numactl  https://man7.org/linux/man-pages/man8/numactl.8.html
 taskset  https://man7.org/linux/man-pages/man1/taskset.1.html

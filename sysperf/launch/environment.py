@@ -72,7 +72,7 @@ def shown(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_instance(number: int, count: int) -> dict[str, str]:
-    """What an instance of --nproc is told: which it is, and of how many."""
+    """The variables that tell an instance of --nproc which it is, and of how many."""
     return {"SYSPERF_INSTANCE": str(number), "SYSPERF_INSTANCES": str(count)}
 
 

@@ -17,7 +17,7 @@ class NodeShare(NamedTuple):
 
 
 class GpuNodes:
-    """The GPUs of one process and their nodes. What stays unknown is said in `notes`."""
+    """The GPUs of one process and their nodes. `notes` says what stays unknown."""
 
     def __init__(self, core_map: CoreMap, ranks: Ranks, gpus: VisibleGpus, notes: list[str]) -> None:
         self.core_map, self.ranks, self.gpus, self.notes = core_map, ranks, gpus, notes
@@ -36,7 +36,7 @@ class GpuNodes:
         return list({node.id: node for node in beside if node}.values())
 
     def share(self) -> NodeShare | None:
-        """This rank's part: ranks whose GPUs share a node divide it. None where that cannot be told."""
+        """This rank's part: ranks whose GPUs share a node divide it. None where that is unknown."""
         size, visible = self.ranks.size or 1, self.gpus.visible
         if not self.nodes() or not visible:
             return None

@@ -36,7 +36,7 @@ class VisibleGpus(Record):
     """What the program will see."""
 
     visible: tuple[PlacedGpu, ...] | None = ()
-    """In CUDA's order; None when that cannot be told."""
+    """In CUDA's order; None when that is unknown."""
     machine: tuple[PlacedGpu, ...] = ()
     """All that this machine (or container) has, by their addresses."""
     restricted: bool = False

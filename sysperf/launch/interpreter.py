@@ -43,7 +43,7 @@ class Torch(Record):
 
 
 class ProgramFile(Record):
-    """The file that will run, as far as it can be told."""
+    """The file that will run, as far as that is known."""
 
     path: str = ""
     is_python: bool = False

@@ -37,7 +37,7 @@ def main_thread_cpus(env: Mapping[str, str], machine: Machine, allowed: CpuSet) 
 
 
 def _first_place(text: str, machine: Machine, allowed: CpuSet) -> CpuSet | None:
-    """The first place of OMP_PLACES; empty when it is ignored, None when that cannot be told."""
+    """The first place of OMP_PLACES; empty when it is ignored, None when that is unknown."""
     if abstract := _ABSTRACT.fullmatch(text):
         first = allowed.first() or 0
         groups = _groups(abstract[1], machine)

@@ -1,4 +1,4 @@
-"""What is changed for a program: the rules' fixes, merged with what the user decided. The user wins, and is told."""
+"""What is changed for a program: the rules' fixes, merged with what the user decided. The user wins, and the line on stderr says so."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

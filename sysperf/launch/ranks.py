@@ -33,7 +33,7 @@ class Ranks(Record):
     sharing: int = 1
     """How many ranks it bound to these same CPUs."""
     place_among_sharing: int | None = 0
-    """This rank's number among those; None when that cannot be told."""
+    """This rank's number among those; None when that is unknown."""
     injected: tuple[str, ...] = ()
     """Variables that the launcher set and no user chose."""
     divides_gpus: bool = False

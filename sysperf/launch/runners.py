@@ -36,7 +36,7 @@ class Runner(Record):
     project: str = ""
     """The project's folder, or the file that describes it, where that is not the one we stand in."""
     unknown: bool = False
-    """It is made for this run, or chosen by values of a matrix: where it lies cannot be told."""
+    """It is made for this run, or chosen by values of a matrix: where it lies is unknown."""
     layered: bool = False
     """Packages are laid over it for this run (`uv run --with`)."""
     active: bool = False

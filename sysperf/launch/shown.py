@@ -1,4 +1,4 @@
-"""A plan in words: the one line that says what was done, the command to paste, the reasons."""
+"""A plan as text: the line that says what was done, the command to paste, the reasons."""
 
 import re
 import shlex

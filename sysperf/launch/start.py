@@ -1,4 +1,4 @@
-"""Becoming the program: bind, set the environment, exec. Nothing of sysperf stays."""
+"""Starting the program: bind, set the environment, and exec, so that nothing of sysperf stays."""
 
 import contextlib
 import errno

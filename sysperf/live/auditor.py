@@ -1,4 +1,4 @@
-"""The audit, taken apart: each area is read as often as it changes, and only rules that look at it are judged again.
+"""An audit in parts: each area is read as often as it changes, and only the rules that name it are judged again.
 
 All of this runs in a thread of its own: a file system that hangs must not stop the agent.
 """

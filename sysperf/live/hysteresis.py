@@ -1,4 +1,4 @@
-"""Findings over time: one that comes and goes is no news, one that stays is.
+"""Findings over time: one is reported when it stays, not each time that it comes and goes.
 
 A rule says how long its condition must hold (`hold = { samples, window_s }`). A finding becomes active when the
 condition held so often in a row and for so long, and is gone after as much quiet. Unknown is neither: it changes

@@ -1,4 +1,4 @@
-"""A finding over time, and what is said when it comes or goes."""
+"""A finding over time, and the event when it comes or goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could not be checked of the programs that run: a verdict without it would be one about less than it says."""
+"""What could not be checked of the programs that run: a verdict that leaves it out would claim more than was checked."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_SERIES = 2_000
 
 
 def render(report: Report) -> str:
-    """All metrics are gauges: they tell of the last audit."""
+    """All metrics are gauges: they describe the last audit."""
     families = [
         *findings(report.findings()),
         gauge("unknown", "Checks that the last audit could not make.", [({}, report.tally.unknown)]),

@@ -73,7 +73,7 @@ def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
 
 
 def _by_rule(outcomes: list[Outcome]) -> list[list[Outcome]]:
-    """What one rule says of several subjects is told together."""
+    """The findings of one rule about several subjects, as one entry."""
     rules: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         rules.setdefault(outcome.rule, []).append(outcome)
@@ -145,7 +145,7 @@ def _brief(page: Page, outcomes: list[Outcome]) -> None:
 
 
 def _rewraps(page: Page, report: Report, verbose: bool) -> None:
-    """Running programs that wrap would have started otherwise; those that lack the same are told together."""
+    """Running programs that wrap would have started otherwise; those that lack the same are one entry."""
     if not report.rewraps:
         return
     alike: dict[tuple[str, ...], list[Rewrap]] = {}

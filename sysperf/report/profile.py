@@ -48,7 +48,7 @@ def split(profile: Split, *, color: bool = False, width: int = 100) -> str:
     page = Page(Ink(color), width)
     if not profile.samples:
         page.paragraph(
-            f"The main thread of process {profile.pid} was in no Python code for {profile.seconds} s: nothing can be said.", "unknown"
+            f"The main thread of process {profile.pid} was in no Python code for {profile.seconds} s: its phases are unknown.", "unknown"
         )
         return str(page)
     page.line(page.ink("strong", f"The main thread of process {profile.pid}: {profile.samples} samples in {profile.seconds} s"))

@@ -67,7 +67,7 @@ def of_state(report: Report, state: str) -> list[Outcome]:
 
 
 def verdict(report: Report) -> str:
-    """The audit in one sentence. Healthy is said only of what was seen."""
+    """The audit in one sentence. It says *healthy* only of what was read."""
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
@@ -117,7 +117,7 @@ def _unexamined(report: Report) -> str:
 
 
 def not_examined(root: str) -> str:
-    """What is said of programs that could not be looked at, here or on a captured machine; a capture does not say whose they are."""
+    """The sentence about programs that could not be examined, here or on a captured machine; a capture does not say whose they are."""
     return (
         "of other users could not be examined; root can"
         if root == "/"

@@ -37,7 +37,7 @@ class Names:
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
         self.options: dict[str, Constant] = {}
-        """Defaults of the options that argparse is told of."""
+        """Defaults of the options that are added to an argparse parser."""
         self._read_imports()
         self._read_functions()
         self._read_assignments()

@@ -1,7 +1,7 @@
 """Of a large trace, only the first part of its time is kept: many steady steps say as much as all of them.
 
-Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so where to cut is
-told by a sample of the file's times before it is read. What still is too much goes while it is read: when there are too many rows,
+Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so a sample of
+the file's times determines where to cut before it is read. What still is too much goes while it is read: when there are too many rows,
 the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept all, because
 their number and lengths are figures.
 """

@@ -1,4 +1,4 @@
-"""Which reader a file needs: told by its first bytes, not by its name. Ours first, then those of installed plugins."""
+"""Which reader a file needs: its first bytes decide, not its name. Ours first, then those of installed plugins."""
 
 from __future__ import annotations
 

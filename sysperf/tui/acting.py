@@ -32,7 +32,7 @@ class PastChange(NamedTuple):
 
 
 HELD_S = 8 * 3_600.0
-"""How long what only a process can hold is held, when nobody says how long."""
+"""The lease of a setting that only a process can hold, when the user gives none."""
 
 
 class Proposal(NamedTuple):

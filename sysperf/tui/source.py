@@ -53,7 +53,7 @@ class Problem(NamedTuple):
 
     text: str
     again: bool = False
-    """Whether it goes on asking: who can wait is told so."""
+    """Whether it goes on asking: a caller that can wait need not give up."""
 
 
 SourceUpdate = Facts | Meters | Load | Past | Changed | Problem

@@ -1,6 +1,6 @@
 """Which pairs were disturbed, so that they can be dropped whole. Blind to which variant ran.
 
-What others took is not the program's doing: each run is held against all earlier ones. Waiting, clocks and heat may be its own
+What others took is not the program's doing: each run is compared with all earlier ones. Waiting, clocks and heat may be its own
 doing, in one variant more than in the other: there a pair counts unless its two runs met conditions further apart than those of
 the pairs before it, which says the same when the two variants change places.
 

@@ -1,7 +1,7 @@
 """Steps per second of an unmodified program: counted by a module that Python loads at its start, in this process tree only.
 
 Nothing of the user's environment changes on disk. It works under torchrun, `python -m`, spawn and fork; not under `python -I`,
--E or -S, which ignore PYTHONPATH, and then no step is counted, which is said.
+-E or -S, which ignore PYTHONPATH, and then no step is counted, which the result says.
 """
 
 from __future__ import annotations

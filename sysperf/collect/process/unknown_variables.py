@@ -29,7 +29,7 @@ _LIBRARY = lazy(r"lib(?:torch|c10)[a-z0-9_]*\.so")
 
 
 def unread(host: Host, env: dict[str, str], mapped: Mapped, root: str) -> tuple[str, ...] | None:
-    """The variables of `env` that the process's PyTorch and NCCL do not contain; None when that cannot be told."""
+    """The variables of `env` that the process's PyTorch and NCCL do not contain; None when that is unknown."""
     names = sorted(name for name in env if name.startswith(PREFIXES) and not _OTHERS.fullmatch(name) and len(name) < _LONGEST)
     folder = mapped.torch.rpartition("/lib/")[0]
     if not names or not folder:

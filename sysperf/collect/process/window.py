@@ -1,6 +1,6 @@
-"""What a program did between two looks, in the place of what it did on average since its start.
+"""What a program did between two readings, in the place of what it did on average since its start.
 
-A program that was healthy for hours and is sick since a minute ago has the means of a healthy one.
+The means since its start hide what has been wrong for a minute only.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _report(taken: _Taken, iterations: int, width: int, *, color: bool) -> str:
 
 
 def _allowed(view: View, pid: int, command: str) -> Profilers | None:
-    """The profilers, or None when the reason why not was said."""
+    """The profilers, or None when the reason why not was shown."""
     actions = view.actions
     if actions.refusal:
         view.say(READ_ONLY.format(command=command, pid=pid), "warning")
@@ -162,7 +162,7 @@ def _allowed(view: View, pid: int, command: str) -> Profilers | None:
 
 
 def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], finally_: Callable[[], object] = lambda: None) -> None:
-    """Ask in a thread, go on here. An error that the user can act on is told."""
+    """Ask in a thread, go on here. An error that the user can act on is shown."""
 
     def run() -> None:
         worker: Worker[None] = get_current_worker()

@@ -119,7 +119,7 @@ class View(Screen[None]):
         self.redraw()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A thread that failed for a reason that nobody foresaw is told, and ends nothing else."""
+        """Show an unexpected error of a thread; it ends nothing else."""
         if event.state == WorkerState.ERROR:
             error = event.worker.error
             self.say(f"internal error: {type(error).__name__}: {error}", "error")

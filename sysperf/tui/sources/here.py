@@ -28,7 +28,7 @@ RETRY_S = 10.0
 
 
 class Here:
-    """Three threads: meters on a beat, looks at the machine, and GPUs, whose driver can hang."""
+    """Three threads: meters at a fixed rate, audits of the machine, and GPUs, whose driver can hang."""
 
     name = HERE
     local = True

@@ -117,7 +117,7 @@ def draw(
     in_sight: range | None = None,
     unfolded: Mapping[int, workers.WorkerReadings] | None = None,
 ) -> Lines:
-    """A row each; where none runs, that is said. Rows out of sight are blank: to write them is most of what a sample costs."""
+    """A row each; where none runs, a line says so. Rows out of sight are blank: to write them is most of what a sample costs."""
     if not programs:
         return _empty(now, width)
     table, out = _Table(now, width), Lines()

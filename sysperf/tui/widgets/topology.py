@@ -25,7 +25,7 @@ Domain = tuple[CpuSet, ...]
 
 
 def draw(now: Now, width: int, marked: Process | None = None) -> Lines:
-    """The whole map. `marked` is a program: its CPUs stand out, and its memory is told at each node."""
+    """The whole map. `marked` is a program: its CPUs stand out, and each node shows its memory there."""
     if now.snapshot is None:
         return [line(span("Looking at this machine …", "dim"))]
     cpu = now.facts.cpu

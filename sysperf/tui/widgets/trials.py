@@ -34,7 +34,7 @@ def ordered(results: Sequence[Trial]) -> list[Trial]:
 
 
 def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
-    """A bar each, those of a kind on one scale; what could not be read is told."""
+    """A bar each, those of a kind on one scale; a line counts what could not be read."""
     if trials is None:
         return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
     results = ordered(trials.results)

@@ -14,7 +14,7 @@ NARROW = 76
 
 
 def draw(now: Now, width: int) -> Lines:
-    """One or two lines; nothing is said of what was not looked at."""
+    """One or two lines about what was examined, and nothing else."""
     report = now.report
     if report is None:
         return [line(span("Looking at this machine …", "dim"))]
