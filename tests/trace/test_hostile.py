@@ -252,9 +252,9 @@ def test_an_absent_column_is_unknown(tmp_path: Path, column: str) -> None:
 def test_ranges_of_emit_nvtx_have_one_name_whatever_their_numbers(tmp_path: Path) -> None:
     """`emit_nvtx` writes the numbers of each call behind the name: without them, a range that comes back is one region."""
     texts = ("Mine, seq = 1, op_id = 7", "Mine, seq = 2, op_id = 9", "Mine, op_id = 11", "aten::mm, seq = 3, op_id = 12", ", seq = 4")
-    values = ", ".join(f"({place}, {place + 1}, 59, '{text}', 1)" for place, text in enumerate(texts))
-    path = changed(tmp_path, "DELETE FROM NVTX_EVENTS", f"INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES {values}")
-    timeline = read(path)
+    insert = "INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, '{}', NULL, 1)"
+    table = "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT)"
+    timeline = read(changed(tmp_path, table, *(insert.format(text) for text in texts)))
 
     assert [timeline.names.texts[name] for name in timeline.ranges.name] == ["Mine", "Mine", "Mine", "aten::mm", ", seq = 4"]
 
