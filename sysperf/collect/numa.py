@@ -12,7 +12,7 @@ from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
 from sysperf.collect.readers.cpu_topology import ONLINE, SYSTEM, online_cpus
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
 from sysperf.procfs import meminfo
@@ -75,7 +75,7 @@ def collect(host: Host) -> Numa:
 def node_numbers(host: Host) -> CpuSet:
     """The numbers of the memory nodes; empty on a kernel that shows none."""
     matches = (_NODE.fullmatch(name) for name in host.names(FOLDER) or ())
-    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= LARGEST)
+    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= MAX_CPU)
 
 
 def _is_local(host: Host, node: Node) -> bool | None:

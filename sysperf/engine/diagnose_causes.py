@@ -34,7 +34,7 @@ samples see only a part of some."""
 MAX_LINES = 3
 HEALTHY_SHARE = 0.6
 FULL_GPU = 0.95
-MOST = 0.5
+MIN_SHARE_OF_GAIN = 0.5
 """Of another cause's share: one that takes as much of the step explains it."""
 ANY_PROGRAM = " python …"
 """How fixes name the program that is started."""
@@ -297,7 +297,7 @@ def _explains(cause: Cause, other: Cause, rule: Rule) -> bool:
     """Whether another cause is a consequence of this one, or is within it to the most part."""
     if other.id in rule.covers:
         return True
-    return other.id in rule.within and (other.gain is None or (cause.gain or 0.0) >= MOST * other.gain)
+    return other.id in rule.within and (other.gain is None or (cause.gain or 0.0) >= MIN_SHARE_OF_GAIN * other.gain)
 
 
 def _rest(cause: Cause, parts: Sequence[Cause]) -> Cause:

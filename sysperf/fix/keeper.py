@@ -21,7 +21,7 @@ from sysperf.host import Host
 from sysperf.host.forked import close_all_but
 from sysperf.model.change import Keeper, Transaction
 
-_LONGEST_NAP_S = 60.0
+_MAX_NAP_S = 60.0
 _NAP_S = 0.5
 """Between looks at what cannot be ended just now."""
 
@@ -100,4 +100,4 @@ def _nap_s(transaction: Transaction) -> float:
     if transaction.state != "open" and not transaction.live:
         return 0.0
     left = transaction.lease.until_s - boot_s() if transaction.lease and transaction.state != "open" else 0.0
-    return min(left, _LONGEST_NAP_S) if left > 0 else _NAP_S
+    return min(left, _MAX_NAP_S) if left > 0 else _NAP_S

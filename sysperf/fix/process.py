@@ -24,8 +24,8 @@ from sysperf.startup import lazy
 MAX_THREADS = 20_000
 _PASSES = 8
 _OTHER = lazy(r"([1-9][0-9]{0,9})=(\S+)")
-_LEAST_SHARE = 0.05
-_LEAST_SHARE_WITH_FILES = 0.2
+_MIN_SHARE = 0.05
+_MIN_SHARE_WITH_FILES = 0.2
 
 
 def start_time(host: Host, pid: int) -> int:
@@ -195,7 +195,7 @@ class Pages(Target):
         if text is None:
             raise OSError(self.host.sources[-1].error or "numa_maps can not be read")
         maps = NumaMaps(text)
-        own, every = _with_share(maps.own_by_node, _LEAST_SHARE), _with_share(maps.by_node, _LEAST_SHARE_WITH_FILES)
+        own, every = _with_share(maps.own_by_node, _MIN_SHARE), _with_share(maps.by_node, _MIN_SHARE_WITH_FILES)
         return str(CpuSet({*own, *every}))
 
     def write(self, value: str) -> None:

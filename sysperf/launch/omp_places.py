@@ -10,7 +10,7 @@ and what cannot be read is ignored. The main thread gets the first place.
 from collections.abc import Mapping, Sequence
 
 from sysperf.launch.machine import Machine
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.startup import lazy
 
 VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
@@ -32,7 +32,7 @@ def main_thread_cpus(env: Mapping[str, str], machine: Machine, allowed: CpuSet) 
         place = _first_place(places, machine, allowed)
         return place if place != allowed else NOT_BOUND
     if first := _FIRST.match(env.get("GOMP_CPU_AFFINITY", "")):
-        return CpuSet((min(int(first[1]), LARGEST),)) & allowed
+        return CpuSet((min(int(first[1]), MAX_CPU),)) & allowed
     return CpuSet((allowed.first() or 0,)) if policy in _POLICIES and len(allowed) > 1 else NOT_BOUND
 
 
@@ -63,4 +63,4 @@ def _interval(text: str) -> CpuSet | None:
     if interval is None:
         return None
     first, length, stride = int(interval[1]), int(interval[2] or 1), int(interval[3] or 1)
-    return CpuSet(cpu for cpu in range(first, min(first + length * stride, LARGEST + 1), max(stride, 1)))
+    return CpuSet(cpu for cpu in range(first, min(first + length * stride, MAX_CPU + 1), max(stride, 1)))

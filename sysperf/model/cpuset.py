@@ -12,7 +12,7 @@ from sysperf.startup import lazy
 _NUMBER = lazy(r"[0-9]{1,6}")
 _MASK = lazy(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
 
-LARGEST = 65_535
+MAX_CPU = 65_535
 """The largest number accepted: eight times the 8,192 CPUs that Linux can be built for. Bounds memory."""
 
 
@@ -121,8 +121,8 @@ class CpuSet:
 
 
 def _bounded(number: int) -> int:
-    if not 0 <= number <= LARGEST:
-        raise ValueError(f"CPU number {number} is not between 0 and {LARGEST}")
+    if not 0 <= number <= MAX_CPU:
+        raise ValueError(f"CPU number {number} is not between 0 and {MAX_CPU}")
     return number
 
 

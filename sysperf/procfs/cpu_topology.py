@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.startup import lazy
 
 Groups = tuple[CpuSet, ...]
@@ -22,7 +22,7 @@ _CPU = lazy(r"cpu([0-9]{1,5})")
 def cpu_numbers(names: Sequence[str]) -> CpuSet:
     """The CPUs that have a folder in /sys/devices/system/cpu, out of its names."""
     matches = (_CPU.fullmatch(name) for name in names)
-    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= LARGEST)
+    return CpuSet(int(match[1]) for match in matches if match and int(match[1]) <= MAX_CPU)
 
 
 def partition(online: CpuSet, mates_of: Callable[[int], CpuSet | None]) -> Groups | None:

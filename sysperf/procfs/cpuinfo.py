@@ -7,7 +7,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 import re
 from typing import Annotated
 
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.startup import lazy
 
@@ -123,7 +123,7 @@ class Cpuinfo:
     def processors(self) -> CpuSet | None:
         """The numbers of the CPUs that the file lists, which are those online; None when it lists none."""
         numbers = (int(number) for number in _PROCESSOR.findall(self.text))
-        return CpuSet(cpu for cpu in numbers if cpu <= LARGEST) or None
+        return CpuSet(cpu for cpu in numbers if cpu <= MAX_CPU) or None
 
     def designs(self) -> dict[int, str]:
         """The design of each CPU's core, where the file tells designs apart (ARM, RISC-V)."""

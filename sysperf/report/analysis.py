@@ -8,7 +8,7 @@ from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Rank
-from sysperf.trace.verdict import MIN_EXPOSED_PCT, MOST_PCT
+from sysperf.trace.verdict import MIN_EXPOSED_PCT, MIN_UNLAUNCHED_PCT
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
@@ -86,7 +86,7 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
     """(a bar of where the time goes, its parts in words); empty where nothing is known of it."""
     facts: object = rank.figures if rank.has_device else rank.cpu
     parts = [(label, getattr(facts, name, None), sign, style) for label, name, sign, style in (PARTS if rank.has_device else CPU_PARTS)]
-    if rank.trust.uncorrelated_pct >= MOST_PCT:
+    if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         parts = [("idle" if label == "host" else label, value, sign, style) for label, value, sign, style in parts]
     known = [(label, float(value), sign, style) for label, value, sign, style in parts if value and value >= 0.05]
     if facts is None or not known:

@@ -12,7 +12,7 @@ from sysperf.report.terminal import Ink, Page, wrap
 
 SCHEMA = 2
 """Of the JSON about changes. 2: state `foreign` (was `kept`), `start_time` (was `born`), `superseded` (was `took_over`)."""
-_LONGEST = 300
+_MAX_TEXT = 300
 _STATES = {
     "open": "interrupted",
     "applied": "in force",
@@ -52,18 +52,18 @@ def _grouped(changes: Iterable[Change]) -> list[list[Change]]:
 def _diff(page: Page, group: Sequence[Change]) -> None:
     change = group[0]
     where = change.target if len(group) == 1 else f"{KNOBS[change.knob].path.replace('{item}', change.item)} ({len(group)} files)"
-    page.line(f"  {page.ink('strong', neutral(where, _LONGEST))}  {page.ink('dim', _what(change))}")
+    page.line(f"  {page.ink('strong', neutral(where, _MAX_TEXT))}  {page.ink('dim', _what(change))}")
     for line in (change.shown_before or change.before).splitlines():
-        page.line("  " + page.ink("error", f"- {neutral(line, _LONGEST)}"))
+        page.line("  " + page.ink("error", f"- {neutral(line, _MAX_TEXT)}"))
     for line in change.after.splitlines():
-        page.line("  " + page.ink("good", f"+ {neutral(line, _LONGEST)}"))
+        page.line("  " + page.ink("good", f"+ {neutral(line, _MAX_TEXT)}"))
     if change.knob in KNOBS and KNOBS[change.knob].note:
         page.paragraph(KNOBS[change.knob].note, "dim", indent="    ")
     page.line()
 
 
 def _what(change: Change) -> str:
-    return neutral(f"{change.label()}{f', for {change.rule}' if change.rule else ''}", _LONGEST)
+    return neutral(f"{change.label()}{f', for {change.rule}' if change.rule else ''}", _MAX_TEXT)
 
 
 def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
@@ -73,7 +73,7 @@ def _skipped(page: Page, skipped: Sequence[Skipped]) -> None:
     page.line()
     for skip in skipped:
         name = f"{skip.setting.knob}{f' of {skip.setting.item}' if skip.setting.item else ''}"
-        page.paragraph(f"{neutral(name, _LONGEST)}: {neutral(skip.reason, _LONGEST)}", "dim" if skip.already else "plain", indent="  ")
+        page.paragraph(f"{neutral(name, _MAX_TEXT)}: {neutral(skip.reason, _MAX_TEXT)}", "dim" if skip.already else "plain", indent="  ")
     page.line()
 
 
@@ -86,7 +86,7 @@ def outcome(transaction: Transaction, *, color: bool, width: int) -> str:
     done = [step for step in transaction.steps if not step.change.knob.startswith("persist.")]
     page.paragraph(f"Transaction {transaction.number}: {count([step.change for step in done])} changed and read back.", "good")
     for path in transaction.persisted:
-        page.paragraph(f"set again at every start by {neutral(path, _LONGEST)}")
+        page.paragraph(f"set again at every start by {neutral(path, _MAX_TEXT)}")
     page.paragraph(f"Next: `sysperf changes` shows whether it is still in force; `sysperf undo {transaction.number}` takes it back.")
     return str(page)
 
@@ -95,14 +95,14 @@ def _rolled_back(page: Page, transaction: Transaction) -> None:
     stuck = [step for step in transaction.steps if step.state in LIVE]
     for step in transaction.steps:
         if step.state == "refused":
-            page.paragraph(f"{_target(step.change)}: refused: {neutral(step.reason, _LONGEST)}", "error")
+            page.paragraph(f"{_target(step.change)}: refused: {neutral(step.reason, _MAX_TEXT)}", "error")
     page.paragraph(f"Transaction {transaction.number} was rolled back{', but:' if stuck else '; every value is as it was.'}")
     for step in stuck:
-        page.paragraph(f"{_target(step.change)} could not be put back: {neutral(step.reason, _LONGEST)}", "error", indent="  ")
+        page.paragraph(f"{_target(step.change)} could not be put back: {neutral(step.reason, _MAX_TEXT)}", "error", indent="  ")
 
 
 def _target(change: Change) -> str:
-    return neutral(change.target, _LONGEST)
+    return neutral(change.target, _MAX_TEXT)
 
 
 def transactions(listed: Sequence[tuple[Transaction, Sequence[Standing]]], left_s: dict[int, float], *, color: bool, width: int) -> str:
@@ -117,7 +117,7 @@ def transactions(listed: Sequence[tuple[Transaction, Sequence[Standing]]], left_
         page.line(f"{page.ink('strong', str(transaction.number))}  {page.ink(style, state)}{left}")
         page.paragraph(_about(transaction), "dim", indent="   ")
         if transaction.problem:
-            page.paragraph(neutral(transaction.problem, _LONGEST), "warning", indent="   ")
+            page.paragraph(neutral(transaction.problem, _MAX_TEXT), "warning", indent="   ")
         for step, standing in zip(transaction.steps, standings, strict=True):
             _step(page, step, standing)
         page.line()
@@ -148,7 +148,7 @@ def _step(page: Page, step: Step, standing: Standing) -> None:
         "changed": ("warning", f"it is {neutral(standing.now, 80)} now: something else has set it"),
         "gone": ("dim", f"gone: {neutral(standing.now, 80)}"),
         "unknown": ("unknown", f"unknown: {neutral(standing.now, 80)}"),
-        "over": ("dim", f"{step.state}{f': {neutral(step.reason, _LONGEST)}' if step.reason else ''}"),
+        "over": ("dim", f"{step.state}{f': {neutral(step.reason, _MAX_TEXT)}' if step.reason else ''}"),
     }[standing.verdict]
     for number, line in enumerate(wrap(f"{text}{f', for {neutral(change.rule, 80)}' if change.rule else ''}", page.width - 5)):
         page.line(("   " if number == 0 else "     ") + line)
@@ -166,7 +166,7 @@ def undone(steps: Sequence[Undone], *, color: bool, width: int) -> str:
             "gone": ("dim", "gone"),
             "foreign": ("warning", "left as it is"),
         }.get(undo.step.state, ("error", "not taken back"))
-        page.paragraph(f"{_target(change)}: {text}{f': {neutral(undo.message, _LONGEST)}' if undo.message else ''}", style)
+        page.paragraph(f"{_target(change)}: {text}{f': {neutral(undo.message, _MAX_TEXT)}' if undo.message else ''}", style)
     return str(page)
 
 

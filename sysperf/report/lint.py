@@ -11,8 +11,8 @@ from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count, listed, paragraphs, short
 from sysperf.script.hypothesis import Hypothesis, Lint
 
-MOST_UNREAD = 5
-MOST_HINTS = 3
+MAX_UNREAD = 5
+MAX_HINTS = 3
 """Places of one rule in one file that are shown without --verbose."""
 
 
@@ -31,9 +31,9 @@ def _file(page: Page, hypotheses: list[Hypothesis], verbose: bool) -> None:
     numbers: dict[str, int] = {}
     for hypothesis in hypotheses:
         numbers[hypothesis.rule] = numbers.get(hypothesis.rule, 0) + 1
-        if verbose or numbers[hypothesis.rule] <= MOST_HINTS:
+        if verbose or numbers[hypothesis.rule] <= MAX_HINTS:
             _hypothesis(page, hypothesis, verbose, first=numbers[hypothesis.rule] == 1)
-    more = [f"{number - MOST_HINTS} more of {rule}" for rule, number in numbers.items() if number > MOST_HINTS]
+    more = [f"{number - MAX_HINTS} more of {rule}" for rule, number in numbers.items() if number > MAX_HINTS]
     if more and not verbose:
         page.paragraph(f"and {listed(more)}; --verbose shows all", "dim", indent="  ")
     page.line()
@@ -65,11 +65,11 @@ def _unread(page: Page, result: Lint, verbose: bool) -> None:
     if not result.unread:
         return
     page.line(page.ink("unknown", f"Could not be examined ({len(result.unread)})"))
-    for unread in result.unread if verbose else result.unread[:MOST_UNREAD]:
+    for unread in result.unread if verbose else result.unread[:MAX_UNREAD]:
         place = f"{neutral(unread.file)}:{unread.line}" if unread.line else neutral(unread.file)
         page.paragraph(f"? {place}: {neutral(unread.reason)}", indent="  ")
-    if len(result.unread) > MOST_UNREAD and not verbose:
-        page.line(page.ink("dim", f"  and {count(len(result.unread) - MOST_UNREAD, 'more file')}; --verbose shows all"))
+    if len(result.unread) > MAX_UNREAD and not verbose:
+        page.line(page.ink("dim", f"  and {count(len(result.unread) - MAX_UNREAD, 'more file')}; --verbose shows all"))
     page.line()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-NARROWEST, WIDEST = 40, 120
+MIN_WIDTH, MAX_WIDTH = 40, 120
 """Columns between which a report follows the terminal; longer lines are hard to read."""
 MAX_TAIL = 12
 _NARROW = frozenset(map(chr, range(32, 127))).union("…≤▸▾│└├─━●·•✓✗◆→←↓▁▂▃▄▅▆▇█▏▎▍▌▋▊▉■□×°µ")
@@ -121,7 +121,7 @@ class Page:
 
     def __init__(self, ink: Ink, width: int) -> None:
         self.ink = ink
-        self.width = min(max(width, NARROWEST), WIDEST)
+        self.width = min(max(width, MIN_WIDTH), MAX_WIDTH)
         self.lines: list[str] = []
 
     def line(self, text: str = "") -> None:

@@ -9,7 +9,7 @@ MIN_BUSY_PCT = 80.0
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
 MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
-MOST_PCT = 50.0
+MIN_UNLAUNCHED_PCT = 50.0
 Verdict = tuple[str, str]
 
 
@@ -42,7 +42,7 @@ def _of_device(rank: Rank) -> Verdict:
     if busy >= MIN_BUSY_PCT:
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {busy:.0f} % of the time"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
-    if rank.trust.uncorrelated_pct >= MOST_PCT:
+    if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
 

@@ -17,10 +17,10 @@ from sysperf.model.record import Json, convert, to_json
 from sysperf.model.trial import Trial
 
 FILE = "trials.jsonl"
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """The end of a larger file is read: the newest results stand there."""
-MOST_TRIALS = 2_000
-LONGEST_LINE = 64 << 10
+MAX_TRIALS = 2_000
+MAX_LINE_BYTES = 64 << 10
 _FIELDS = frozenset(Trial.__struct_fields__)
 
 
@@ -55,20 +55,20 @@ def read(paths: Iterable[str]) -> Trials:
         some, bad = parse(raw)
         results += some
         skipped += bad
-    return Trials(sorted(results, key=lambda trial: trial.at)[-MOST_TRIALS:], skipped, "; ".join(problems))
+    return Trials(sorted(results, key=lambda trial: trial.at)[-MAX_TRIALS:], skipped, "; ".join(problems))
 
 
 def parse(raw: bytes) -> tuple[list[Trial], int]:
     """(the results in these lines, how many lines are none)."""
     lines = [line for line in raw.split(b"\n") if line.strip()]
-    trials = [_trial(line) for line in lines[-MOST_TRIALS:]]
+    trials = [_trial(line) for line in lines[-MAX_TRIALS:]]
     results = [trial for trial in trials if trial is not None]
     return results, len(trials) - len(results)
 
 
 def _trial(line: bytes) -> Trial | None:
     """Fields of a later version are left out; everything else must fit."""
-    if len(line) > LONGEST_LINE:
+    if len(line) > MAX_LINE_BYTES:
         return None
     try:
         raw: Json = msgspec.json.decode(line)
@@ -87,10 +87,10 @@ def _tail(path: str) -> bytes:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(0, "not a plain file")
-        if state.st_size <= MOST_BYTES:
-            return file.read(MOST_BYTES)
-        file.seek(-MOST_BYTES, os.SEEK_END)
-        return file.read(MOST_BYTES).partition(b"\n")[2]
+        if state.st_size <= MAX_BYTES:
+            return file.read(MAX_BYTES)
+        file.seek(-MAX_BYTES, os.SEEK_END)
+        return file.read(MAX_BYTES).partition(b"\n")[2]
 
 
 def append(path: str, trial: Trial) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 
-CPUS = st.frozensets(st.integers(0, 300) | st.integers(0, LARGEST), max_size=60)
+CPUS = st.frozensets(st.integers(0, 300) | st.integers(0, MAX_CPU), max_size=60)
 
 
 def mask(cpus: frozenset[int], words: int = 1) -> str:
@@ -49,7 +49,7 @@ def test_sets_are_sets(first: frozenset[int], other: frozenset[int]) -> None:
     assert (frozenset(a & b), frozenset(a | b), frozenset(a - b)) == (first & other, first | other, first - other)
     assert (a == b, a.isdisjoint(b), a.issubset(b)) == (first == other, first.isdisjoint(other), first <= other)
     assert CpuSet.union([a, b, a]) == a | b
-    assert all((cpu in a) == (cpu in first) for cpu in (*other, -1, LARGEST))
+    assert all((cpu in a) == (cpu in first) for cpu in (*other, -1, MAX_CPU))
     assert "0" not in a
 
 
@@ -110,7 +110,7 @@ def test_what_is_no_mask(text: str) -> None:
 
 def test_the_largest_number_is_the_same_in_both() -> None:
     """Neither notation takes what the other refuses."""
-    assert CpuSet.parse_mask(mask(frozenset({LARGEST}))) == CpuSet.parse(str(LARGEST))
+    assert CpuSet.parse_mask(mask(frozenset({MAX_CPU}))) == CpuSet.parse(str(MAX_CPU))
 
 
 def test_a_set_cannot_change() -> None:
@@ -125,7 +125,7 @@ def test_hostile_lists_take_little() -> None:
     for text in ("0-65535:1/1,", "0-65535:3/30000,", "0,2,", "0-65535,"):
         CpuSet.parse((text * (65_536 // len(text))).rstrip(","))
     CpuSet.parse_mask("ffffffff," * 2047 + "f")
-    list(CpuSet(bits=(1 << LARGEST) // 3))
-    str(CpuSet(bits=(1 << LARGEST) // 3))
+    list(CpuSet(bits=(1 << MAX_CPU) // 3))
+    str(CpuSet(bits=(1 << MAX_CPU) // 3))
 
     assert time.process_time() - start < 5

@@ -40,7 +40,7 @@ VENV = "opt/venv"
 LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages", "dist-packages", "config-*")
 SPARE_MB = 192
 """Free space on the root disk."""
-MOST_KEPT = 6
+MAX_KEPT = 6
 """How many versions of a piece stay; the oldest goes first."""
 
 INITRAMFS = """#!/bin/busybox sh
@@ -117,7 +117,7 @@ def kept(name: str, key: Iterable[object], make: Callable[[Path], None]) -> Path
             part.mkdir()
             make(part)
             part.rename(folder)
-            for old in sorted(store.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)[:-MOST_KEPT]:
+            for old in sorted(store.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)[:-MAX_KEPT]:
                 shutil.rmtree(old)
     return folder
 

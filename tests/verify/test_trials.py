@@ -73,11 +73,11 @@ def test_of_a_huge_file_the_end_is_read(tmp_path: Path) -> None:
     """The newest results, no more bytes than allowed, and no half line."""
     line = to_json(trial()) + b"\n"
     path = tmp_path / "huge"
-    path.write_bytes(line * (trials.MOST_BYTES // len(line) + 500) + to_json(trial(at=1_800_000_001.0)) + b"\n")
+    path.write_bytes(line * (trials.MAX_BYTES // len(line) + 500) + to_json(trial(at=1_800_000_001.0)) + b"\n")
 
     measured = trials.read([str(path)])
 
-    assert len(measured.results) == trials.MOST_TRIALS
+    assert len(measured.results) == trials.MAX_TRIALS
     assert measured.results[-1].at == 1_800_000_001.0
     assert measured.skipped == 0
 
@@ -96,7 +96,7 @@ def test_gains_are_told_with_their_interval() -> None:
 def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
     """Every line is a result or counted."""
     measured, skipped = trials.parse(raw)
-    assert len(measured) + skipped == min(trials.MOST_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
+    assert len(measured) + skipped == min(trials.MAX_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
 
 
 @settings(max_examples=100)

@@ -14,7 +14,7 @@ from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.links import generation, lanes, slot
 from sysperf.collect.gpu.records import PCI, Device, Pcie, is_mobile
 from sysperf.host import Host
-from sysperf.model.cpuset import LARGEST
+from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -202,7 +202,7 @@ def _from_pci(host: Host, index: int, bus_id: str) -> Device:
         name=name,
         uuid=None if uuid is None or "?" in uuid else uuid,  # GPU-????????-… until a program has opened it
         mobile=is_mobile(name),
-        numa_node=node if node is not None and 0 <= node <= LARGEST else None,
+        numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
         locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{path}/local_cpulist"),
         pcie=_link(host, path, bus_id),

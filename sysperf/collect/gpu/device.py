@@ -27,7 +27,7 @@ BRANDS = {
 ADDRESSING = {0: "none", 1: "hmm", 2: "ats"}
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
-_SLOWEST = 15  # performance states; 32 says that it is unknown
+_MAX_STATE = 15  # performance states; 32 says that it is unknown
 
 
 def one_gpu(host: Host, index: int, hours: float | None) -> Device:
@@ -60,7 +60,7 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
         bar1_total_bytes=key(gpu.ask("DeviceGetBAR1MemoryInfo"), "bar1Total"),
         utilization_percent=percent(key(utilization, "gpu")),
         memory_utilization_percent=percent(key(utilization, "memory")),
-        performance_state=state if state is not None and state <= _SLOWEST else None,
+        performance_state=state if state is not None and state <= _MAX_STATE else None,
         persistence=gpu.truth("DeviceGetPersistenceMode"),
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
         mig_enabled=bool(mig[0]) if isinstance(mig, list | tuple) and mig else None,

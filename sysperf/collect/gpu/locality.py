@@ -7,14 +7,14 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 
 from sysperf.collect.gpu.answers import Answers
 from sysperf.collect.gpu.records import PCI
-from sysperf.model.cpuset import LARGEST, CpuSet
+from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.model.record import Json
 
 
 def numa_node(gpu: Answers, firmware_node: int | None) -> int | None:
     """The node that sysfs tells, else NVML's answer when that is a single one."""
     if firmware_node is not None:
-        return firmware_node if 0 <= firmware_node <= LARGEST else None
+        return firmware_node if 0 <= firmware_node <= MAX_CPU else None
     nodes = _mask(gpu.ask("DeviceGetMemoryAffinity", 16, 0))
     return nodes.first() if nodes is not None and len(nodes) == 1 else None
 
@@ -30,6 +30,6 @@ def _mask(words: Json) -> CpuSet | None:
     if not isinstance(words, list | tuple):
         return None
     bits = 0
-    for position, word in enumerate(words[: LARGEST // 64]):
+    for position, word in enumerate(words[: MAX_CPU // 64]):
         bits |= (word & (1 << 64) - 1 if isinstance(word, int) else 0) << 64 * position
     return CpuSet(bits=bits)

@@ -20,7 +20,7 @@ MAX_S = 30.0
 MAX_FOLDERS = 20_000
 CHUNK_BYTES = 8 << 20
 TOO_MUCH = f"more than {MAX_BYTES >> 30} GiB, {MAX_FOLDERS} folders or {MAX_S:.0f} s of files to look through"
-_LONGEST = 128
+_MAX_NAME = 128
 _OTHERS = lazy(
     # set by images and plugins for themselves
     r"(?:PYTORCH|TORCH|NCCL)_(?:VERSION|HOME|BUILD_VERSION|BUILD_NUMBER|NVFUSER.*)|NCCL_(?:OFI|FASTSOCKET|FASTRAK|GPUDIRECTTCPX|TUNER|NET_OFI|GIN|PROFILER)_.*"
@@ -30,7 +30,7 @@ _LIBRARY = lazy(r"lib(?:torch|c10)[a-z0-9_]*\.so")
 
 def unread(host: Host, env: dict[str, str], mapped: Mapped, root: str) -> tuple[str, ...] | None:
     """The variables of `env` that the process's PyTorch and NCCL do not contain; None when that is unknown."""
-    names = sorted(name for name in env if name.startswith(PREFIXES) and not _OTHERS.fullmatch(name) and len(name) < _LONGEST)
+    names = sorted(name for name in env if name.startswith(PREFIXES) and not _OTHERS.fullmatch(name) and len(name) < _MAX_NAME)
     folder = mapped.torch.rpartition("/lib/")[0]
     if not names or not folder:
         return () if not names else None
@@ -62,7 +62,7 @@ def _chunks(path: str) -> Iterator[bytes]:
     with open(open_plain(path), "rb", buffering=0) as file:
         while part := file.read(CHUNK_BYTES):
             yield tail + part
-            tail = part[-_LONGEST:]
+            tail = part[-_MAX_NAME:]
         yield b""  # many empty files take their time, too
 
 

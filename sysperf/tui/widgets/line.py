@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sysperf.model.text import neutral
 from sysperf.report.terminal import cells, clip, wrap
 
-_LONGEST = 4_000
+_MAX_TEXT = 4_000
 
 
 class Span(NamedTuple):
@@ -35,7 +35,7 @@ BLANK = Line()
 
 def span(text: str, style: str = "") -> Span:
     """Text that no terminal acts on, whoever wrote it."""
-    return Span(text if text.isprintable() else neutral(text, _LONGEST), style)
+    return Span(text if text.isprintable() else neutral(text, _MAX_TEXT), style)
 
 
 def line(*spans: Span | str, key: Hashable = None) -> Line:
@@ -81,7 +81,7 @@ def folded(whole: Line, width: int) -> Lines:
 
 def paragraph(text: str, width: int, style: str = "", indent: str = "", key: Hashable = None) -> Lines:
     """Wrapped text."""
-    return [line(indent, span(part, style), key=key) for part in wrap(neutral(text, _LONGEST), width - cells(indent))]
+    return [line(indent, span(part, style), key=key) for part in wrap(neutral(text, _MAX_TEXT), width - cells(indent))]
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

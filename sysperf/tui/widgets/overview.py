@@ -6,7 +6,7 @@ from sysperf.tui.now import Now
 from sysperf.tui.widgets import gpus, identity, subjects, system, verdict
 from sysperf.tui.widgets.line import BLANK, Lines, fitted, line, span
 
-MOST = 12
+MAX_SHOWN = 12
 
 
 def draw(now: Now, width: int, height: int) -> Lines:
@@ -27,5 +27,5 @@ def _elsewhere(now: Now, out: Lines, width: int) -> Lines:
     rest = [finding for finding in now.findings() if finding.key not in keys]
     if not rest:
         return []
-    more = [line(span(f"  and {len(rest) - MOST} more: key 2", "dim"))] if len(rest) > MOST else []
-    return [BLANK, *(fitted(subjects.named(finding), width) for finding in rest[:MOST]), *more]
+    more = [line(span(f"  and {len(rest) - MAX_SHOWN} more: key 2", "dim"))] if len(rest) > MAX_SHOWN else []
+    return [BLANK, *(fitted(subjects.named(finding), width) for finding in rest[:MAX_SHOWN]), *more]

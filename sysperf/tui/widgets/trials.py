@@ -19,7 +19,7 @@ STALE = "kernel, CPUs or driver changed since: measure it again"
 ELSEWHERE = "Measurements of that machine are kept there, and cannot be shown here."
 NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"}
 STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
-LEAST = 0.02
+MIN_REACH = 0.02
 """The bars reach at least so far to both sides of 1: what is smaller than that looks small."""
 MAX_NAME_WIDTH, NARROW, WIDE = 34, 15, 61
 FIGURES = 26
@@ -43,7 +43,7 @@ def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
     for kind, some in groupby(results, key=lambda trial: trial.experiment):
         group = [*some]
-        reach = max([LEAST, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
+        reach = max([MIN_REACH, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
         out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
         out += [_row(trial, reach, name, room, width, stale=trials.is_stale(trial)) for trial in group]
     return [*out, *_skipped(trials, width)]
