@@ -3,7 +3,7 @@
 | what              | where                 | saves                                                                  |
 |-------------------|-----------------------|------------------------------------------------------------------------|
 | `lazy`            | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third      |
-| `import_msgspec`  | all commands          | 8 ms where typing_extensions is installed, as beside torch; 4 ms of platform and schemas |
+| `import_msgspec`  | all commands          | 8 ms of typing_extensions, as beside torch; 8 ms of schemas, formats, types of no record |
 | `import_argparse` | all but --version     | 1 ms of gettext and its patterns                                       |
 | `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
@@ -62,17 +62,26 @@ def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 def import_msgspec() -> None:
     """Import msgspec without what a start does not need.
 
-    For typing_extensions, typing has all that it needs. It imports uuid, which asks platform for one word. Schemas, and what
-    reads types for them, are imported when somebody asks for one.
+    For typing_extensions, typing has all that it needs, and for datetime, which wraps it before Python 3.12, _datetime. No record
+    of ours or of a plugin holds a UUID or a Decimal. Schemas, what reads types for them, and formats other than JSON are imported
+    when somebody asks for them.
     """
-    if "msgspec" not in sys.modules:
-        with (
-            _Instead("typing_extensions", None),
-            _Instead("platform", _Platform()),
-            _Instead("msgspec.inspect", _Later("msgspec.inspect")),
-            _Instead("msgspec._json_schema", _Schemas("msgspec._json_schema")),
-        ):
-            import msgspec  # noqa: F401, PLC0415 - imported here so that it finds these
+    if "msgspec" in sys.modules:
+        return
+    import _datetime  # type: ignore[import-not-found]  # noqa: PLC0415 - 0.3 ms, which --version need not pay
+
+    with (
+        _Instead("typing_extensions", None),
+        _Instead("datetime", _datetime),
+        _Instead("uuid", _Uuid()),
+        _Instead("decimal", _Decimal()),
+        _Instead("msgspec.inspect", _Later("msgspec.inspect")),
+        _Instead("msgspec.msgpack", _Later("msgspec.msgpack")),
+        _Instead("msgspec.toml", _Later("msgspec.toml")),
+        _Instead("msgspec.yaml", _Later("msgspec.yaml")),
+        _Instead("msgspec._json_schema", _Schemas("msgspec._json_schema")),
+    ):
+        import msgspec  # noqa: F401, PLC0415 - imported here so that it finds these
 
 
 def import_argparse() -> None:
@@ -99,12 +108,19 @@ def without_ssl() -> AbstractContextManager[None]:
     return _Instead("ssl", None)
 
 
-class _Platform:
-    """All that uuid asks of the module platform."""
+class _Uuid:
+    """All that msgspec asks of the module uuid."""
 
-    @staticmethod
-    def system() -> str:
-        return os.uname().sysname
+    class UUID: ...
+
+    class SafeUUID:
+        unknown = None
+
+
+class _Decimal:
+    """All that msgspec asks of the module decimal."""
+
+    class Decimal: ...
 
 
 class _Later:
@@ -123,8 +139,9 @@ class _Later:
 
         import msgspec  # noqa: PLC0415 - as above
 
-        if isinstance(msgspec.inspect, _Later):  # a package's attribute comes before the module of that name
-            del msgspec.inspect
+        name = self._name.removeprefix("msgspec.")
+        if vars(msgspec).get(name) is self:  # a package's attribute comes before the module of that name
+            delattr(msgspec, name)
         return importlib.import_module(self._name)
 
 

@@ -55,21 +55,27 @@ def test_every_pattern_of_sysperf_compiles() -> None:
         "msgspec.json.schema(Record)['$defs']['Record']['properties']['a']['type'] == 'integer'",
         "msgspec.json.schema_components([Record])[0][0]['$ref'] == '#/$defs/Record'",
         "type(msgspec.inspect.type_info(int)).__name__ == 'IntType'",
+        "msgspec.msgpack.decode(msgspec.msgpack.encode({'a': 1})) == {'a': 1}",
     ],
 )
-def test_schemas_are_there_when_they_are_asked_for(use: str) -> None:
-    """msgspec is imported without them; the first use imports them, and both are the real ones from then on."""
+def test_what_msgspec_is_imported_without_is_there_when_it_is_asked_for(use: str) -> None:
+    """The first use imports schemas and other formats, and all are the real ones from then on."""
     script = f"""
 from sysperf import startup
 startup.import_msgspec()
-import msgspec, sys, uuid
+import msgspec, sys
 class Record(msgspec.Struct):
     a: int
-assert "platform" not in sys.modules and "msgspec.inspect" not in sys.modules and "textwrap" not in sys.modules
+    day: "datetime.date | None" = None
+later = ("datetime", "uuid", "decimal", "platform", "textwrap", "msgspec.inspect", "msgspec.msgpack", "msgspec.toml", "msgspec.yaml")
+assert not set(later) & set(sys.modules)
+import datetime
 assert {use}
 assert {use}
-import platform, msgspec.inspect
-assert platform.system() == "Linux" and msgspec.inspect.type_info and uuid.uuid4()
+import decimal, uuid, msgspec.inspect
+assert msgspec.inspect.type_info and uuid.uuid4() and decimal.Decimal("0.5")
+day = msgspec.json.decode('{{"a": 1, "day": "2026-11-22"}}', type=Record).day
+assert day == datetime.date(2026, 11, 22) and type(day) is datetime.date
 """
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{script}"],

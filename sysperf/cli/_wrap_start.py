@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def decide(args: Options, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> Decision:
     """Facts, rules, plan. What is not in force and why goes to `problems`."""
-    return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder())
+    reported = bool(args.explain or args.json)
+    return wrap.wrap(Host(args.root), wrap.rules(args.rules, problems), request, env, current_folder(), reported=reported)
 
 
 def decide_instances(args: Options, request: LaunchRequest, env: Mapping[str, str], problems: list[str]) -> list[Decision]:

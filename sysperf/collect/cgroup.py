@@ -13,7 +13,7 @@ Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
 from sysperf.collect.readers.mounts import mounts
@@ -168,7 +168,7 @@ class Groups:
         return _Levels(version, tuple(folders[:MAX_LEVELS]))
 
 
-class _Levels(NamedTuple):
+class _Levels(Record):
     """A group's folder and those above it, nearest first."""
 
     version: int

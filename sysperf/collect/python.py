@@ -9,14 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Annotated
 
 from sysperf.collect.readers.home import home_of
 from sysperf.host import Host
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
-from sysperf.model.snapshot import Source
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
 from sysperf.startup import lazy
@@ -60,7 +58,7 @@ class Python(Record):
     cxx_compilers: Annotated[tuple[str, ...] | None, fact("C++ compilers on the PATH", "PATH")] = None
 
 
-class Shell(NamedTuple):
+class Shell(Record):
     """What the user who asks has set: it decides which Python starts and where that looks for packages."""
 
     variables: dict[str, str]
@@ -69,7 +67,6 @@ class Shell(NamedTuple):
 
 
 Discovery = tuple[Shell, list[Environment], int]
-_FOUND: "WeakKeyDictionary[Host, tuple[Discovery, tuple[Source, ...]]]" = WeakKeyDictionary()
 
 
 def collect(host: Host) -> Python:
@@ -89,16 +86,15 @@ def discover(host: Host) -> Discovery:
 
     Raises Missing in a capture that holds none.
     """
-    if host in _FOUND:
-        discovery, sources = _FOUND[host]
-        host.sources.extend(sources)  # each area that asks has this evidence
-    else:
-        before, shell = len(host.sources), shell_of(host)
-        discovery = (shell, *environments(host, shell))
-        _FOUND[host] = discovery, tuple(host.sources[before:])
+    discovery = host.once("environments of Python", lambda: _discovered(host))
     if not discovery[1] and host.exists("/usr/bin") is None:
         raise Missing("no Python environment was captured")
     return discovery
+
+
+def _discovered(host: Host) -> Discovery:
+    shell = shell_of(host)
+    return (shell, *environments(host, shell))
 
 
 def shell_of(host: Host) -> Shell:

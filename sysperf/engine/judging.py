@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sysperf import paths
 from sysperf.collect import record_types
@@ -18,10 +17,11 @@ from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.difference import Drift
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
+from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
 
 
-class Terms(NamedTuple):
+class Terms(Record):
     """What is judged by: the rules, what the site accepted, and a good machine to compare with."""
 
     ruleset: Ruleset

@@ -11,7 +11,7 @@ import msgspec
 
 from sysperf.engine.wrap_area import launch_facts
 from sysperf.engine.wrap_facts import Known, gather
-from sysperf.engine.wrap_rules import Judged, configure, judge_launch, rules
+from sysperf.engine.wrap_rules import Judged, configure, judge_launch, names_command, rules
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.launch import environment, gpus, omp_places, plan
@@ -44,10 +44,22 @@ class Decision(Record):
     """Which rank this is, in one word; empty for a process of its own."""
 
 
-def wrap(host: Host, ruleset: Ruleset, request: LaunchRequest, env: Mapping[str, str], cwd: str, *, rank: int | None = None) -> Decision:
-    """Decide how to start a program; `rank` is the instance with --nproc. Raises UsageError when a request cannot be met."""
+def wrap(
+    host: Host,
+    ruleset: Ruleset,
+    request: LaunchRequest,
+    env: Mapping[str, str],
+    cwd: str,
+    *,
+    rank: int | None = None,
+    reported: bool = True,
+) -> Decision:
+    """Decide how to start a program; `rank` is the instance with --nproc. Raises UsageError when a request cannot be met.
+
+    Where the decision is not `reported`, its facts lack the words of the command, unless a rule looks at them.
+    """
     configure(ruleset, request)
-    return decide(gather(host, request, env, cwd, rank), ruleset)
+    return decide(gather(host, request, env, cwd, rank), ruleset, reported=reported)
 
 
 def wrap_instances(host: Host, ruleset: Ruleset, request: LaunchRequest, env: Mapping[str, str], cwd: str) -> list[Decision]:
@@ -55,7 +67,7 @@ def wrap_instances(host: Host, ruleset: Ruleset, request: LaunchRequest, env: Ma
     configure(ruleset, request)
     known = gather(host, request, env, cwd, 0)
     numbers = range(request.instances)
-    return [decide(known._replace(instance=number, ranks=_rank_of_instance(known, number)), ruleset) for number in numbers]
+    return [decide(msgspec.structs.replace(known, instance=number, ranks=_rank_of_instance(known, number)), ruleset) for number in numbers]
 
 
 def _rank_of_instance(known: Known, number: int) -> Ranks:
@@ -63,21 +75,22 @@ def _rank_of_instance(known: Known, number: int) -> Ranks:
     return known.ranks if known.command.kind == "launcher" else msgspec.structs.replace(known.ranks, rank=number)
 
 
-def decide(known: Known, ruleset: Ruleset) -> Decision:
+def decide(known: Known, ruleset: Ruleset, *, reported: bool = True) -> Decision:
     """The place, the rules' word on it, and the plan. Raises UsageError when a request cannot be met."""
     targets = frozenset(fix.to for rule in ruleset.rules for fix in rule.fix if isinstance(fix, Bind)) & TARGETS
-    decision = _decided(known, ruleset, targets)
+    with_command = reported or names_command(ruleset)
+    decision = _decided(known, ruleset, targets, with_command=with_command)
     target = decision.placement.target
     bound = any(change.kind == "cpus" for change in decision.plan.changes)
     if target in targets and decision.placement.cpus != decision.placement.allowed and not bound:
         # The rule that would bind does not fire: threads and memory are those of an unbound program.
-        decision = _decided(known, ruleset, targets - {target})
+        decision = _decided(known, ruleset, targets - {target}, with_command=with_command)
     return msgspec.structs.replace(decision, rank=known.identity)
 
 
-def _decided(known: Known, ruleset: Ruleset, targets: frozenset[str]) -> Decision:
+def _decided(known: Known, ruleset: Ruleset, targets: frozenset[str], *, with_command: bool) -> Decision:
     placement = _placed(known, targets)
-    launch = launch_facts(known, placement)
+    launch = launch_facts(known, placement, with_command=with_command)
     if known.wrapped and not known.request.explicit:
         untouched = LaunchPlan(known.request.argv, notes=("an outer sysperf wrap has placed it already",), untouched=True)
         return Decision(untouched, launch, placement, known.command)

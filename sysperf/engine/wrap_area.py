@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysperf.engine.wrap_allocator import is_missing
 from sysperf.engine.wrap_facts import Known
 from sysperf.host import redact
@@ -13,13 +15,13 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 
 
-def launch_facts(known: Known, placement: Placement) -> Launch:
-    """The facts of area `launch`."""
+def launch_facts(known: Known, placement: Placement, *, with_command: bool) -> Launch:
+    """The facts of area `launch`. The words of the command are looked through for secrets only where somebody reads them: 3 ms."""
     request, command, program, torch = known.request, known.command, known.program, known.program.torch
     total, available = _memory_bytes(known)
     cpus, allocator = placement.cpus, request.allocator or request.profile.allocator
     return Launch(
-        command=tuple(redact.arguments("\0".join(request.argv).encode("utf-8", "replace")).decode().split("\0")),
+        command=_shown_words(request.argv) if with_command else (),
         kind=command.kind,
         program=neutral(command.program, 300),
         script=neutral(command.script, 300),
@@ -69,6 +71,10 @@ def launch_facts(known: Known, placement: Placement) -> Launch:
         threads_asked=request.threads is not None or request.profile.threads is not None,
         notes=placement.notes,
     )
+
+
+def _shown_words(argv: Sequence[str]) -> tuple[str, ...]:
+    return tuple(redact.arguments("\0".join(argv).encode("utf-8", "replace")).decode().split("\0"))
 
 
 def _default_threads(known: Known, cpus: CpuSet | None) -> int | None:

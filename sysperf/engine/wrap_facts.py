@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +19,7 @@ from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.ranks import Ranks
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record
 from sysperf.model.snapshot import Area, Facts, Snapshot
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Areas:
         return {name: area.facts for name, area in self.known.items()}
 
 
-class Known(NamedTuple):
+class Known(Record):
     """Everything that a launch is decided by."""
 
     host: Host
@@ -120,7 +121,7 @@ def machine(host: Host, snapshot: Snapshot, allowed: CpuSet) -> Machine:
 def _with_outer_wrap(known: Known) -> Known:
     wrapped, names = environment.decided_before(known.deciding, known.identity)
     injected = tuple(dict.fromkeys((*known.ranks.injected, *names)))
-    return known._replace(wrapped=wrapped, ranks=msgspec.structs.replace(known.ranks, injected=injected))
+    return msgspec.structs.replace(known, wrapped=wrapped, ranks=msgspec.structs.replace(known.ranks, injected=injected))
 
 
 def _with_gpus(known: Known) -> Known:
@@ -128,9 +129,9 @@ def _with_gpus(known: Known) -> Known:
     host, areas = known.host, known.areas
     near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
     if near and not (known.instance is not None or host.exists(gpus.GPUS)):
-        return known._replace(gpus=_other_gpus(known))
+        return msgspec.structs.replace(known, gpus=_other_gpus(known))
     nvidia = gpus.read(host, getattr(areas.facts("pcie"), "devices", None), known.deciding)
-    return known._replace(gpus=nvidia if nvidia.machine else _other_gpus(known))
+    return msgspec.structs.replace(known, gpus=nvidia if nvidia.machine else _other_gpus(known))
 
 
 def _other_gpus(known: Known) -> VisibleGpus:

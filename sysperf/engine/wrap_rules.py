@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sysperf import paths as folders
 from sysperf.collect import AREAS
 from sysperf.engine.wrap_allocator import find_allocator
 from sysperf.engine.wrap_facts import Known
-from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.compiled import Compiled, texts_of
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge
 from sysperf.evaluate.rule_cache import cache_path
@@ -28,7 +28,7 @@ from sysperf.launch.request import LaunchRequest
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome
 from sysperf.model.path import StrPath
-from sysperf.model.record import TypeForm
+from sysperf.model.record import Record, TypeForm
 from sysperf.model.rule import Advice, AnyFix, Bind, Env, Override, Preload, Rule
 from sysperf.model.snapshot import Area, Facts, Snapshot
 from sysperf.startup import lazy
@@ -82,7 +82,14 @@ def configure(ruleset: Ruleset, request: LaunchRequest) -> None:
         ruleset.select(only, skip)
 
 
-class Judged(NamedTuple):
+def names_command(ruleset: Ruleset) -> bool:
+    """Whether a rule in force may look at the words of the command. Ours look at what they mean."""
+    return any(
+        "command" in text for rule in ruleset.rules for text in (*_conditions(rule), *(text for fix in rule.fix for text in texts_of(fix)))
+    )
+
+
+class Judged(Record):
     """What the rules say of a launch."""
 
     outcomes: tuple[Outcome, ...] = ()
@@ -158,8 +165,11 @@ class _LaunchJudge:
 
 def _named_areas(rule: Rule) -> set[str]:
     """The areas that a rule names."""
-    texts = (rule.for_each, rule.applies, rule.when, rule.message, *(guard.when for guard in rule.unless), *_values(rule.fix))
-    return {area for text in texts for area in _AREA.findall(text)}
+    return {area for text in (*_conditions(rule), *_values(rule.fix)) for area in _AREA.findall(text)}
+
+
+def _conditions(rule: Rule) -> tuple[str, ...]:
+    return rule.for_each, rule.applies, rule.when, rule.message, *(guard.when for guard in rule.unless)
 
 
 def _values(fixes: Iterable[AnyFix]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import _ast as ast  # its syntax nodes alone: `ast` itself costs 1.5 ms
 import math
 import operator
 import re

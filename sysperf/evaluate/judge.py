@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +15,7 @@ from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, State, Tally
-from sysperf.model.record import Fields
+from sysperf.model.record import Fields, Record
 from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
 from sysperf.model.snapshot import Snapshot
 
@@ -183,7 +182,7 @@ def _identities(rule: Compiled, subject: Subject) -> Fields:
     }
 
 
-class _Guard(NamedTuple):
+class _Guard(Record):
     """The first exemption that holds, or those that may: `because` has the reason of the first."""
 
     holds: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -13,7 +12,7 @@ from sysperf.model.change import Setting
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy
 from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
-from sysperf.model.text import for_shell, neutral
+from sysperf.model.text import for_shell, neutral, quoted
 
 Filler = Callable[..., str]
 MAX_COMMAND = 300
@@ -54,20 +53,20 @@ Parts = tuple[str, str, str, str]
 
 def _sysctl(fix: Sysctl, fill: Filler, _scope: Scope) -> Parts:
     was = fill(fix.was) if fix.was else "?"
-    undo = f"sudo sysctl -w {fix.key}={shlex.quote(was)}" if was != "?" else ""
+    undo = f"sudo sysctl -w {fix.key}={quoted(was)}" if was != "?" else ""
     return f"sudo sysctl -w {fix.key}={fix.value}", undo, f"set {fix.key} to {fix.value}", "root"
 
 
 def _sysfs(fix: Sysfs, fill: Filler, _scope: Scope) -> Parts:
     path = SYSFS[fix.knob].path.replace("{item}", fill(fix.item) if fix.item else "")
-    quoted = path if "*" in path else shlex.quote(path)
+    target = path if "*" in path else quoted(path)
     was = fill(fix.was) if fix.was else "?"
-    undo = f"echo {shlex.quote(was)} | sudo tee {quoted}" if was != "?" else ""
-    return f"echo {fix.value} | sudo tee {quoted}", undo, f"set {fix.knob} to {fix.value}", "root"
+    undo = f"echo {quoted(was)} | sudo tee {target}" if was != "?" else ""
+    return f"echo {fix.value} | sudo tee {target}", undo, f"set {fix.knob} to {fix.value}", "root"
 
 
 def _set_knob(fix: SetKnob, fill: Filler, _scope: Scope) -> Parts:
-    command, item, was = _OF_KNOB[fix.knob], shlex.quote(fill(fix.item)), shlex.quote(fill(fix.was))
+    command, item, was = _OF_KNOB[fix.knob], quoted(fill(fix.item)), quoted(fill(fix.was))
     undo = "sudo sysperf undo" if SETTABLE[fix.knob].needs_keeper else command.format(value=was, item=item) if fix.was else ""
     return command.format(value=fix.value, item=item), undo, f"set {fix.knob} to {fix.value}", "root"
 
@@ -81,14 +80,14 @@ _OF_KNOB = {
 
 
 def _nvml(fix: Nvml, _fill: Filler, scope: Scope) -> Parts:
-    bus_id = shlex.quote(str(getattr(scope.names.get("gpu"), "bus_id", None) or "GPU"))
+    bus_id = quoted(str(getattr(scope.names.get("gpu"), "bus_id", None) or "GPU"))
     command, undo = NVML_SETTINGS[fix.setting](bus_id)
     return command, undo, f"turn {fix.setting} on", "root"
 
 
 def _affinity(fix: Affinity, fill: Filler, scope: Scope) -> Parts:
     pid, was = getattr(scope.names.get("proc"), "pid", "PID"), fill(fix.was) if fix.was else "?"
-    undo = f"taskset -apc {shlex.quote(was)} {pid}" if was != "?" else ""
+    undo = f"taskset -apc {quoted(was)} {pid}" if was != "?" else ""
     return f"taskset -apc {fill(fix.cpus, quote=True)} {pid}", undo, "let the process use these CPUs", ""
 
 
@@ -99,9 +98,7 @@ def _migrate(fix: MigratePages, fill: Filler, scope: Scope) -> Parts:
 
 def _env(fix: Env, fill: Filler, _scope: Scope) -> Parts:
     unset = [f"-u {name}" for name in fix.unset]
-    given = [
-        f"{name}={fill(value, quote='{' in value)}" if "{" in value else f"{name}={shlex.quote(value)}" for name, value in fix.set.items()
-    ]
+    given = [f"{name}={fill(value, quote='{' in value)}" if "{" in value else f"{name}={quoted(value)}" for name, value in fix.set.items()]
     title = " and ".join(part for part in (fix.set and f"set {', '.join(fix.set)}", fix.unset and f"unset {', '.join(fix.unset)}") if part)
     return " ".join(("env", *unset, *given, "python …")), "start it without this prefix", title, "restart"
 
@@ -111,7 +108,7 @@ def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
     path = paths.get(fix.library)
     if path is None:
         return "", "", f"install {fix.library}, then start the program with it preloaded", "restart"
-    return f"env LD_PRELOAD={shlex.quote(path)} python …", "start it without this prefix", f"preload {fix.library}", "restart"
+    return f"env LD_PRELOAD={quoted(path)} python …", "start it without this prefix", f"preload {fix.library}", "restart"
 
 
 def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:

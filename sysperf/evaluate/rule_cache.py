@@ -11,7 +11,6 @@ import msgspec
 
 from sysperf import __version__, paths
 from sysperf.evaluate.rule_files import read_file
-from sysperf.host.files import write_whole
 from sysperf.model.path import StrPath
 from sysperf.model.record import from_json, to_json
 from sysperf.model.rule import RuleFile
@@ -68,6 +67,8 @@ def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | N
 
 def _store(rule_files: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
     """Keep the decoded rules for the next run. A folder that cannot be written costs only time; no home is made (HOME=/nonexistent)."""
+    from sysperf.host.files import write_whole  # noqa: PLC0415 - once after an installation
+
     content = to_json(_Cache(_key(rule_files), __version__, files))
     home = os.path.dirname(os.path.dirname(os.path.dirname(cache)))
     if os.path.isdir(home):

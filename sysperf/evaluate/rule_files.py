@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sysperf.model import experiment
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.record import Json, JsonObject, convert
@@ -86,6 +85,8 @@ def _known_experiment(rule: Rule, path: StrPath) -> Experiment | None:
     """The rule's experiment by today's name. Raises RuleError for one that sysperf has not."""
     if rule.measure is None:
         return None
+    from sysperf.model import experiment  # noqa: PLC0415 - decoded rules are in the cache
+
     name = experiment.today(rule.measure.experiment, rule.measure.knob)
     if name not in experiment.EXPERIMENTS:
         known = ", ".join(experiment.EXPERIMENTS)

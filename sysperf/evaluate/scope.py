@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sysperf.model.errors import RuleError
+from sysperf.model.record import Record
 
 MAX_STEPS = 100_000
 
 Value = Any  # any: what facts and expressions are: numbers, texts, records, lists of these, or Unknown
 
 
-class Touched(NamedTuple):
+class Touched(Record):
     """A fact that was looked at: its value, and what it is read from."""
 
     value: Value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 
 from sysperf.evaluate.expression import Expression, compile_expression
@@ -11,7 +10,7 @@ from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.scope import Scope, Value
 from sysperf.model.errors import RuleError
-from sysperf.model.text import neutral, size
+from sysperf.model.text import neutral, quoted, size
 from sysperf.startup import lazy
 
 MAX_FILLED = 2_000
@@ -104,8 +103,8 @@ def _blank(inside: str, schema: Schema, params: Mapping[str, Value] | None) -> t
 def _filled_in(value: Value, filter_name: str, quote: bool) -> str:
     text = _text(value, filter_name)
     if quote and filter_name == "words" and isinstance(value, list | tuple):
-        return " ".join(shlex.quote(neutral(str(item), MAX_FILLED)) for item in value)
-    return shlex.quote(text) if quote else text
+        return " ".join(quoted(neutral(str(item), MAX_FILLED)) for item in value)
+    return quoted(text) if quote else text
 
 
 def _text(value: Value, filter_name: str) -> str:

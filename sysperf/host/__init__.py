@@ -14,7 +14,7 @@ import fnmatch
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sysperf.host import redact
 from sysperf.host.live import Live
@@ -89,11 +89,23 @@ class Host:
         self._recorder = Recorder(self.answers, recording=record, complete=self._tree.complete)
         self.sources = self._recorder.sources
         self._nvml = nvml
+        self._kept: dict[str, tuple[Any, tuple[Source, ...]]] = {}  # any: what `once` was asked for
 
     @property
     def live(self) -> bool:
         """Whether this is the machine we run on, so that writing to it and binding on it mean something."""
         return self._tree.live
+
+    def once(self, name: str, read: Callable[[], T]) -> T:
+        """What `read` gives, read when it is first asked for; whoever asks again has the same sources as evidence."""
+        if name in self._kept:
+            value, sources = self._kept[name]
+            self.sources.extend(sources)
+            return cast("T", value)
+        before = len(self.sources)
+        value = read()
+        self._kept[name] = value, tuple(self.sources[before:])
+        return value
 
     # ------------------------------------------------------------------ files
 

@@ -15,7 +15,9 @@ import errno
 import functools
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from sysperf.model.record import Record
 
 if TYPE_CHECKING:
     import ctypes
@@ -31,7 +33,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _MAX_STATUS_BYTES = 64 << 10
 
 
-class Credentials(NamedTuple):
+class Credentials(Record):
     """With whose rights files are opened."""
 
     uid: int

@@ -1,14 +1,13 @@
 """Beside which memory node the GPUs of a process lie, and how ranks whose GPUs share a node divide it."""
 
-from typing import NamedTuple
-
 from sysperf.launch.cores import CoreMap
 from sysperf.launch.gpus import MIXED, PlacedGpu, VisibleGpus, part
 from sysperf.launch.machine import MemoryNode
 from sysperf.launch.ranks import Ranks
+from sysperf.model.record import Record
 
 
-class NodeShare(NamedTuple):
+class NodeShare(Record):
     """A rank's part of the node beside its GPU: the `number`-th of `parts`."""
 
     node: MemoryNode

@@ -30,7 +30,7 @@ def steady(first: int | None, second: int | None) -> int | None:
 def pressure(host: Host) -> float | None:
     """The share of the last 10 s in which some task waited for a CPU; None where the kernel does not say."""
     some = psi.parse(host.text(PRESSURE)).some
-    return some and some.avg10
+    return some.avg10 if some else None
 
 
 def memory_bytes(host: Host) -> tuple[int | None, int | None]:

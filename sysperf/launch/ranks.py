@@ -49,7 +49,8 @@ def identity(source: str, rank: int) -> str:
 
 def read(host: Host, env: Mapping[str, str], allowed: CpuSet | None) -> Ranks:
     """What the environment says, and whether the launcher bound this rank already."""
-    source, rank, size = rank_variables.local_rank(env)
+    local = rank_variables.local_rank(env)
+    source, rank, size = local.launcher, local.rank, local.size
     if not source:
         return Ranks(injected=_injected(env, _above(host, ACCELERATE)[1])) if ACCELERATE in env else Ranks()
     above = _above(host, _rank_name(source))
@@ -87,7 +88,8 @@ def _inferred_binding(size: int | None, allowed: CpuSet | None, above: CpuSet | 
 
 def of_running(env: Mapping[str, str]) -> Ranks:
     """The rank of a program that runs already, by its variables. Nobody can tell any more whether its launcher bound it."""
-    source, rank, size = rank_variables.local_rank(env)
+    local = rank_variables.local_rank(env)
+    source, rank, size = local.launcher, local.rank, local.size
     injected = ("OMP_NUM_THREADS",) if source == "torchrun" and size != 1 and env.get("OMP_NUM_THREADS") == "1" else ()
     return Ranks(source, rank, size, injected=injected, same_gpus=_same_gpus(source, env, None, size)) if source else Ranks()
 

@@ -1,14 +1,13 @@
 """A plan as text: the line that says what was done, the command to paste, the reasons."""
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from sysperf.launch.plan import IN_ENVIRONMENT, LaunchPlan
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.text import neutral
+from sysperf.model.text import neutral, quoted
 
 MAX_MESSAGE = 240
 _PREFERRED = {"preferred": "--preferred", "strict": "--membind", "interleave": "--interleave"}
@@ -22,7 +21,7 @@ def command_line(plan: LaunchPlan, *, numactl: bool = True) -> str:
         between = ["sh", "-c", 'exec "$@"', "sh"]
     elif plan.argv[0].startswith("-") and (binding[:1] == ["numactl"] or (plan.unset and not binding and not plan.env)):
         between = ["--"]  # behind a variable or a list of CPUs a dash begins no option
-    return " ".join(map(shlex.quote, (*given, *binding, *between, *plan.argv)))
+    return " ".join(map(quoted, (*given, *binding, *between, *plan.argv)))
 
 
 def script(plans: Sequence[LaunchPlan], *, numactl: bool = True) -> str:
@@ -38,8 +37,8 @@ def script(plans: Sequence[LaunchPlan], *, numactl: bool = True) -> str:
 def _script_lines(plan: LaunchPlan, *, numactl: bool) -> list[str]:
     binding = _binding(plan if numactl else _without_memory(plan))
     lines = [f"unset {name}" for name in plan.unset]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in plan.env.items()]
-    return [*lines, f'exec {" ".join(map(shlex.quote, (*binding, *plan.argv)))} "$@"']
+    lines += [f"export {name}={quoted(value)}" for name, value in plan.env.items()]
+    return [*lines, f'exec {" ".join(map(quoted, (*binding, *plan.argv)))} "$@"']
 
 
 def unit(plan: LaunchPlan, program: str = "", folder: str = "") -> str:
@@ -125,7 +124,7 @@ def _variables(plan: LaunchPlan) -> str:
 
 
 def _value(value: str) -> str:
-    return neutral(shlex.quote(value), 60)
+    return neutral(quoted(value), 60)
 
 
 def _kept(plan: LaunchPlan) -> list[str]:

@@ -242,9 +242,9 @@ class System:
 
     def _pressure(self, out: dict[str, float]) -> None:
         for resource, kinds in (("cpu", ("some",)), ("memory", ("some", "full")), ("io", ("some", "full"))):
-            stalls = psi.parse(self._file(f"/proc/pressure/{resource}").read())._asdict()
+            stalls = psi.parse(self._file(f"/proc/pressure/{resource}").read())
             for kind in kinds:
-                if (stall := stalls[kind]) is not None and stall.avg10 is not None:
+                if (stall := getattr(stalls, kind)) is not None and stall.avg10 is not None:
                     out[f"pressure.{resource}.{kind}_avg10"] = stall.avg10
 
     def _throttled(self, out: dict[str, float]) -> None:

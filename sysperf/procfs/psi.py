@@ -5,12 +5,11 @@ Kernel  https://docs.kernel.org/accounting/psi.html
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from sysperf.model.record import Record
 from sysperf.procfs.numbers import decimal, whole
 
 
-class Stall(NamedTuple):
+class Stall(Record):
     """Shares of the last 10, 60 and 300 s, and microseconds since boot; None where the text does not say."""
 
     avg10: float | None
@@ -19,7 +18,7 @@ class Stall(NamedTuple):
     total_us: int | None
 
 
-class Pressure(NamedTuple):
+class Pressure(Record):
     """`some`: at least one task waited; `full`: all of them did. None where the text has no such line."""
 
     some: Stall | None = None

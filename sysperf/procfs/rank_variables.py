@@ -10,13 +10,13 @@ Intel MPI, MPICH (Hydra), PALS (Cray) and MVAPICH name theirs in the table below
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+from sysperf.model.record import Record
 from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
 
 
-class Launcher(NamedTuple):
+class Launcher(Record):
     """The variables of one launcher; "" where it has none that says this alone."""
 
     name: str
@@ -70,7 +70,7 @@ MAX_NUMBER = 999_999
 _COUNTS = lazy(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
 
 
-class GlobalRank(NamedTuple):
+class GlobalRank(Record):
     """A rank among all of its job: -1, -1 and 1 for a process that was started as none."""
 
     rank: int
@@ -78,7 +78,7 @@ class GlobalRank(NamedTuple):
     world_size: int
 
 
-class LocalRank(NamedTuple):
+class LocalRank(Record):
     """A rank among those of its job on this machine; no launcher and a size of 1 for a process of its own."""
 
     launcher: str

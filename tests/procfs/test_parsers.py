@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -247,9 +248,9 @@ def test_pressure_is_read_back(hundredths: list[int], total_us: int) -> None:
     pressure = psi.parse(some + f"full avg10={rest[0]} avg60={rest[1]} avg300={rest[2]} total=0\n")
 
     assert pressure.some is not None
-    assert pressure.some == pytest.approx((*(number / 10_000 for number in hundredths[:3]), total_us))
+    assert msgspec.structs.astuple(pressure.some) == pytest.approx((*(number / 10_000 for number in hundredths[:3]), total_us))
     assert pressure.full is not None
-    assert psi.parse(some.encode()) == (pressure.some, None)
+    assert psi.parse(some.encode()) == psi.Pressure(pressure.some, None)
 
 
 @given(st.sets(st.integers(0, 400), min_size=1))
@@ -447,8 +448,8 @@ def test_the_rank_that_a_launcher_gives_is_read_back(launcher: rank_variables.La
     env |= {name: str(size) for name in (*launcher.local_sizes, *(() if launcher.local_sizes else ("FLUX_JOB_SIZE",)))}
     env |= {"FLUX_JOB_NNODES": "1"}
 
-    assert rank_variables.global_rank(env, started_by_srun=False) == (rank, rank, size)
-    assert rank_variables.local_rank(env) == (launcher.name, rank, size)
+    assert rank_variables.global_rank(env, started_by_srun=False) == rank_variables.GlobalRank(rank, rank, size)
+    assert rank_variables.local_rank(env) == rank_variables.LocalRank(launcher.name, rank, size)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(rank_variables.NAMES)), NEARLY | st.sampled_from(FOREIGN_DIGITS)), st.booleans())
@@ -465,5 +466,5 @@ def test_a_batch_script_of_slurm_is_no_rank() -> None:
     """Slurm sets SLURM_PROCID there too: only what srun started is one."""
     env = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"}
 
-    assert rank_variables.global_rank(env, started_by_srun=False) == (-1, -1, 1)
-    assert rank_variables.global_rank(env, started_by_srun=True) == (3, 1, 8)
+    assert rank_variables.global_rank(env, started_by_srun=False) == rank_variables.GlobalRank(-1, -1, 1)
+    assert rank_variables.global_rank(env, started_by_srun=True) == rank_variables.GlobalRank(3, 1, 8)

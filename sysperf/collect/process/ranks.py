@@ -3,6 +3,8 @@
 Reads   /proc/[pid]/{environ,cmdline,stat}
 """
 
+import msgspec
+
 from sysperf.collect.process.process_tree import read_stat
 from sysperf.collect.process.threads import Threads
 from sysperf.host import Host
@@ -27,7 +29,7 @@ def given(host: Host, env: dict[str, str] | None, ppid: int) -> dict[str, int | 
     """{rank, local_rank, world_size} at its start: None when its variables are unknown, -1 and 1 when it is no rank."""
     if env is None:
         return {"rank": None, "local_rank": None, "world_size": None}
-    return dict(global_rank(env, started_by_srun=_is_started_by_srun(host, env, ppid))._asdict())
+    return msgspec.structs.asdict(global_rank(env, started_by_srun=_is_started_by_srun(host, env, ppid)))
 
 
 def _is_started_by_srun(host: Host, env: dict[str, str], ppid: int) -> bool:

@@ -3,29 +3,17 @@
 Reads   /proc/self/mountinfo  /proc/mounts
 """
 
-from weakref import WeakKeyDictionary
-
 from sysperf.host import Host
-from sysperf.model.snapshot import Source
 from sysperf.procfs import mountinfo
 from sysperf.procfs.mountinfo import Mount
 
 MOUNTINFO = "/proc/self/mountinfo"
 MOUNTS = "/proc/mounts"
 
-_READ: "WeakKeyDictionary[Host, tuple[tuple[Mount, ...] | None, tuple[Source, ...]]]" = WeakKeyDictionary()
-
 
 def mounts(host: Host) -> tuple[Mount, ...] | None:
     """All mounts in the order in which they were made; None when nothing says."""
-    if host in _READ:
-        listed, sources = _READ[host]
-        host.sources.extend(sources)  # each area that asks has this evidence
-        return listed
-    before = len(host.sources)
-    listed = _mounts(host)
-    _READ[host] = listed, tuple(host.sources[before:])
-    return listed
+    return host.once(MOUNTINFO, lambda: _mounts(host))
 
 
 def mount_of(host: Host, path: str) -> Mount | None:

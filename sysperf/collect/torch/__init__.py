@@ -7,7 +7,6 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 
 from collections.abc import Iterable
 from typing import Annotated, Protocol
-from weakref import WeakKeyDictionary
 
 from sysperf.collect.python import active_prefix, discover, environment_at, shell_of
 from sysperf.collect.torch.install import read_install
@@ -18,8 +17,6 @@ from sysperf.model.record import Record, fact
 
 MAX_PROBED = 3
 MAX_RUNNING = 16
-
-_READ: "WeakKeyDictionary[Host, dict[str, Install]]" = WeakKeyDictionary()
 
 
 class Torch(Record):
@@ -41,8 +38,15 @@ def collect(host: Host) -> Torch:
             if site not in installs:
                 deep = bool(getattr(host, "deep", False)) and len(installs) < MAX_PROBED
                 installs[site] = read_install(host, shell, Place(environment, site, copies, shell), deep=deep)
-    _READ[host] = dict(installs)
+    known = _known_installs(host)
+    known.clear()
+    known.update(installs)
     return Torch(tuple(installs.values()), without)
+
+
+def _known_installs(host: Host) -> dict[str, Install]:
+    """The installations that were read, by their folders."""
+    return host.once("installations of PyTorch", dict[str, Install])
 
 
 class Program(Protocol):
@@ -84,7 +88,7 @@ def install_at(host: Host, where: str) -> Install | None:
 
     For the libraries that running processes map: what `collect` has read already is not read again.
     """
-    known = _READ.setdefault(host, {})
+    known = _known_installs(host)
     known_install = next((install for site, install in known.items() if where.startswith(f"{site}/")), None)
     if known_install is None and (known_install := _read_at(host, where)) is not None:
         known[known_install.site_packages] = known_install
