@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if plans[-1].plan.settings and not args.yes:
         _verify_study.confirm(plans[-1].plan.settings)
     with _measuring.alone():
-        fixes = verify.verify_each(plans, _Each(), _verify_study.saved if args.resume else lambda _: None)
+        fixes = verify.verify_each(plans, _Each(), lambda plan: _verify_study.begun(plan, resume=args.resume))
     for fix in fixes:
         if fix.comparison and len(fix.rules) == 1:
             _measuring.keep(fix.comparison, fix.rules[0])

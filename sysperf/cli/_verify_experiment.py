@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from sysperf.cli import _measuring, _options, _verify_output, _verify_plan, _verify_study
-from sysperf.engine import bandwidth, sweep, trying, verify, workload
+from sysperf.engine import bandwidth, resuming, sweep, trying, verify, workload
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.experiment import BANDWIDTHS, COPIES, STANDALONE
@@ -17,6 +18,8 @@ from sysperf.model.record import to_json
 from sysperf.model.rule import Advice
 from sysperf.model.sweep import Bandwidths, Sweep
 from sysperf.report import sweep as report
+
+_State = TypeVar("_State", sweep.SweepState, bandwidth.CopiesState)
 
 
 def wanted(args: argparse.Namespace) -> str:
@@ -30,8 +33,8 @@ def wanted(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace, experiment: str) -> int:
     """Run an experiment, print what it found, keep what it measured."""
-    if args.a or args.b or args.env or args.set or args.ranks or args.resume or (args.fix and args.experiment):
-        raise UsageError(f"{experiment} says itself what is compared", "give a command and no other comparison; it is not resumed")
+    if args.a or args.b or args.env or args.set or args.ranks or (args.fix and args.experiment):
+        raise UsageError(f"{experiment} says itself what is compared", "give a command and no other comparison")
     if experiment in (*BANDWIDTHS, COPIES) and (_measuring.command(args) or args.workload):
         raise UsageError(
             f"{experiment} runs a program of sysperf's own", "leave the command out; two programs are compared with --a and --b"
@@ -57,14 +60,38 @@ def run(args: argparse.Namespace, experiment: str) -> int:
 def _bandwidths(args: argparse.Namespace, experiment: str) -> Bandwidths:
     plain = Variant("plain", ())
     plan = _verify_plan.plan_of(args, workload.METRIC, (plain, plain, ()))
-    return bandwidth.measure(experiment, args.python, plan.limit_s, plan.seed, _say)
+    argv = workload.command(workload.of_experiment(experiment), args.python)
+    file = _verify_study.StudyFile(_verify_study.experiment_path(experiment, argv, workload.METRIC))
+    machine = resuming.machine()
+    state = _left(args, file, bandwidth.CopiesState, machine) or bandwidth.CopiesState(seed=plan.seed, machine=machine)
+    return bandwidth.measure(experiment, argv, plan.limit_s, state, _say, file.write)
 
 
 def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
     plain = Variant("plain", _verify_plan.argv_of(args))
     study = _verify_plan.plan_of(args, _verify_plan.default_metric(args), (plain, plain, ()))
     plan = sweep.SweepPlan(experiment=experiment, study=study)
-    return sweep.sweep(plan, _say, lambda state: _verify_study.say(_verify_study.progress_line(state), state))
+    file = _verify_study.StudyFile(_verify_study.experiment_path(experiment, plain.argv, study.metric))
+    machine = resuming.machine()
+    state = _left(args, file, sweep.SweepState, machine) or sweep.SweepState(seed=study.seed, machine=machine)
+
+    def keep(state: sweep.SweepState) -> None:
+        file.write(state)
+        if state.study:
+            _verify_study.say(_verify_study.progress_line(state.study), state.study)
+
+    return sweep.sweep(plan, _say, keep, state)
+
+
+def _left(args: argparse.Namespace, file: _verify_study.StudyFile, kind: type[_State], machine: dict[str, str]) -> _State | None:
+    """The experiment as it was left, where it is to go on; None: it begins. Raises UsageError."""
+    if not args.resume:
+        return None
+    state = file.read(kind)
+    if state is None:
+        raise UsageError("there is no interrupted experiment with this command", "run it without --resume")
+    resuming.check(state.machine, machine)
+    return state
 
 
 def _copies(args: argparse.Namespace) -> int:
@@ -75,7 +102,7 @@ def _copies(args: argparse.Namespace) -> int:
     a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
     plan = msgspec.structs.replace(_verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
     with _measuring.alone():
-        comparison = verify.verify(plan, _verify_study.Progress(plan))
+        comparison = verify.verify(plan, _verify_study.Progress(plan), _verify_study.begun(plan, resume=args.resume))
     _measuring.keep(comparison, plan.rule)
     _options.write(_verify_output.rendered(comparison, args), args)
     return _verify_output.exit_code(comparison, args.fail_if_slower)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from typing import TypeVar
 
 import msgspec
 
 from sysperf import paths
 from sysperf.cli import _options
-from sysperf.engine import change
+from sysperf.engine import change, resuming
 from sysperf.engine.verify import Plan, State
 from sysperf.host import files
 from sysperf.model.change import Setting
+from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
-from sysperf.model.record import to_json
+from sysperf.model.record import Record, to_json
 from sysperf.report import changes
 from sysperf.report.terminal import clip
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
+_T = TypeVar("_T")
 
 
 def confirm(settings: tuple[Setting, ...]) -> None:
@@ -37,42 +40,73 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
-    key = to_json([os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])])
-    return f"{paths.state_folder()}/verify/{hashlib.sha256(key).hexdigest()[:16]}.json"
+    return _path([os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])])
 
 
-def saved(plan: Plan) -> State | None:
-    """Return the study of these commands as it was left, with this plan; None where there is none. Raises UsageError."""
-    path = state_path(plan)
-    try:
-        with open(path, "rb") as file:
-            state = msgspec.json.decode(file.read(MAX_STATE_BYTES), type=State)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"{path}: {error}", "run it without --resume") from None
+def experiment_path(experiment: str, argv: tuple[str, ...], metric: Metric) -> str:
+    """Return where an experiment with this command in this folder is kept."""
+    return _path([os.getcwd(), experiment, argv, metric])
+
+
+def _path(key: object) -> str:
+    return f"{paths.state_folder()}/verify/{hashlib.sha256(to_json(key)).hexdigest()[:16]}.json"
+
+
+def begun(plan: Plan, *, resume: bool) -> State:
+    """Return the study of these commands as it was left, with this plan, or a new one. Raises UsageError."""
+    machine = resuming.machine()
+    state = StudyFile(state_path(plan)).read(State) if resume else None
+    if state is None:
+        return State(plan=plan, machine=machine)
+    resuming.check(state.machine, machine)
     return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
+
+
+class StudyFile:
+    """The file of a study in progress. It never holds more than can be read again."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._is_kept = True
+
+    def read(self, kind: type[_T]) -> _T | None:
+        """Return the study as it was left; None where there is none. Raises UsageError."""
+        try:
+            with open(self._path, "rb") as file:
+                return msgspec.json.decode(file.read(MAX_STATE_BYTES), type=kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(f"{self._path}: {error}", "run it without --resume") from None
+
+    def write(self, state: Record) -> None:
+        """Keep it. Where that fails, say so once: a study goes on without."""
+        problem = self._problem(to_json(state))
+        if problem and self._is_kept:
+            sys.stderr.write(f"sysperf: {self._path}: {problem}: the study goes on, but --resume will not find it all\n")
+        self._is_kept = not problem
+
+    def _problem(self, content: bytes) -> str:
+        """Write it; return why that is not possible, or ""."""
+        if len(content) > MAX_STATE_BYTES:
+            return f"the study has more than {MAX_STATE_BYTES >> 20} MiB"
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.write_whole(self._path, lambda file: file.write(content), mode=0o600)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
 
 class Progress:
     """Keeps the study after each run, and says on stderr how it stands: one line that is rewritten on a terminal."""
 
     def __init__(self, plan: Plan) -> None:
-        self._path = state_path(plan)
-        self._is_kept = True
+        self._file = StudyFile(state_path(plan))
 
     def __call__(self, state: State) -> None:
-        self._save(state)
+        self._file.write(state)
         say(progress_line(state), state)
-
-    def _save(self, state: State) -> None:
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            files.write_whole(self._path, lambda file: file.write(to_json(state)), mode=0o600)
-        except OSError as error:
-            if self._is_kept:
-                sys.stderr.write(f"sysperf: {self._path}: {error.strerror or error}: the study goes on, but --resume will not find it\n")
-            self._is_kept = False
 
 
 def say(line: str, state: State) -> None:

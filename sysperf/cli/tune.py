@@ -33,7 +33,7 @@ import msgspec
 from sysperf import paths
 from sysperf.cli import _measuring, _options
 from sysperf.cli._verify_study import progress_line
-from sysperf.engine import tune, tune_plan, tune_space, verify
+from sysperf.engine import resuming, tune, tune_plan, tune_space, verify
 from sysperf.engine.tune import Progress
 from sysperf.engine.tune_plan import Plan
 from sysperf.engine.tune_result import PROFILE_MARK
@@ -87,8 +87,12 @@ def run(args: argparse.Namespace) -> int:
         saved = store.kept("plan", Plan)
         if args.resume and saved is None:
             raise UsageError("there is no interrupted search of this command", "run it without --resume")
+        machine = resuming.machine()
+        if saved:
+            resuming.check(store.kept("machine", dict[str, str]) or {}, machine)
         plan = msgspec.structs.replace(saved, budget_s=plan.budget_s, limit_s=plan.limit_s) if saved else plan
         store.keep("plan", plan)
+        store.keep("machine", machine)
         result = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
     if result.comparison:
         _measuring.keep(result.comparison, experiment="tune", what=f"{tuning.named_winner(result)}: {os.path.basename(plan.argv[0])}")

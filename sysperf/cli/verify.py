@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if experiment := _verify_experiment.wanted(args):
         return _verify_experiment.run(args, experiment)
     plan = _verify_plan.planned(args)
-    state = _verify_study.saved(plan) if args.resume else None
-    if args.resume and state is None:
+    state = _verify_study.begun(plan, resume=args.resume)
+    if args.resume and not state.runs:
         raise UsageError("there is no interrupted study of these commands", "run it without --resume")
     if plan.settings and not args.yes:
         _verify_study.confirm(plan.settings)

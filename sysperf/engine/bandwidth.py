@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 from sysperf.engine import measuring, workload
 from sysperf.engine.measuring import RunFailed
 from sysperf.engine.wrap_facts import Known, gather
@@ -17,6 +19,7 @@ from sysperf.launch.gpus import VISIBLE
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.comparison import Variant
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Record
 from sysperf.model.sweep import Bandwidths, Transfer
 from sysperf.model.text import neutral
 
@@ -43,16 +46,31 @@ class Node(NamedTuple):
     cpus: CpuSet
 
 
-def measure(experiment: str, python: str, limit_s: float, seed: int, say: Callable[[str], object]) -> Bandwidths:
-    """Measure all ways of an experiment, each five times, in random order. Raises UsageError where no interpreter has torch."""
-    program = workload.of_experiment(experiment)
-    known = gather(Host(), LaunchRequest(argv=workload.command(program, python)), environment.inherited(), os.getcwd(), None)
+class CopiesState(Record, kw_only=True):
+    """Copies in progress: all that is needed to go on with them."""
+
+    seed: int
+    machine: dict[str, str] = {}
+    """How it was when they began, as far as that decides whether runs can be compared."""
+    rates: dict[str, list[float]] = {}
+    """Of each way, by its name."""
+    failed: dict[str, str] = {}
+
+
+Keep = Callable[[CopiesState], object]
+
+
+def measure(
+    experiment: str, argv: tuple[str, ...], limit_s: float, state: CopiesState, say: Callable[[str], object], keep: Keep
+) -> Bandwidths:
+    """Measure all ways of an experiment by this program, each five times, in random order; one in progress goes on."""
+    known = gather(Host(), LaunchRequest(argv=argv), environment.inherited(), os.getcwd(), None)
     nodes = _nodes(known)
     if experiment == "numa-bandwidth":
         cannot, ways = _between_nodes(nodes, known.request.argv)
     else:
         cannot, ways = _to_gpus(nodes, known)
-    return Bandwidths(experiment=experiment, cannot=cannot) if cannot else _measured(experiment, ways, limit_s, seed, say)
+    return Bandwidths(experiment=experiment, cannot=cannot) if cannot else _measured(experiment, ways, limit_s, state, say, keep)
 
 
 def cannot_copy(python: str) -> str:
@@ -121,30 +139,34 @@ def _to_gpus(nodes: Sequence[Node], known: Known) -> tuple[str, list[Way]]:
     ]
 
 
-def _measured(experiment: str, ways: Sequence[Way], limit_s: float, seed: int, say: Callable[[str], object]) -> Bandwidths:
+def _measured(
+    experiment: str, ways: Sequence[Way], limit_s: float, state: CopiesState, say: Callable[[str], object], keep: Keep = lambda _: None
+) -> Bandwidths:
     """Run each way in shuffled rounds. Ctrl-C ends it with what is there; a way whose program fails is not tried again."""
-    rates: list[list[float]] = [[] for _ in ways]
-    failed: dict[int, str] = {}
-    order, interrupted = random.Random(seed), False  # noqa: S311 - an order, no secret
+    rates = {way.variant.name: list(state.rates.get(way.variant.name, ())) for way in ways}
+    failed = dict(state.failed)
+    order, interrupted = random.Random(state.seed), False  # noqa: S311 - an order, no secret
     try:
         for number in range(ROUNDS):
-            for index in order.sample(range(len(ways)), len(ways)):
-                if index not in failed:
-                    failed |= _run(ways[index], index, rates[index], limit_s)
-                    last = failed.get(index) or f"{rates[index][-1]:.1f} GB/s"
-                    say(f"round {number + 1} of {ROUNDS}, {ways[index].source} to {ways[index].target}: {last}")
+            for way in order.sample(ways, len(ways)):
+                name = way.variant.name
+                if name not in failed and len(rates[name]) <= number:
+                    failed |= _run(way, rates[name], limit_s)
+                    last = failed.get(name) or f"{rates[name][-1]:.1f} GB/s"
+                    say(f"round {number + 1} of {ROUNDS}, {way.source} to {way.target}: {last}")
+                    keep(msgspec.structs.replace(state, rates=rates, failed=failed))
     except KeyboardInterrupt:
         interrupted = True
-    transfers = tuple(_transfer(way, values, failed.get(index, "")) for index, (way, values) in enumerate(zip(ways, rates, strict=True)))
+    transfers = tuple(_transfer(way, rates[way.variant.name], failed.get(way.variant.name, "")) for way in ways)
     cannot = "" if any(transfer.runs for transfer in transfers) else f"no run ended well: {transfers[0].failed or 'interrupted'}"
     return Bandwidths(experiment=experiment, transfers=transfers, cannot=cannot, interrupted=interrupted)
 
 
-def _run(way: Way, index: int, rates: list[float], limit_s: float) -> dict[int, str]:
+def _run(way: Way, rates: list[float], limit_s: float) -> dict[str, str]:
     try:
         step_s = measuring.measure(way.variant, workload.METRIC, limit_s).value
     except RunFailed as error:
-        return {index: neutral(f"{error}: {error.hint}", 300)}
+        return {way.variant.name: neutral(f"{error}: {error.hint}", 300)}
     rates.append(way.step_bytes / step_s / 1e9)
     return {}
 

@@ -22,16 +22,20 @@ FINGERPRINTED = {
 """The facts that decide whether a result still holds, by area."""
 
 
-def fingerprint(facts: Snapshot) -> str:
-    """Return a short hash of what decides whether a result still holds: kernel, CPUs and driver."""
-    known = {
+def deciding_facts(facts: Snapshot) -> dict[str, str]:
+    """Return what decides whether a result still holds, by name: kernel, CPUs and driver."""
+    return {
         f"{name}.{field}": str(getattr(facts.areas[name].facts, field, None)) if name in facts.areas else ""
         for name, fields in FINGERPRINTED.items()
         for field in fields
     }
+
+
+def fingerprint(facts: Snapshot) -> str:
+    """Return a short hash of what decides whether a result still holds."""
     import hashlib  # noqa: PLC0415 - 3.6 MB of OpenSSL, which only a machine with results of trials pays
 
-    return hashlib.sha256(to_json(known)).hexdigest()[:16]
+    return hashlib.sha256(to_json(deciding_facts(facts))).hexdigest()[:16]
 
 
 def kept() -> trials.Trials:

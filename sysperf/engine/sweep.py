@@ -47,13 +47,36 @@ class SweepPlan(Record, kw_only=True):
         return SWEEPS[self.experiment]
 
 
+class SweepState(Record, kw_only=True):
+    """A sweep in progress: all that is needed to go on with it."""
+
+    seed: int
+    machine: dict[str, str] = {}
+    """How it was when the sweep began, as far as that decides whether runs can be compared."""
+    warm_up: int = 0
+    walls_s: tuple[float, ...] = ()
+    levels: tuple[Level, ...] = ()
+    """Empty: they are not chosen yet."""
+    basis: str = ""
+    values: dict[str, list[float]] = {}
+    failed: dict[str, str] = {}
+    study: verify.State | None = None
+    """The best against plain; None: each level has not run three times yet."""
+
+
 Say = Callable[[str], object]
+Keep = Callable[[SweepState], object]
 
 
-def sweep(plan: SweepPlan, say: Say, observe: verify.Observe = lambda _: None) -> Sweep:
-    """Run each level in three shuffled rounds, then the best against plain. Ctrl-C ends it with what is there. Raises SysperfError."""
+def sweep(plan: SweepPlan, say: Say, keep: Keep = lambda _: None, state: SweepState | None = None) -> Sweep:
+    """Run each level in three shuffled rounds, then the best against plain. Ctrl-C ends it with what is there. Raises SysperfError.
+
+    `keep` is given the state after each run; one that was kept is gone on with.
+    """
+    state = state or SweepState(seed=plan.study.seed)
+    plan = msgspec.structs.replace(plan, study=msgspec.structs.replace(plan.study, seed=state.seed))
     with _profiles() as folder:
-        sweeper = _Sweeper(plan, folder, say)
+        sweeper = _Sweeper(plan, folder, say, keep, state)
         try:
             sweeper.run()
         except tune_space.Unfit as reason:
@@ -63,8 +86,7 @@ def sweep(plan: SweepPlan, say: Say, observe: verify.Observe = lambda _: None) -
         best = sweeper.best()
         if best is None:
             return sweeper.result()
-        b = sweeper.variant(best)
-        return sweeper.result(best.name, verify.verify(msgspec.structs.replace(plan.study, b=b), observe))
+        return sweeper.result(best.name, sweeper.confirmed(best))
 
 
 @contextlib.contextmanager
@@ -78,18 +100,29 @@ def _profiles() -> Iterator[str]:
 
 
 class _Sweeper:
-    def __init__(self, plan: SweepPlan, folder: str, say: Say) -> None:
-        self.plan, self.folder, self.say = plan, folder, say
+    def __init__(self, plan: SweepPlan, folder: str, say: Say, keep: Keep, state: SweepState) -> None:
+        self.plan, self.folder, self.say, self.keep, self.state = plan, folder, say, keep, state
         self.metric: Metric = plan.study.metric
         self.argv = plan.study.a.argv
-        self.warm_up, self.walls_s = 0, list[float]()
-        self.levels: list[Level] = []
-        self.values: dict[str, list[float]] = {}
-        self.failed: dict[str, str] = {}
-        self.basis = ""
+        self.warm_up, self.walls_s = state.warm_up, list(state.walls_s)
+        self.levels = list(state.levels)
+        self.values = {name: list(values) for name, values in state.values.items()}
+        self.failed = dict(state.failed)
+        self.basis = state.basis
 
     def run(self) -> None:
         """Warm caches, choose the levels, run them. Raises Unfit, SysperfError."""
+        if not self.levels:
+            self._choose_levels()
+        order = random.Random(self.plan.study.seed)  # noqa: S311 - an order, no secret
+        for number in range(ROUNDS):
+            for level in order.sample(self.levels, len(self.levels)):
+                if level.name not in self.failed and len(self.values.get(level.name, ())) <= number:
+                    self._measure(level)
+                    self.say(f"round {number + 1} of {ROUNDS}, {self.plan.factor} {level.name}: {self._last(level)}")
+                    self._keep()
+
+    def _choose_levels(self) -> None:
         known = gather(Host(), LaunchRequest(argv=self.argv), environment.inherited(), os.getcwd(), None)
         levels, reason = tune_space.levels(self.plan.factor, known, tune_space.Asked(loader=True))
         if not levels:
@@ -97,12 +130,19 @@ class _Sweeper:
         self._pilot()
         chosen = self._workers(known) if self.plan.experiment == LOADER else list(levels)
         self.levels = [tune_space.AS_IS, *chosen]
-        order = random.Random(self.plan.study.seed)  # noqa: S311 - an order, no secret
-        for number in range(ROUNDS):
-            for level in order.sample(self.levels, len(self.levels)):
-                if level.name not in self.failed:
-                    self._measure(level)
-                    self.say(f"round {number + 1} of {ROUNDS}, {self.plan.factor} {level.name}: {self._last(level)}")
+
+    def confirmed(self, best: Level) -> Comparison:
+        """Compare plain with a level in fresh pairs. Raises SysperfError."""
+        plan = msgspec.structs.replace(self.plan.study, b=self.variant(best))
+        kept = self.state.study
+        return verify.verify(plan, self._keep, msgspec.structs.replace(kept, plan=plan) if kept else None)
+
+    def _keep(self, study: verify.State | None = None) -> None:
+        self.state = msgspec.structs.replace(
+            self.state, warm_up=self.warm_up, walls_s=tuple(self.walls_s), levels=tuple(self.levels), basis=self.basis,
+            values=self.values, failed=self.failed, study=study,
+        )  # fmt: skip
+        self.keep(self.state)
 
     def best(self) -> Level | None:
         """Return the level to confirm; None where plain was the fastest."""

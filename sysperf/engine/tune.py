@@ -17,7 +17,7 @@ from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, words
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
-from sysperf.model.comparison import Comparison, Variant
+from sysperf.model.comparison import Comparison, Conditions, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
@@ -133,6 +133,7 @@ class _Tuner:
             runs=tuple(self.runs),
             with_tpe=bool(self.known and self.known.use_tpe),
             seed=plan.seed,
+            notes=tuple(noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs])),
         )
 
     # ------------------------------------------------------------------ one run
@@ -165,6 +166,7 @@ class _Tuner:
             None if done.load is None else done.load.total,
             self._disturbance(done),
             block=proposal.block,
+            gpu_others=done.conditions.gpu_others if done.conditions else None,
         )
 
     def _measured(self, choice: Choice, limit_s: float) -> Measured:
@@ -178,8 +180,9 @@ class _Tuner:
         disturbed = sum(1 for run in self.runs if run.disturbed)
         if self.plan.keep_disturbed or disturbed + 1 > MAX_DISTURBED_SHARE * max(len(self.runs), MIN_RUNS):
             return ""
+        met = [Conditions(gpu_others=run.gpu_others) for run in self.runs]
         history = [noise.Load(run.other_cpus, 0.0, run.wall_s) for run in self.runs if run.other_cpus is not None]
-        return noise.disturbance(done.load, history) or noise.others_on_gpus(done.conditions, ())
+        return noise.disturbance(done.load, history) or noise.others_on_gpus(done.conditions, met)
 
     def _variant(self, choice: Choice) -> Variant:
         """How a choice is started: plain is the command itself, everything else goes through `sysperf wrap`."""

@@ -22,6 +22,8 @@ from sysperf.verify import noise, probe, stats
 __all__ = ["Observe", "Plan", "State", "TriedPlan", "conclude", "log_ratio", "verify", "verify_each"]
 INTERRUPTED, OUT_OF_TIME = "interrupted", "the time that was allowed is over"
 MAX_PADDING_BYTES = 4_096
+MAX_KEPT_STEPS = 100_000
+"""The warm-up is looked for in so many steps of the first pair, which the state of a study holds."""
 
 
 def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = None, changer: change.Changer | None = None) -> Comparison:
@@ -112,7 +114,7 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None)
         done.cpu_s,
         None if done.load is None else done.load.total,
         len(done.step_times_s),
-        done.step_times_s if pair == 0 else (),
+        done.step_times_s[:MAX_KEPT_STEPS] if pair == 0 else (),
         loss=done.loss,
         conditions=done.conditions,
         page_faults=done.page_faults,

@@ -9,8 +9,8 @@ from statistics import fmean, median, stdev
 import msgspec
 
 from sysperf.engine.verify_study import State
-from sysperf.model.comparison import Arm, Comparison
-from sysperf.verify import probe, stats
+from sysperf.model.comparison import Arm, Comparison, Run
+from sysperf.verify import noise, probe, stats
 from sysperf.verify.study import Progress, Study
 
 MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
@@ -50,7 +50,7 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
         seed=state.plan.seed,
         page_faults_a=_median_faults(state, "a"),
         page_faults_b=_median_faults(state, "b"),
-        notes=tuple(_warm_up_notes(state)),
+        notes=(*_warm_up_notes(state), *constant_conditions(state.runs)),
         unwatched=state.unwatched,
         runs=tuple(msgspec.structs.replace(done, step_times_s=()) for done in state.runs),
     )
@@ -68,6 +68,11 @@ def _warm_up_notes(state: State) -> Iterator[str]:
     if state.warm_up_steps:
         took = " and ".join(f"{sum(first[arm].durations()[: state.warm_up_steps]):.1f} s of {names[arm]}" for arm in names)
         yield f"the first {state.warm_up_steps} steps are left out as warm-up: {took}"
+
+
+def constant_conditions(runs: Sequence[Run]) -> list[str]:
+    """Say what others took all the time."""
+    return noise.constant([run.other_cpus for run in runs], [run.conditions.gpu_others if run.conditions else None for run in runs])
 
 
 def _median_faults(state: State, arm: Arm) -> float | None:

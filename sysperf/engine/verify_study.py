@@ -52,6 +52,8 @@ class State(Record, kw_only=True):
     warm_up_steps: int = 0
     unwatched: tuple[str, ...] = ()
     """What could not be seen of the machine during the runs, and why."""
+    machine: dict[str, str] = {}
+    """How it was when the study began, as far as that decides whether runs can be compared."""
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""

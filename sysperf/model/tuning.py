@@ -47,6 +47,7 @@ class TuneRun(Record):
     disturbed: Annotated[str, fact("why it does not count; empty where it does")] = ""
     failed: Annotated[str, fact("why there is no value")] = ""
     block: Annotated[int, fact("of the race, from 1 on")] = 0
+    gpu_others: Annotated[float | None, fact("share of the time in which kernels of other programs ran on its GPUs")] = None
 
 
 class LevelEffect(Record):
@@ -83,6 +84,7 @@ class Tuning(Record, kw_only=True):
     runs: tuple[TuneRun, ...] = ()
     with_tpe: Annotated[bool, fact("whether Optuna's TPE proposed, too")] = False
     seed: int = 0
+    notes: Annotated[tuple[str, ...], fact("what else the reader should know, such as who took CPUs all the time")] = ()
 
     def words(self, choice: Choice) -> str:
         """Return a choice as ``threads 8, allocator jemalloc``; `plain` where all is as it is."""

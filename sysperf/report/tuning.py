@@ -56,6 +56,8 @@ def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
     if tuning.reason:
         page.paragraph(tuning.reason, "unknown" if tuning.state == "unconfirmed" else "plain")
     page.paragraph(summary(tuning), "dim")
+    for note in tuning.notes:
+        page.paragraph(neutral(note, 500), "dim")
     if tuning.effects:
         page.line()
         page.line(page.ink("strong", "What mattered"))
@@ -101,10 +103,11 @@ def page(tuning: Tuning) -> str:
     head = html.escape(verdict(tuning))
     confirmed = f"<p>{html.escape(comparison.basis(tuning.comparison))}" if tuning.comparison else ""
     left = "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in tuning.left_out)
+    notes = "".join(f"<p>{html.escape(neutral(note, 500))}" for note in tuning.notes)
     profile = f"<h2>Profile</h2><pre>{html.escape(tuning.profile)}</pre>" if tuning.profile else ""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-        f"<h1>{head}</h1>{confirmed}<p>{html.escape(tuning.reason)}<p>{html.escape(summary(tuning))}"
+        f"<h1>{head}</h1>{confirmed}<p>{html.escape(tuning.reason)}<p>{html.escape(summary(tuning))}{notes}"
         f"<h2>What mattered</h2>{_effects(tuning.effects)}<h2>Runs</h2>{_runs(tuning)}"
         f"<p>left as it is: {html.escape(left)}{profile}"
         f"<p><code>{html.escape(neutral(shlex.join(tuning.argv), 2_000))}</code></html>\n"

@@ -115,12 +115,34 @@ def disturbance(load: Load | None, history: Sequence[Load], cpus: int = 0) -> st
 
 
 def others_on_gpus(now: Conditions | None, history: Sequence[Conditions]) -> str:
-    """Say that other programs computed on the run's GPUs more than usual; "" where they did not, or it is unknown."""
-    if now is None or now.gpu_others is None:
-        return ""
+    """Say that other programs computed on the run's GPUs more than usual; "" where they did not, or it is unknown.
+
+    Who is there all the time is a condition of the study, and no disturbance.
+    """
     known = [earlier.gpu_others for earlier in history if earlier.gpu_others is not None]
-    usual = median(known) if len(known) >= MIN_HISTORY else 0.0
-    return f"others computed on its GPUs {now.gpu_others:.0%} of the time" if now.gpu_others > usual + MAX_OTHERS_ON_GPU else ""
+    if now is None or now.gpu_others is None or len(known) < MIN_HISTORY:
+        return ""
+    usual = median(known)
+    if now.gpu_others <= usual + MAX_OTHERS_ON_GPU:
+        return ""
+    return f"others computed on its GPUs {now.gpu_others:.0%} of the time{f', usually {usual:.0%}' if usual else ''}"
+
+
+def constant(other_cpus: Sequence[float | None], on_gpus: Sequence[float | None], cpus: int = 0) -> list[str]:
+    """Say who was there in nearly all runs: the result holds for a machine that is shared like this."""
+    cpus = cpus or os.cpu_count() or 1
+    said = []
+    if (usual := _always(other_cpus)) > max(MIN_EXCESS_CPUS, MIN_EXCESS_SHARE * cpus):
+        said.append(f"others took {usual:.1f} of {cpus} CPUs all the time: what is said here holds beside them")
+    if (usual := _always(on_gpus)) > MAX_OTHERS_ON_GPU:
+        said.append(f"others computed on its GPUs {usual:.0%} of the time, all the time: what is said here holds beside them")
+    return said
+
+
+def _always(values: Sequence[float | None]) -> float:
+    """What nine of ten runs met at least; 0 where too few tell."""
+    known = sorted(value for value in values if value is not None)
+    return known[len(known) // 10] if len(known) >= MIN_HISTORY else 0.0
 
 
 Pair = tuple[Conditions | None, Conditions | None]

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.cli._verify_study import StudyFile
+from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
+from sysperf.model.comparison import Run, Variant
 from tests.stand_ins import write_torch
 
 SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
@@ -566,3 +569,39 @@ def test_what_nohup_ignores_ends_no_study(tmp_path: Path) -> None:
         stdout, stderr = study.communicate(timeout=60)
 
     assert json.loads(stdout)["comparison"]["pairs"] == 2, stderr
+
+
+def test_a_study_is_not_gone_on_with_on_another_machine(tmp_path: Path) -> None:
+    """A new kernel, say: pairs of before and after are none. A study whose file does not say how the machine was goes on."""
+    both = (*SPEED, "--a", says(10), "--b", says(12))
+    verify(tmp_path, *both)
+    (file,) = (tmp_path / "verify").iterdir()
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "machine": {**state["machine"], "cpu.model_name": "Z80\x1b[2J"}}))
+    refused = verify(tmp_path, *both, "--resume")
+    file.write_text(json.dumps({name: value for name, value in state.items() if name != "machine"}))
+    earlier = verify(tmp_path, *both, "--resume")
+
+    assert refused.returncode == 2
+    assert "the machine has changed since this study began: cpu.model_name was Z80" in refused.stderr
+    assert "without --resume" in refused.stderr
+    assert "\x1b" not in refused.stderr
+    assert earlier.returncode == 0, earlier.stderr
+
+
+def test_a_file_of_a_study_is_never_larger_than_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would be larger is not written: the earlier part stays, and it is said once."""
+    file = StudyFile(str(tmp_path / "study.json"))
+    plan = Plan(a=Variant("a", ("true",)), b=Variant("b", ("true",)))
+    huge = State(plan=plan, runs=(Run(0, "a", 1.0, 1.0, 1.0, step_times_s=tuple(map(float, range(2_000_000)))),))
+    file.write(State(plan=plan))
+    file.write(huge)
+    file.write(huge)
+    steps = tuple(1e9 + number / 3 for number in range(MAX_KEPT_STEPS))
+    largest = State(plan=plan, runs=tuple(Run(0, arm, 1.0, 1.0, 1.0, step_times_s=steps) for arm in ("a", "b")))
+    kept = file.read(State)
+    file.write(largest)
+
+    assert kept == State(plan=plan)
+    assert capsys.readouterr().err.count("more than 16 MiB") == 1
+    assert file.read(State) == largest

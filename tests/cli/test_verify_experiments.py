@@ -90,6 +90,39 @@ def test_a_level_with_which_the_program_fails_is_kept_with_its_reason(home: Path
     assert all("exit code 1" in level["failed"] and not level["values"] for level in experiment["levels"][1:])
 
 
+@pytest.mark.skipif(CPUS < 2, reason="one CPU has no numbers of threads to choose from")
+def test_a_killed_sweep_goes_on_with_the_runs_that_are_there(home: Path) -> None:
+    """kill -9 in the second round; --resume runs what is missing, and says no when the machine has changed meanwhile."""
+    (home / "train.py").write_text(
+        "import os\nspeed = 12 if os.environ.get('OMP_NUM_THREADS') == '1' else 10\n"
+        f"open({str(home / 'log')!r}, 'a').write('.')\nprint('speed:', speed)\n"
+    )
+    command = (sys.executable, "-m", "sysperf", "verify", *OPTIONS, "--experiment", "thread-sweep")
+    program = ("--", sys.executable, str(home / "train.py"))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
+    env = {**kept, "STATE_DIRECTORY": str(home / "state"), "PYTHONPATH": str(home), "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen((*command, *program), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as sysperf:
+        assert sysperf.stderr
+        said = next(line for line in sysperf.stderr if "round 2" in line)
+        sysperf.kill()
+    before = len((home / "log").read_text())
+    (state,) = (home / "state" / "verify").iterdir()
+    left = json.loads(state.read_text())
+    state.write_text(json.dumps({**left, "machine": {**left["machine"], "kernel.release": "2.6.32"}}))
+    refused = subprocess.run((*command, "--resume", *program), env=env, capture_output=True, text=True, check=False, timeout=120)
+    state.write_text(json.dumps(left))
+    done = subprocess.run((*command, "--resume", "--json", *program), env=env, capture_output=True, text=True, check=False, timeout=120)
+    experiment = json.loads(done.stdout)["experiment"]
+
+    assert "round 2 of 3" in said
+    assert (refused.returncode, "kernel.release was 2.6.32" in refused.stderr) == (2, True), refused.stderr
+    assert [len(level["values"]) for level in experiment["levels"]] == [3] * len(experiment["levels"])
+    assert (experiment["best"], experiment["comparison"]["verdict"]) == ("1", "faster")
+    launches = len((home / "log").read_text()) - before
+    left_over = 3 * len(experiment["levels"]) - sum(map(len, left["values"].values()))
+    assert launches == left_over + len(experiment["comparison"]["runs"]), "nothing is run twice"
+
+
 @pytest.mark.parametrize("words", [("--experiment", "h2d-bandwidth"), ("--experiment", "pinned-copies"), ("--fix", "gpu.pcie-width-degraded"), ("--fix", "dataloader.pin-memory-off")])  # fmt: skip
 def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[str, ...]) -> None:
     """Exit code 3 and the reason, in each format; nothing is run and nothing is kept."""
@@ -106,7 +139,7 @@ def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[st
     ("argv", "message"),
     [
         (("--experiment", "numa-bandwidth", "--", "true"), "a program of sysperf's own"),
-        (("--experiment", "thread-sweep", "--resume", "--", "true"), "says itself what is compared"),
+        (("--experiment", "thread-sweep", "--resume", "--", sys.executable, "x.py"), "no interrupted experiment"),
         (("--experiment", "thread-sweep", "--a", "true", "--b", "true"), "says itself what is compared"),
         (("--experiment", "thread-sweep", "--", "/nothing/of/this/name"), "No such file"),
         (("--experiment", "thread-sweep", "--fail-if-slower", "2", "--", "true"), "no comparison of two programs"),
@@ -146,7 +179,7 @@ def test_bandwidths_are_medians_of_shuffled_rounds() -> None:
         Way("memory of node 0", "CPUs of node 0", Variant("near", ("echo", "0.5")), 1_000_000_000),
         Way("memory of node 1", "CPUs of node 0", Variant("far", ("sh", "-c", "echo no memory; exit 1")), 1_000_000_000),
     ]
-    experiment = bandwidth._measured("numa-bandwidth", ways, 30.0, 1, lines.append)
+    experiment = bandwidth._measured("numa-bandwidth", ways, 30.0, bandwidth.CopiesState(seed=1), lines.append)
     near, far = experiment.transfers
 
     assert (near.gb_per_s, near.low, near.high, near.runs) == (2.0, 2.0, 2.0, bandwidth.ROUNDS)
@@ -154,6 +187,19 @@ def test_bandwidths_are_medians_of_shuffled_rounds() -> None:
     assert "no memory" in far.failed
     assert len(lines) == bandwidth.ROUNDS + 1
     assert "from 2.0 to 2.0 GB/s" in report.text(experiment)
+
+
+def test_copies_go_on_with_the_runs_that_are_there() -> None:
+    """Two rounds of one way were done: three are left, and none of a way that failed."""
+    lines: list[str] = []
+    ways = [Way("node 0", "node 0", Variant(name, ("echo", "0.5")), 1_000_000_000) for name in ("near", "far")]
+    left = bandwidth.CopiesState(seed=1, rates={"near": [4.0, 4.0], "far": []}, failed={"far": "no memory"})
+    kept: list[bandwidth.CopiesState] = []
+    near, far = bandwidth._measured("numa-bandwidth", ways, 30.0, left, lines.append, kept.append).transfers
+
+    assert (near.runs, near.high, len(lines)) == (5, 4.0, 3)
+    assert (far.runs, far.failed) == (0, "no memory")
+    assert kept[-1].rates["near"] == [4.0, 4.0, 2.0, 2.0, 2.0]
 
 
 def test_results_are_told_in_each_format() -> None:

@@ -129,3 +129,22 @@ def test_others_on_its_gpus_disturb_a_run_beyond_what_is_usual() -> None:
     assert not noise.others_on_gpus(shared, [shared] * 6)
     assert not noise.others_on_gpus(Conditions(), [alone] * 6)
     assert not noise.others_on_gpus(None, [alone] * 6)
+
+
+def test_a_gpu_that_is_always_shared_disturbs_no_run() -> None:
+    """Not the first ones either, of which nobody knows what is usual; the result says it once."""
+    shared = Conditions(gpu_others=0.4)
+
+    assert [noise.others_on_gpus(shared, [shared] * earlier) for earlier in range(8)] == [""] * 8
+    assert noise.others_on_gpus(Conditions(gpu_others=0.8), [shared] * 6) == "others computed on its GPUs 80% of the time, usually 40%"
+
+
+def test_who_is_there_all_the_time_is_said() -> None:
+    """A busy core, a shared GPU; not what comes and goes, what is little, and what is not known."""
+    assert noise.constant([1.0, 1.1, 0.9, 1.0, 1.0], [0.4] * 5, cpus=2) == [
+        "others took 0.9 of 2 CPUs all the time: what is said here holds beside them",
+        "others computed on its GPUs 40% of the time, all the time: what is said here holds beside them",
+    ]
+    assert noise.constant([0.0, 2.0, 2.0, 0.0, 2.0], [0.0, 0.9, 0.9, 0.9], cpus=2) == []
+    assert noise.constant([0.5] * 9, [0.04] * 9, cpus=64) == []
+    assert noise.constant([None] * 9, [None, None, 0.5], cpus=2) == []
