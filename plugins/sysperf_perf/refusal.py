@@ -15,7 +15,7 @@ _ENDED = ("No such process", "Couldn't create thread/CPU maps", "no such process
 def explained(host: Host, pid: int, complaint: str) -> SysperfError:
     """An error that says why and what helps, out of what perf complained about."""
     if not host.exists(f"/proc/{pid}/status") or any(sign in complaint for sign in _ENDED):
-        return SysperfError(f"process {pid} has ended")
+        return SysperfError(f"process {pid} has ended", "`sysperf ps` lists the PyTorch programs")
     if any(sign in complaint for sign in _FORBIDDEN):
         level = host.number(PARANOID)
         setting = f" (kernel.perf_event_paranoid = {level})" if level is not None else ""

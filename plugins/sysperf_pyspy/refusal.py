@@ -15,7 +15,7 @@ _NO_PERMISSION = ("Permission Denied", "Permission denied", "Operation not permi
 def explained(host: Host, pid: int, complaint: str, *, me: int | None = None) -> SysperfError:
     """An error that says why and what helps, out of what py-spy complained about."""
     if not host.exists(f"/proc/{pid}/status") or (host.pairs(f"/proc/{pid}/status") or {}).get("State", "").startswith("Z"):
-        return SysperfError(f"process {pid} has ended")
+        return SysperfError(f"process {pid} has ended", "`sysperf ps` lists the PyTorch programs")
     if any(sign in complaint for sign in _NO_PERMISSION):
         return _forbidden(host, pid, os.geteuid() if me is None else me)
     if "python version" in complaint or "executable name" in complaint:
@@ -35,7 +35,10 @@ def _forbidden(host: Host, pid: int, me: int) -> SysperfError:
             f"this machine lets only root look into running programs (kernel.yama.ptrace_scope = {scope})", f"sudo sysperf stacks {pid}"
         )
     if me == 0 and scope == 3:
-        return SysperfError("this machine lets nobody look into running programs until it is started again (kernel.yama.ptrace_scope = 3)")
+        return SysperfError(
+            "this machine lets nobody look into running programs until it is started again (kernel.yama.ptrace_scope = 3)",
+            "take a trace instead, which needs no such right: `sysperf trace`",
+        )
     if me == 0 and _without_ptrace(host):
         return SysperfError(
             "this container may not look into running programs: it has no CAP_SYS_PTRACE",

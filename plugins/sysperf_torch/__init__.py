@@ -136,7 +136,7 @@ class _Session:
         """Raise SysperfError when there will be no trace."""
         pid, limit_s = self._target.pid, self._request.limit_s
         if not self._target.alive(self._host):
-            raise SysperfError(f"process {pid} ended before its trace was written")
+            raise SysperfError(f"process {pid} ended before its trace was written", "ask earlier, or for fewer steps: --iterations 2")
         if not self._was_asked and self._elapsed_s() > min(MAX_FIRST_REQUEST_S, limit_s):
             raise SysperfError(
                 f"process {pid} has not asked for {self._elapsed_s():.0f} s",

@@ -90,7 +90,8 @@ class Client:
         connection.request("GET", f"{path}?{urlencode(query)}" if query else path)
         response = connection.getresponse()
         if response.status != http.HTTPStatus.OK:
-            raise SysperfError(f"the agent answers {response.status} to {path}: {neutral(response.read(2000).decode('utf-8', 'replace'))}")
+            answer = neutral(response.read(2000).decode("utf-8", "replace"))
+            raise SysperfError(f"the agent answers {response.status} to {path}: {answer}", LOG)
         return response
 
     def _broke(self, error: Exception) -> SysperfError:

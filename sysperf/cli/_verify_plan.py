@@ -61,9 +61,9 @@ def _check_numbers(args: argparse.Namespace) -> None:
     if args.fail_if_slower is not None and not 0 <= args.fail_if_slower < 100:
         raise UsageError(f"--fail-if-slower {args.fail_if_slower:g}: not between 0 and 100 %")
     if args.minutes is not None and not 0 < args.minutes < math.inf:
-        raise UsageError(f"--minutes {args.minutes:g}: no time that a study could take")
+        raise UsageError(f"--minutes {args.minutes:g}: no finite number above 0", "such as --minutes 30")
     if not 0 < args.limit < math.inf:
-        raise UsageError(f"--limit {args.limit:g}: no time that a run could take")
+        raise UsageError(f"--limit {args.limit:g}: no finite number above 0", "such as --limit 600, in seconds")
 
 
 def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, ...]]:

@@ -35,7 +35,7 @@ def confirm(settings: tuple[Setting, ...]) -> None:
     sys.stderr.write(f"Change {changes.count(planned.changes)} during each run of B, and undo it after it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed")
+        raise UsageError("nothing was changed: it was declined", "`sysperf verify` without --fix and --set changes no settings")
 
 
 def state_path(plan: Plan) -> str:

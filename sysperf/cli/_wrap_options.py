@@ -29,9 +29,9 @@ MAX_TRACE_FOLDER_BYTES = 54
 def request(args: Options) -> LaunchRequest:
     """The options as a request. Raises UsageError."""
     if args.nproc is not None and not 1 <= args.nproc <= MAX_INSTANCES:
-        raise UsageError(f"--nproc {args.nproc}: between 1 and {MAX_INSTANCES}")
+        raise UsageError(f"--nproc {args.nproc}: not between 1 and {MAX_INSTANCES}")
     if args.threads is not None and not 1 <= args.threads <= profile.MAX_THREADS:
-        raise UsageError(f"--threads {args.threads}: between 1 and {profile.MAX_THREADS}")
+        raise UsageError(f"--threads {args.threads}: not between 1 and {profile.MAX_THREADS}")
     _check_probe(args)
     kept = profile.read(args.profile) if args.profile else profile.Profile()
     return LaunchRequest(

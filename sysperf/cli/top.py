@@ -65,7 +65,9 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
         try:
             update = news.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:
-            raise UsageError(now.problem or f"{source.name}: nothing came within {wait_s:.0f} s") from None
+            raise UsageError(
+                now.problem or f"{source.name}: nothing came within {wait_s:.0f} s", "try again, or sample in this process: --no-agent"
+            ) from None
         samples += now.take(update) and (now.report is not None or needed == 1)
         if isinstance(update, Problem) and update.text and now.report is None:
             raise UsageError(update.text, NO_AGENT if update.again else OTHER_SOURCE if source.remembers else "")

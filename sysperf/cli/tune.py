@@ -110,9 +110,9 @@ def planned(args: argparse.Namespace) -> Plan:
     if not 0 < args.margin < 100:
         raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
     if not 0 < args.minutes < 1e6:
-        raise UsageError(f"--minutes {args.minutes:g}: not a budget")
+        raise UsageError(f"--minutes {args.minutes:g}: no finite number above 0", "such as --minutes 30")
     if args.max_runs < MIN_RUNS:
-        raise UsageError(f"--max-runs {args.max_runs}: a search needs {MIN_RUNS} runs or more")
+        raise UsageError(f"--max-runs {args.max_runs}: a search needs {MIN_RUNS} runs or more", "leave it out: --minutes bounds the search")
     instances = _instances(args.instances)
     if instances and args.metric:
         raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")

@@ -52,7 +52,7 @@ class _Read(NamedTuple):
 def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None) -> Result:
     """Read traces, one a rank, and judge them. Raises TraceError."""
     if len(paths) > MAX_RANKS:
-        raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared")
+        raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared", "name the traces of some ranks")
     if len(paths) == 1:
         accounting = account_for(paths[0], progress)
         return judged(Trace(ranks=(accounting.facts(),)), ruleset, accounting)

@@ -58,7 +58,7 @@ def _read(path: StrPath) -> dict[str, object]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", "name a TOML file that you can read") from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
+        raise ConfigError(f"{path}: not TOML: {error}", "docs/configuration.md describes the file") from None
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{path}: {error}", _hint(str(error))) from None
     return data
@@ -87,7 +87,7 @@ def _bytes(path: StrPath) -> bytes:
             )
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "is it the right file?")
     return raw
 
 

@@ -114,7 +114,7 @@ class _Diagnoser:
         if self._gpus is not None:
             self._gpus.stop()
         if self._root not in self._window.processes:
-            raise SysperfError(f"process {self._asked} ended before it could be looked at")
+            raise SysperfError(f"process {self._asked} ended before it could be observed", "`sysperf ps` lists the programs that run")
         after = self._read() if self._window.alive() else self._machine
         known = self._known(after)
         if not known and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():

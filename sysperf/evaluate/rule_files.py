@@ -29,13 +29,13 @@ def read_file(path: StrPath) -> RuleFile:
             _refuse_foreign(path, os.fstat(file.fileno()))
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise RuleError(f"{path}: {error.strerror or error}") from None
+        raise RuleError(f"{path}: {error.strerror or error}", "name a rule file that you can read") from None
     if len(raw) > MAX_FILE_BYTES:
         raise RuleError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB", "split it, or move data out of it")
     try:
         data = tomli.loads(raw.decode())
     except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, and numbers of more than 4,300 digits
-        raise RuleError(f"{path}: not TOML: {error}") from None
+        raise RuleError(f"{path}: not TOML: {error}", "docs/rules.md describes the format") from None
     notes = _without_withdrawn_fields(data, os.path.basename(path))
     try:
         file_record: RuleFile = msgspec.structs.replace(convert(data, RuleFile), notes=notes)

@@ -97,7 +97,9 @@ class Journal:
         self._forget()
         number = max(self.numbers(), default=0) + 1
         if number > _MAX_NUMBER:
-            raise JournalError(f"{self.folder}: all {_MAX_NUMBER} numbers are taken")
+            raise JournalError(
+                f"{self.folder}: all {_MAX_NUMBER} numbers are taken", "move the files of transactions that are over elsewhere"
+            )
         log = Log(self.path(number), number, new=True)
         first = Begin(version=VERSION, number=number, taken_at=taken_at, boot=boot, by=by, why=why, leased=lease is not None)
         try:
@@ -118,7 +120,7 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise JournalError(f"{self.folder}: {error.strerror}") from None
+            raise JournalError(f"{self.folder}: {error.strerror}", "run it as the owner of this folder, or as root") from None
         return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
     def path(self, number: int) -> str:

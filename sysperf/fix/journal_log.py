@@ -35,7 +35,7 @@ class Log:
         try:
             self._file = self._create() if new else self._open()
         except OSError as error:
-            raise JournalError(f"{path}: {error.strerror}; nothing was changed") from None
+            raise JournalError(f"{path}: {error.strerror}; nothing was changed", "the journal must be readable and writable") from None
 
     def add(self, *lines: Line) -> None:
         """Write lines and wait until they are on the disk. What could not be written as a whole is taken out again."""

@@ -51,10 +51,12 @@ def _read(path: str) -> JsonObject:
         with open(path, "rb") as file:
             spec = json.loads(file.read(MAX_BYTES))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", "install that kernel again, or name another with --from") from None
     argv = spec.get("argv") if isinstance(spec, dict) else None
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
-        raise UsageError(f"{path}: no kernel specification: its argv is no list of words")
+        raise UsageError(
+            f"{path}: no kernel specification: its argv is no list of words", "install that kernel again, or name another with --from"
+        )
     return dict(spec)
 
 
@@ -103,7 +105,7 @@ def remove(name: str, folder: str) -> str:
     """Remove a kernel that we installed. Raises UsageError."""
     path = f"{folder}/{name}/kernel.json"
     if not NAME.fullmatch(name) or not os.path.exists(path):
-        raise UsageError(f"{path}: no such kernel")
+        raise UsageError(f"{path}: no such kernel", "`jupyter kernelspec list` shows those that are installed")
     if not _read(path).get("metadata", {}).get(MARK):
         raise UsageError(f"{path} is not one of ours", f"jupyter kernelspec remove {name}")
     os.remove(path)

@@ -54,7 +54,7 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
         with open(path, "rb") as file:
             return _read_part(file, path, progress)
     except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from None
+        raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
 
 
 def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:

@@ -45,7 +45,7 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     except sqlite3.Error as error:
         raise TraceError(f"{path}: {error}", "export it again: nsys export --type sqlite REPORT.nsys-rep") from None
     except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from None
+        raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
 
 
 def _quoted(path: str) -> str:
