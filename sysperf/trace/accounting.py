@@ -10,7 +10,7 @@ from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
 from sysperf.trace.fixes import Batches, Costs, Replayer, predict, predict_cpu
-from sysperf.trace.intervals import clip, intersect, length, median, overlap, union
+from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
@@ -159,17 +159,9 @@ class Accounting:
 
     def _outlier_cause(self, step: tuple[int, int]) -> str:
         """What the longest step has more of than the others have on average."""
-        if not self.times or self.window is None:
+        if self.window is None:
             return ""
-        time = self.times[0]
-        parts = {
-            "device busy": time.busy,
-            "loader": time.loader_exposed,
-            "synchronisation": time.sync_exposed,
-            "copy calls": time.copy_call_exposed,
-            "host": time.host_exposed,
-            "allocator": time.calls.alloc,
-        }
+        parts = _parts_on_device(self.times[0]) if self.times else cpu.parts(self.timeline, self.window)
         share = (step[1] - step[0]) / self.window.duration
         excess = {name: length(clip(part, step)) - share * length(part) for name, part in parts.items()}
         return max(excess, key=excess.__getitem__)
@@ -194,6 +186,17 @@ class Accounting:
             reserved_bytes=max((change.reserved for change in changes if change.reserved >= 0), default=None),
             total_bytes=min(total, default=None),
         )
+
+
+def _parts_on_device(time: DeviceTime) -> dict[str, Intervals]:
+    return {
+        "device busy": time.busy,
+        "loader": time.loader_exposed,
+        "synchronisation": time.sync_exposed,
+        "copy calls": time.copy_call_exposed,
+        "host": time.host_exposed,
+        "allocator": time.calls.alloc,
+    }
 
 
 def _described(gap: Gap, time: DeviceTime) -> GapFacts:

@@ -13,7 +13,7 @@ from sysperf.trace.intervals import Intervals, clip, intersect, length, median, 
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, Timeline
-from sysperf.trace.window import Window, loader_calls
+from sysperf.trace.window import Window, loader_calls, optimizer_steps
 
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
@@ -22,7 +22,6 @@ _MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|con
 _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
 _COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
-_OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
 def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
@@ -42,16 +41,10 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     long = [gap for gap in between if gap[1] - gap[0] >= LONG_GAP_NS]
     main = launching_thread(timeline, window)
     where = sites({main: long}, threads, whole) if main is not None and operators else ()
-    spans = find(timeline, window)[1]
-
-    def recurring(parts: Intervals) -> tuple[float, float]:
-        """The first quartile and the median by iteration: what a program does comes back, what others do to it does not."""
-        shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in spans if span[1] > span[0])
-        if len(shares) < MIN_ITERATIONS:
-            return (100 * length(parts) / whole,) * 2
-        return shares[len(shares) // 4], median(shares)
-
-    least, middle = recurring(long) if operators else (0.0, 0.0)
+    optimizing = optimizer_steps(timeline)
+    iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
+    least, middle = _recurring(long, iterations) if operators else (0.0, 0.0)
+    _, python = _recurring(between, iterations)
     hole = Hole(
         recurring_pct=middle,
         recurring_least_pct=least,
@@ -66,20 +59,50 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
-        python_recurring_pct=recurring(between)[1],
+        python_recurring_pct=100 * length(between) / whole if python is None else python,
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),
-        own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *_named(timeline, _OPTIMIZER)])) / whole,
-        optimizer_pct=100 * length(union(clip(_named(timeline, _OPTIMIZER), window.span))) / whole,
+        own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *optimizing])) / whole,
+        optimizer_pct=100 * length(union(clip(optimizing, window.span))) / whole,
         tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
-        operators_per_step=sum(counts.values()) / window.iterations if window.iterations else None,
+        operators_per_step=sum(counts.values()) / window.iterations
+        if window.iterations
+        else _per_iteration(timeline, operators, iterations),
         threads=len({rows.thread[i] for i in operators}),
         top=tuple(
             Site(what=texts[name][:160], exposed_pct=100 * time / whole, count=counts[name]) for name, time in own.most_common(MAX_TOP)
         ),
     )
     return facts, hole, where
+
+
+def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
+    """The times of the loader, of operators outside it, and of the rest."""
+    rows = timeline.ranges
+    loader = union(clip(loader_calls(timeline).spans, window.span))
+    running = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
+    operators = subtract(running, loader)
+    return {"loader": loader, "operators": operators, "Python between operators": subtract(subtract([window.span], operators), loader)}
+
+
+def _recurring(parts: Intervals, iterations: Intervals) -> tuple[float | None, float | None]:
+    """The first quartile and the median by iteration: what a program does comes back, what others do to it does not.
+
+    Of few iterations, what each has; None where there are not two of them.
+    """
+    shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in iterations)
+    if len(shares) < MIN_ITERATIONS:
+        return (shares[0], shares[0]) if len(shares) > 1 else (None, None)
+    return shares[len(shares) // 4], median(shares)
+
+
+def _per_iteration(timeline: Timeline, operators: list[int], iterations: Intervals) -> float | None:
+    """How many of these operators start in an iteration, on average."""
+    if not iterations:
+        return None
+    low, high = iterations[0][0], iterations[-1][1]
+    return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

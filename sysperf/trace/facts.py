@@ -92,7 +92,7 @@ class Hole(Record, kw_only=True):
 
     pct: float = 0.0
     recurring_pct: Annotated[
-        float | None, fact("on a CPU, the share that the median iteration has; of the whole window where there are too few iterations")
+        float | None, fact("on a CPU, the share that the median iteration has, of two or three what each has; null: there are not two")
     ] = None
     recurring_least_pct: Annotated[float | None, fact("on a CPU, the share that three quarters of the iterations have at least")] = None
     longest_ms: float = 0.0

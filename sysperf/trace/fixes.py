@@ -228,7 +228,7 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
     A file does not say how many CPUs are free: what a loader computes needs one wherever it runs.
     """
     pause = hole.recurring_pct or 0.0
-    dispatch = max(0.0, cpu.python_recurring_pct - pause)
+    dispatch = 0.0 if hole.recurring_pct is None else max(0.0, cpu.python_recurring_pct - pause)
     parts = {
         "loader": _of_loader(cpu, batches),
         "hole": (pause if hole.recurring_least_pct is None else hole.recurring_least_pct, pause),

@@ -14,7 +14,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import DeviceTime, Launches
 from sysperf.trace.intervals import Interval
 from sysperf.trace.timeline import COPY, KERNEL, Timeline
-from sysperf.trace.window import Window, loader_calls
+from sysperf.trace.window import Window, loader_calls, optimizer_steps
 
 LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 """What an item of the host is."""
@@ -259,10 +259,9 @@ class _Regions:
 
     def __init__(self, timeline: Timeline) -> None:
         rows = timeline.ranges
-        stepping = timeline.ranges_named(lambda name: name.startswith("Optimizer.step#"), python=True)
-        zeroing = timeline.ranges_named(lambda name: name.startswith("Optimizer.zero_grad#"), python=True)
-        kinds = (*((index, OPTIMIZER) for index in stepping), *((index, ZERO_GRAD) for index in zeroing))
-        self.spans = sorted((rows.start[index], rows.end[index], kind) for index, kind in kinds)
+        zeroing = rows.spans_of(timeline.ranges_named(lambda name: name.startswith("Optimizer.zero_grad#")))
+        stepping = optimizer_steps(timeline)
+        self.spans = sorted([*((*span, OPTIMIZER) for span in stepping), *((*span, ZERO_GRAD) for span in zeroing)])
         self._position = 0
 
     def at(self, moment: int) -> int:

@@ -15,7 +15,7 @@ from sysperf.trace.intervals import Interval, clip, intersect, length, median, o
 from sysperf.trace.kernels import ByName
 from sysperf.trace.nesting import Around, Threads
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
-from sysperf.trace.window import Window
+from sysperf.trace.window import Window, optimizer_steps
 
 MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
@@ -25,7 +25,6 @@ _REGIONS = {
     "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
     "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
     "gil_wait_pct": lazy(r"Waiting for GIL"),
-    "optimizer_pct": lazy(r"Optimizer\.step#"),
     "zero_grad_pct": lazy(r"Optimizer\.zero_grad#"),
 }
 _COMPILING = lazy(
@@ -55,7 +54,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         evaluation_pct=shares["evaluation_pct"],
         checkpoint_pct=shares["checkpoint_pct"],
         gil_wait_pct=shares["gil_wait_pct"],
-        optimizer_pct=shares["optimizer_pct"],
+        optimizer_pct=100 * length(union(clip(optimizer_steps(timeline), window.span))) / whole if timeline.ranges else None,
         zero_grad_pct=shares["zero_grad_pct"],
         launch_delay_us=delay,
         queue_depth=depth,

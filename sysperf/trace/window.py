@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from typing import NamedTuple
 
 from sysperf.startup import lazy
@@ -13,6 +14,7 @@ MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
 STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
 """How the names of ranges start of which a program has one in each step."""
+_BACKWARD = lazy(r"autograd::engine::|\w+Backward\d*$")
 _LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
 
@@ -60,6 +62,14 @@ def loader_calls(timeline: Timeline) -> LoaderCalls:
     classes = {loader[1] for name in {rows.name[index] for index in chosen} if (loader := _LOADER.match(texts[name]))}
     threads = tuple(sorted({rows.thread[index] for index in chosen}))
     return LoaderCalls(sorted(rows.spans_of(chosen)), classes.pop() if len(classes) == 1 else "", threads)
+
+
+def optimizer_steps(timeline: Timeline) -> list[Interval]:
+    """The times that optimizers themselves take, in order: of a step with a closure, what follows the closure's last backward pass."""
+    spans = sorted(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith("Optimizer.step#"))))
+    done = sorted(timeline.ranges.end[index] for index in timeline.ranges_named(_BACKWARD.match)) if spans else []
+    latest = [done[place - 1] if (place := bisect_right(done, end)) else start for start, end in spans]
+    return [(max(start, backward), end) for (start, end), backward in zip(spans, latest, strict=True)]
 
 
 def primary(timeline: Timeline) -> Window | None:

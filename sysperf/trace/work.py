@@ -12,9 +12,10 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.adder import PRODUCTS
 from sysperf.trace.exposed import DeviceTime, members
 from sysperf.trace.facts import CollectiveFacts, Work
-from sysperf.trace.intervals import clip, length, union
+from sysperf.trace.intervals import Interval, clip, length, union
 from sysperf.trace.peaks import dense_16bit
 from sysperf.trace.timeline import OPERATOR, Timeline
+from sysperf.trace.window import optimizer_steps
 
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
@@ -35,11 +36,11 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
 
     iterations = time.window.iterations
     launched = sorted((at, index) for index in ours if (at := time.launches.times[index]) is not None)
-    in_optimizer = _launched_in(time, launched, "Optimizer.step#")
-    zeroing = _launched_in(time, launched, "Optimizer.zero_grad#")
+    in_optimizer = _launched_in(launched, optimizer_steps(time.timeline))
+    zeroing = _launched_in(launched, _ranges(time, "Optimizer.zero_grad#"))
     small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
     flash = share(by_name.is_flash)
-    parts = [_launched_in(time, launched, name) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
+    parts = [_launched_in(launched, _ranges(time, name)) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
     return Work(
         elementwise_pct=share(by_name.is_pointwise),
         layout_pct=share(by_name.is_layout),
@@ -72,13 +73,16 @@ def _part(time: DeviceTime, indices: list[int]) -> float:
     return 100 * length(union(clip(rows.spans_of(indices), time.window.span))) / time.window.duration
 
 
-def _launched_in(time: DeviceTime, launched: list[tuple[int, int]], prefix: str) -> list[int] | None:
-    """Of (launch, operation) in order, the operations whose launch lies in a range of this name; None where there is no such range."""
-    timeline = time.timeline
-    spans = union(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith(prefix))))
+def _ranges(time: DeviceTime, prefix: str) -> list[Interval]:
+    """The ranges whose names start so."""
+    return time.timeline.ranges.spans_of(time.timeline.ranges_named(lambda name: name.startswith(prefix)))
+
+
+def _launched_in(launched: list[tuple[int, int]], spans: list[Interval]) -> list[int] | None:
+    """Of (launch, operation) in order, the operations that were launched in these times; None where there are none."""
     if not spans:
         return None
-    places = ((bisect_left(launched, (start, -1)), bisect_left(launched, (end, -1))) for start, end in spans)
+    places = ((bisect_left(launched, (start, -1)), bisect_left(launched, (end, -1))) for start, end in union(spans))
     return [index for first, last in places for _, index in launched[first:last]]
 
 

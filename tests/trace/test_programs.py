@@ -224,6 +224,55 @@ def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: 
     assert rank(result).hole.pct > 5
 
 
+def test_a_pause_of_a_single_iteration_is_not_said_to_come_back(tmp_path: Path) -> None:
+    """The profiler's own start stands in such a trace, and everything else that happens once."""
+    result = analyzed(tmp_path, cpu_program([9.0], operators=80))
+
+    assert rank(result).hole.pct > 5
+    assert (rank(result).hole.recurring_pct, rank(result).replay.predictions) == (None, ())
+    assert "cpu-hole" not in found(result)
+
+
+def test_of_two_iterations_only_what_both_have_comes_back(tmp_path: Path) -> None:
+    result = analyzed(tmp_path, cpu_program([0.0, 30.0]))
+
+    assert rank(result).hole.pct > 5
+    assert not found(result)
+
+
+def test_what_a_closure_does_is_no_work_of_the_optimizer(tmp_path: Path) -> None:
+    """Lightning gives each optimizer a closure with the whole step in it: forward and backward lie in the optimizer's range."""
+    machine = Machine()
+    for _ in range(8):
+        start = machine.now
+        for name, took in (("aten::linear", 8), ("autograd::engine::evaluate_function: AddmmBackward0", 8), ("aten::_foreach_add_", 1)):
+            began = machine.now
+            machine.think(took * MS)
+            machine.range(name, began, "cpu_op")
+        for _ in range(10):
+            began = machine.now
+            machine.think(10)
+            machine.range("aten::add_", began, "cpu_op")
+        machine.range("Optimizer.step#SGD.step", start)
+    result = analyzed(tmp_path, {"traceEvents": machine.events})
+
+    assert rank(result).steps.by == "optimizer"
+    assert rank(result).cpu.optimizer_pct == pytest.approx(100 * 1.1 / 17.1, abs=0.2)  # type: ignore[union-attr]
+    assert "cpu-optimizer" not in found(result)
+
+
+def test_operators_a_step_and_the_cause_of_a_long_one_are_known_without_marks(tmp_path: Path) -> None:
+    """Optimizer steps say where a step ends, so a message about steps leaves nothing open."""
+    trace = cpu_program([5.0] * 6 + [60.0] + [5.0] * 5)
+    for event in trace["traceEvents"]:
+        if event["name"].startswith("ProfilerStep"):
+            event.update(name="Optimizer.step#SGD.step", ts=event["ts"] + event["dur"] - 2, dur=1)
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).cpu.operators_per_step == 40  # type: ignore[union-attr]
+    assert (rank(result).steps.outlier, rank(result).steps.outlier_cause) == (True, "Python between operators")
+
+
 def test_repeating_operators_without_marks_are_iterations(tmp_path: Path) -> None:
     trace = cpu_program([0.2] * 12)
     trace["traceEvents"] = [event for event in trace["traceEvents"] if not event["name"].startswith("ProfilerStep")]
