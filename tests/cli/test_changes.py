@@ -24,6 +24,7 @@ from sysperf.cli.apply import span
 from sysperf.fix.journal import Journal
 from sysperf.model.knob import KNOBS
 from tests.fix import journals
+from tests.invoking import sysperf
 from tests.report.hostile import harmless
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,16 +58,7 @@ class Desk:
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """`sysperf WORDS` without a terminal."""
-        return subprocess.run(
-            [*SYSPERF, *words],
-            env={**self.env, **env},
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return sysperf(*words, cwd=self.folder, env={**self.env, **env})
 
     @property
     def journal(self) -> Journal:

@@ -17,21 +17,14 @@ from sysperf.cli import commands, described, tui
 from sysperf.host import files
 from sysperf.model.knob import KNOBS
 from sysperf.report import FORMATS
+from tests import invoking
 
 HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo")
 
 
 def sysperf(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run sysperf as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", "sysperf", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        timeout=60,
-        check=False,
-    )
+    return invoking.sysperf(*arguments, cwd=cwd, env={**os.environ, **environment})
 
 
 def test_version() -> None:
@@ -53,9 +46,10 @@ def test_few_descriptors_are_enough(command: str) -> None:
 
 def test_help_names_every_command() -> None:
     """`--help` and no argument at all both teach."""
-    assert sysperf().stdout == sysperf("--help").stdout
+    text = sysperf("--help").stdout
+    assert sysperf().stdout == text
     for command in commands():
-        assert f"  {command} " in sysperf("--help").stdout
+        assert f"  {command} " in text
 
 
 def test_a_summary_in_the_help_is_one_short_line() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.invoking import sysperf
+
 PROGRAM = """
 import os, random
 speed = 100.0 * random.gauss(1, 0.003)
@@ -47,16 +49,7 @@ def environment(home: Path) -> dict[str, str]:
 
 def tune(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(
-        command(*options),
-        env=environment(home),
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=140,
-    )
+    return sysperf(*command(*options)[3:], env=environment(home), cwd=home, timeout=140)
 
 
 def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Path) -> None:

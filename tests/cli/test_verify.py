@@ -19,6 +19,7 @@ from sysperf.cli._verify_study import StudyFile
 from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
 from sysperf.model.comparison import Run, Variant
+from tests.invoking import sysperf
 from tests.stand_ins import write_torch
 
 SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
@@ -31,15 +32,7 @@ def says(speed: float) -> str:
 
 def verify(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run `sysperf verify` with a state folder of its own."""
-    return subprocess.run(
-        (sys.executable, "-m", "sysperf", "verify", *argv),
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return sysperf("verify", *argv, env=environment(home), timeout=120)
 
 
 def environment(home: Path) -> dict[str, str]:

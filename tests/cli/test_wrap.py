@@ -20,6 +20,7 @@ import pytest
 from sysperf.cli import wrap
 from sysperf.cli._options import parser
 from tests.conftest import fixture_folder
+from tests.invoking import sysperf
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -52,6 +53,8 @@ def run(
     *words: str, env: dict[str, str] | None = None, stdin: str = "", options: tuple[str, ...] = (), **other: object
 ) -> subprocess.CompletedProcess[str]:
     """`sysperf wrap OPTIONS -- WORDS`."""
+    if not other:
+        return sysperf("wrap", *options, "--", *words, env={**BASE, **(env or {})}, stdin=stdin)
     return subprocess.run(  # type: ignore[call-overload,no-any-return]  # keyword arguments of a test
         [*WRAP, *options, "--", *words],
         env={**BASE, **(env or {})},

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.invoking import sysperf
 from tests.stand_ins import NO_COMPILER, write_torch
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
@@ -46,10 +47,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wrap(program: Path, *options: str, words: tuple[str, ...] = (), **more: str) -> subprocess.CompletedProcess[str]:
     """`sysperf wrap --probe OPTIONS -- python train.py`, in the program's folder."""
-    return subprocess.run(
-        [*WRAP, "--probe", *options, "--", *(words or (sys.executable, "train.py"))],
-        env={**BASE, **more}, cwd=program.parent, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    argv = ("wrap", "--probe", *options, "--", *(words or (sys.executable, "train.py")))
+    return sysperf(*argv, env={**BASE, **more}, cwd=program.parent)
 
 
 def counted(program: Path, *options: str, words: tuple[str, ...] = (), **more: str) -> list[int]:

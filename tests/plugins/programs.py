@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.invoking import sysperf
 from tests.stand_ins import NO_COMPILER
 
 TRAINING = f"""{NO_COMPILER}
@@ -127,7 +128,7 @@ def training(tmp_path: Path, workers: int, folder: str = "") -> Iterator[int]:
 
 def command(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`sysperf …` for real."""
-    return subprocess.run((sys.executable, "-m", "sysperf", *argv), capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return sysperf(*argv, timeout=120, cwd=cwd)
 
 
 def loaded(path: str | Path) -> dict[str, object]:

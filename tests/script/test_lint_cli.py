@@ -19,6 +19,7 @@ from sysperf.script.file import File
 from sysperf.script.hypothesis import schema
 from sysperf.script.source import Source
 from tests.golden import ROOT, Golden
+from tests.invoking import sysperf
 from tests.report.test_sarif import validator
 from tests.script.scripts import TRAINING, shipped
 from tests.script.test_codemods import CURABLE
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 def lint(folder: Path, *arguments: str, code: int = 0) -> str:
     """What the command prints, in this folder."""
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = sysperf("lint", *arguments, cwd=folder, env=environment)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
