@@ -113,7 +113,7 @@ def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
     while not since or time.monotonic() - since < warm_s:
         if program.poll() is not None:
             raise SysperfError(
-                f"it ended with exit code {program.returncode} before it could be looked at", "let it run for longer: 20 s are enough"
+                f"it ended with exit code {program.returncode} before it could be observed", "let it run for longer: 20 s are enough"
             )
         if time.monotonic() - start > MAX_START_S:
             raise SysperfError(f"it has not loaded PyTorch in {MAX_START_S:.0f} s", "name the process that does: sysperf diagnose PID")

@@ -116,7 +116,7 @@ def _imported() -> type[Dashboard]:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    """Each browser window gets a dashboard of its own, in a process of its own. It is read-only: HTTP asks nobody who he is."""
+    """Each browser window gets a dashboard of its own, in a process of its own. It is read-only: HTTP does not authenticate users."""
     try:
         from textual_serve.server import Server  # noqa: PLC0415 - an extra
     except ImportError:

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choosing = parser.add_argument_group("choosing")
     choosing.add_argument("--only", action="append", default=[], metavar="ID", help="only these rules (id or pattern; commas or repeated)")
     choosing.add_argument("--skip", action="append", default=[], metavar="ID", help="not these rules")
-    choosing.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set a variable, whoever else set it")
+    choosing.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set a variable, also one that is set already")
     choosing.add_argument("--force-env", action="store_true", help="let rules replace variables that are in the environment already")
     choosing.add_argument("--unpin", action="store_true", help="unset the OpenMP variables that pin loader workers to few CPUs")
     choosing.add_argument("--allocator", choices=ALLOCATORS, default="", help="preload this allocator; none: leave malloc alone")

@@ -52,7 +52,7 @@ class Python(Record):
     """Environments in the order of their likelihood: what the shell would start comes first."""
 
     environments: Annotated[tuple[Environment, ...], fact("environments found", "/*/pyvenv.cfg", "/*/conda-meta", "/usr/bin/python3")]
-    left_out: Annotated[int, fact("environments beyond the first 32, which were not looked at")] = 0
+    left_out: Annotated[int, fact("environments beyond the first 32, which were not examined")] = 0
     active: Annotated[str | None, fact("prefix of the environment of the shell; empty when it has no Python", ENVIRON, "PATH")] = None
     c_compilers: Annotated[tuple[str, ...] | None, fact("C compilers on the PATH", "PATH")] = None
     cxx_compilers: Annotated[tuple[str, ...] | None, fact("C++ compilers on the PATH", "PATH")] = None
@@ -119,7 +119,7 @@ def environments(host: Host, shell: Shell) -> tuple[list[Environment], int]:
         if environment is not None:
             by_prefix[environment.prefix] = environment
     if left_out:
-        host.refuse("python environments", f"{left_out} more were not looked at")
+        host.refuse("python environments", f"{left_out} more were not examined")
     return list(by_prefix.values()), left_out
 
 

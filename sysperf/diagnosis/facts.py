@@ -148,7 +148,7 @@ class Program(Record, kw_only=True):
     rank: Annotated[int | None, fact("-1: started as none", "/proc/[0-9]*/environ")] = None
     world_size: int | None = None
     age_s: float | None = None
-    window_s: Annotated[float, fact("for how long it was looked at")] = 0.0
+    window_s: Annotated[float, fact("for how long it was observed")] = 0.0
     role: Annotated[str, fact("computes, waits (a launcher or parent), idle")] = "computes"
 
     main_ran: Annotated[float | None, fact("share in which the main thread ran", SCHEDSTAT)] = None

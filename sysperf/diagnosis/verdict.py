@@ -65,8 +65,8 @@ class Verdict(Record, kw_only=True):
     causes: Annotated[tuple[Cause, ...], fact("confirmed and likely ones, by predicted gain")] = ()
     dropped: Annotated[tuple[Cause, ...], fact("causes that a signal contradicted, or that another cause explains")] = ()
     hypotheses: Annotated[tuple[Hypothesis, ...], fact("what `sysperf lint` says of the functions that it runs, raised ones first")] = ()
-    notes: Annotated[tuple[str, ...], fact("what could not be looked at, and why")] = ()
-    next: Annotated[str, fact("the command to run next, where nothing can be told")] = ""
+    notes: Annotated[tuple[str, ...], fact("what could not be observed, and why")] = ()
+    next: Annotated[str, fact("the command to run next, where the cause is unknown")] = ""
     took_s: float = 0.0
     facts: Diagnosis = Diagnosis()
 

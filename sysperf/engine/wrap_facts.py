@@ -139,9 +139,9 @@ def _other_gpus(known: Known) -> VisibleGpus:
     host, torch = known.host, known.program.torch
     chosen = next((name for name in gpus.OTHER_VISIBLE if known.env.get(name)), "")
     if chosen:
-        return VisibleGpus(None, problem=f"{chosen} is not read: GPUs that are not NVIDIA's are not told apart")
+        return VisibleGpus(None, problem=f"{chosen} is not read: GPUs that are not NVIDIA's are not distinguished")
     if torch and torch.gpu and (host.exists("/dev/kfd") or host.exists("/dev/dri/renderD128")):
-        return VisibleGpus(None, problem="GPUs that are not NVIDIA's are not told apart")
+        return VisibleGpus(None, problem="GPUs that are not NVIDIA's are not distinguished")
     return VisibleGpus()
 
 

@@ -119,7 +119,7 @@ def _lost(transaction: Transaction) -> list[Undone]:
     if not steps and transaction.damaged_lines:
         lines = ", ".join(map(str, transaction.damaged_lines[:20]))
         change = Change("unreadable", "", f"line {lines} of the journal", before="", after="")
-        steps = [Step(change, "lost", reason="it is damaged, and what it said is not known: compare the settings with what you expect")]
+        steps = [Step(change, "lost", reason="it is damaged, and its content is not known: compare the settings with what you expect")]
     return [Undone(transaction.number, step, step.reason) for step in steps]
 
 

@@ -135,7 +135,7 @@ def _by_uuid(host: Host, machine: tuple[PlacedGpu, ...], words: list[str]) -> Vi
         else:
             fitting = [gpu for gpu in machine if name and (uuids[gpu.bus_id] or "").startswith(name)]
         if not fitting or len(fitting) > 1:
-            return _unknown(machine, f"which GPU {word[:24]} is cannot be told")
+            return _unknown(machine, f"which GPU {word[:24]} is cannot be determined")
         chosen += fitting
     return VisibleGpus(tuple(chosen), machine, restricted=True)
 

@@ -27,7 +27,7 @@ class Sweep(Record, kw_only=True):
     basis: Annotated[str, fact("why these levels were tried")] = ""
     best: Annotated[str, fact("the level that was compared with plain in fresh pairs; empty where plain was the fastest")] = ""
     comparison: Annotated[Comparison | None, fact("that comparison; null where there was nothing to compare")] = None
-    cannot: Annotated[str, fact("why this cannot be told here; empty where it can")] = ""
+    cannot: Annotated[str, fact("why this cannot be measured here; empty where it can")] = ""
 
 
 class Transfer(Record):
@@ -47,5 +47,5 @@ class Bandwidths(Record, kw_only=True):
 
     experiment: str
     transfers: tuple[Transfer, ...] = ()
-    cannot: Annotated[str, fact("why this cannot be told here; empty where it can")] = ""
+    cannot: Annotated[str, fact("why this cannot be measured here; empty where it can")] = ""
     interrupted: bool = False

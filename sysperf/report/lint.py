@@ -88,9 +88,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
         + "."
     )
     if result.hypotheses:
-        page.paragraph(
-            "These are hypotheses: what a place costs is told by a trace (`sysperf analyze`) or a trial (`sysperf verify`).", "dim"
-        )
+        page.paragraph("These are hypotheses: a trace (`sysperf analyze`) or a trial (`sysperf verify`) shows what a place costs.", "dim")
         fixable = sum(hypothesis.fixable for hypothesis in result.hypotheses)
         if fixable:
             page.paragraph(f"Next: `sysperf lint --fix` shows {count(fixable, 'change')} that it can make, as a diff.", "strong")

@@ -52,7 +52,7 @@ def page(result: Sweep | Bandwidths) -> str:
 def headline(result: Sweep | Bandwidths) -> str:
     """Return what was found in one sentence."""
     if result.cannot:
-        return f"{result.experiment}: this cannot be told here: {neutral(result.cannot, 500)}"
+        return f"{result.experiment}: this cannot be measured here: {neutral(result.cannot, 500)}"
     if isinstance(result, Bandwidths):
         return f"{result.experiment}: from {_ends(result.transfers)} GB/s{'; interrupted' if result.interrupted else ''}"
     if result.comparison is None:

@@ -54,7 +54,7 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
         if verdict == "sync-bound" and queued > share / 2:
             return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
         if not rank.steps.steady:
-            return _cannot("no steps, loader calls or repeating kernels: start-up cannot be told from the steady state")
+            return _cannot("no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished")
         if (figures.kernels or 0) < MIN_KERNELS:
             return _cannot(f"{figures.kernels or 0:.0f} kernels in the window are too few to conclude from")
     if verdict == "host-bound" and rank.hole.feeds_device and rank.hole.pct > share / 2:

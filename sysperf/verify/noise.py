@@ -133,9 +133,9 @@ def constant(other_cpus: Sequence[float | None], on_gpus: Sequence[float | None]
     cpus = cpus or os.cpu_count() or 1
     said = []
     if (usual := _always(other_cpus)) > max(MIN_EXCESS_CPUS, MIN_EXCESS_SHARE * cpus):
-        said.append(f"others took {usual:.1f} of {cpus} CPUs all the time: what is said here holds beside them")
+        said.append(f"others took {usual:.1f} of {cpus} CPUs all the time: the result holds beside them")
     if (usual := _always(on_gpus)) > MAX_OTHERS_ON_GPU:
-        said.append(f"others computed on its GPUs {usual:.0%} of the time, all the time: what is said here holds beside them")
+        said.append(f"others computed on its GPUs {usual:.0%} of the time, all the time: the result holds beside them")
     return said
 
 

@@ -130,7 +130,7 @@ def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[st
     experiment = json.loads(verify(home, *words, "--python", sys.executable, "--json").stdout)["experiment"]
 
     assert done.returncode == 3, done.stderr
-    assert "cannot be told here: " in done.stdout
+    assert "cannot be measured here: " in done.stdout
     assert "GPU" in experiment["cannot"]
     assert not (home / "state" / "trials.jsonl").exists()
 

@@ -154,7 +154,7 @@ def test_no_more_than_a_bounded_number_is_looked_at(machine: MakeMachine) -> Non
 
     assert len(facts.environments) == MAX_ENVIRONMENTS
     assert facts.left_out >= 5
-    assert any("were not looked at" in (source.error or "") for source in host.sources)
+    assert any("were not examined" in (source.error or "") for source in host.sources)
 
 
 def test_a_machine_without_python_has_none(machine: MakeMachine) -> None:

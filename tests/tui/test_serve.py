@@ -105,7 +105,7 @@ class Browser:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
 def test_a_browser_shows_the_dashboard_and_can_change_nothing(served: str, tmp_path: Path) -> None:
-    """The overview comes, the key 2 shows the findings, and applying is refused there: HTTP asks nobody who he is."""
+    """The overview comes, the key 2 shows the findings, and applying is refused there: HTTP does not authenticate users."""
     asyncio.run(visit(served, tmp_path))
 
 

@@ -142,8 +142,8 @@ def test_a_gpu_that_is_always_shared_disturbs_no_run() -> None:
 def test_who_is_there_all_the_time_is_said() -> None:
     """A busy core, a shared GPU; not what comes and goes, what is little, and what is not known."""
     assert noise.constant([1.0, 1.1, 0.9, 1.0, 1.0], [0.4] * 5, cpus=2) == [
-        "others took 0.9 of 2 CPUs all the time: what is said here holds beside them",
-        "others computed on its GPUs 40% of the time, all the time: what is said here holds beside them",
+        "others took 0.9 of 2 CPUs all the time: the result holds beside them",
+        "others computed on its GPUs 40% of the time, all the time: the result holds beside them",
     ]
     assert noise.constant([0.0, 2.0, 2.0, 0.0, 2.0], [0.0, 0.9, 0.9, 0.9], cpus=2) == []
     assert noise.constant([0.5] * 9, [0.04] * 9, cpus=64) == []

@@ -136,7 +136,7 @@ class Process(Record, kw_only=True):
     ] = None
     lock_waiters: Annotated[
         int | None,
-        fact("of those, how many waited for a lock with a time limit when looked at, as for Python's own", SYSCALL),
+        fact("of those, how many waited for a lock with a time limit at that moment, as for Python's own", SYSCALL),
     ] = None
     wanted_cpus: Annotated[
         float | None,

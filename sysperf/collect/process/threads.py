@@ -46,7 +46,7 @@ def read_threads(host: Host, pid: int) -> Threads | None:
     if tids is None:
         return None
     if len(tids) > MAX_THREADS:
-        host.refuse(folder, f"{len(tids)} threads: more than {MAX_THREADS} are not looked at")
+        host.refuse(folder, f"{len(tids)} threads: more than {MAX_THREADS} are not examined")
         return None
     stats = [stat for tid in sorted(tids, key=str(pid).__ne__) if (stat := _stat(host, pid, tid))]
     return Threads(stats) if stats else None

@@ -84,7 +84,7 @@ def detail(now: Now, outcome: Outcome | None, width: int, measured: Trial | None
         outcome = msgspec.structs.replace(outcome, gain=measured.gain())
     out: Lines = []
     if outcome.key in now.fixed:
-        sentence = f"Changed by transaction {now.fixed[outcome.key]}; it stays listed until the machine was looked at again."
+        sentence = f"Changed by transaction {now.fixed[outcome.key]}; it stays listed until the machine was audited again."
         out += [*paragraph(sentence, width, "good"), BLANK]
     if outcome.state == "unknown":
         return out + _unknown(outcome, width)
