@@ -53,13 +53,14 @@ class Stacks(Record, kw_only=True):
     collection: Annotated[float, fact("activity: a line that calls the garbage collector or empties a cache")] = 0.0
     shipping: Annotated[float, fact("activity: pickles a data set and sends it to a process that starts")] = 0.0
     compiling: Annotated[float, fact("activity: torch.compile traces or compiles")] = 0.0
+    importing: Annotated[float, fact("activity: imports a module, whatever that does")] = 0.0
     collective: Annotated[float, fact("activity: in a call of torch.distributed that waits for other ranks")] = 0.0
     anomaly: Annotated[float, fact("activity: autograd's anomaly detection records or prints stacks")] = 0.0
     profiling: Annotated[float, fact("activity: a profiler or tracer of Python is at work")] = 0.0
     locking: Annotated[float, fact("activity: waits for a lock, a queue or a thread, outside the loader")] = 0.0
     sleeping: Annotated[float, fact("activity: a line that sleeps")] = 0.0
     serving: Annotated[float, fact("activity: an event loop or a server waits for work")] = 0.0
-    python: Annotated[float, fact("activity: the innermost call is the user's own or Python's, and none of the above")] = 0.0
+    python: Annotated[float, fact("activity: in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0
     other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
     lines: tuple[Line, ...] = ()
 
@@ -69,6 +70,7 @@ class Native(Record, kw_only=True):
 
     samples: int = 0
     python: Annotated[float, fact("the interpreter")] = 0.0
+    extensions: Annotated[float, fact("libraries that are neither PyTorch's nor the system's: what Python code calls")] = 0.0
     torch: Annotated[float, fact("PyTorch's libraries")] = 0.0
     openmp: Annotated[float, fact("an OpenMP runtime: mostly waiting for its team")] = 0.0
     kernel: Annotated[float, fact("the kernel")] = 0.0

@@ -15,6 +15,10 @@ MIN_TYPED = 8
 _PYTHON = lazy(r"/(?:python[0-9.]*|libpython[0-9.]*\.so[0-9.]*)$")
 _OPENMP = lazy(r"/lib(?:gomp|iomp5|omp)[-.0-9a-f]*\.so")
 _TORCH = lazy(r"/lib(?:torch\w*|c10\w*|mkl\w*|openblas\w*|dnnl)[-.0-9a-f]*\.so")
+_NO_EXTENSION = lazy(
+    r"/(?:libc|libm|ld|ld-linux\S*|libpthread|librt|libdl|libgcc_s|libstdc\+\+)[-.0-9]*\.so|-packages/torch/|torchinductor|/triton/"
+)
+"""Libraries of the system and of PyTorch, and kernels that were compiled at run time."""
 _COLLECTION = lazy(
     r"^(?:gc_collect\w*|visit_(?:decref|reachable)|deduce_unreachable|subtract_refs|update_refs|\w+_traverse|traverse\w*|move_unreachable|untrack_\w+)$"
 )
@@ -67,4 +71,4 @@ def _of_library(frame: Frame) -> set[str]:
         names.add("double")
     elif _FLOAT.search(frame.function):
         names.add("float")
-    return names
+    return names or ({"extensions"} if ".so" in frame.file and not _NO_EXTENSION.search(frame.file) else set())

@@ -113,8 +113,9 @@ _LINES = {
     "collective": lazy(r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\("),
     "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\("),
 }
+_IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
-ACTIVITIES = tuple(dict.fromkeys((*(call.activity for call in _CALLS), *_LINES, "python")))
+ACTIVITIES = tuple(dict.fromkeys((*(call.activity for call in _CALLS), *_LINES, "importing", "python")))
 
 
 def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0) -> Stacks | None:
@@ -142,18 +143,31 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")
-    if not names - {"loader_start"} - set(PHASES.values()) and rules.user_frame(sample.frames[:1]) is not None:
+    if not names - {"loader_start"} - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
     return names
 
 
+def _in_own_code(frames: Sequence[Frame], rules: Rules) -> bool:
+    """Whether the user's code is at work, or what it calls outside of PyTorch."""
+    return next((user for frame in frames if (user := rules.user_frame([frame]) is not None) or "-packages/torch/" in frame.file), False)
+
+
 def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> set[str]:
     """What a stack does: by the calls of libraries in it, or by the user's line where that is the innermost call."""
+    if _imports(frames, rules):
+        return {"importing"}
     names = {call.activity for frame in frames for call in _CALLS if _is(frame, call)}
     innermost = rules.user_frame(frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
     return names
+
+
+def _imports(frames: Sequence[Frame], rules: Rules) -> bool:
+    """Whether the user's line imports a module. The line itself may be in one that is being imported, which may be all of a program."""
+    called = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, frames)
+    return any(frame.file.startswith(_IMPORT) for frame in called)
 
 
 def _is(frame: Frame, call: _Call) -> bool:

@@ -73,6 +73,8 @@ def _details(events: list[_Event]) -> Details:
     steps, passes = names["Optimizer.step"], names["DistributedDataParallel.forward"]
     reductions = max((names[name] for name in _REDUCTIONS), default=0)
     typed = sum(by_type.values())
+    if backward:  # what was recorded later has its backward pass after the trace
+        forward = {sequence for sequence in forward if sequence <= max(backward)}
     return Details(
         double=by_type[True] / typed if typed else None,
         unused_graph=len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None,

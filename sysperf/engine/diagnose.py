@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
 LIMIT_S = 27.0
 """All looks end within this time; a longer window from outside comes on top."""
-MIN_TRACE_S = 9.0
+MIN_TRACE_S = 7.0
 """A program asks every 5 s: in less time there is no trace that could be read, too."""
 LINT_S = 3.0
 """For the sources of all programs: their author is the program's, who may have made one that takes a minute."""

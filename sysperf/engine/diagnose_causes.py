@@ -34,6 +34,8 @@ samples see only a part of some."""
 MAX_LINES = 3
 HEALTHY_SHARE = 0.6
 FULL_GPU = 0.95
+MIN_STARTING = 0.1
+"""Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
 MIN_SHARE_OF_GAIN = 0.5
 """Of another cause's share: one that takes as much of the step explains it."""
 ANY_PROGRAM = " python …"
@@ -56,12 +58,25 @@ class Judged(NamedTuple):
 
 def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
     """Judge the rules of scope `diagnosis` on each program, and weigh what they found."""
+    if (starting := _starting(facts)) is not None:
+        return starting
     causes = _together(_found(facts, ruleset))
     dropped = [cause for cause in causes if cause.state == "contradicted"]
     kept, explained = _without_consequences([cause for cause in causes if cause.state != "contradicted"], ruleset)
     kept.sort(key=_order)
     word, sentence, then = _verdict(facts, kept)
     return Judged(word, sentence, tuple(kept), (*dropped, *explained), then, _joined(facts, kept, ruleset))
+
+
+def _starting(facts: Diagnosis) -> Judged | None:
+    """The answer about programs that import modules most of the time: what they do meanwhile is not what a step does."""
+    starting = [program for program in facts.programs if program.stacks is not None and program.stacks.importing >= MIN_STARTING]
+    if not starting:
+        return None
+    first = starting[0]
+    share = first.stacks.importing if first.stacks is not None else 0.0
+    sentence = f"Cannot tell yet: it still starts, and imports modules {100 * share:.0f} % of the time."
+    return Judged("cannot-tell", sentence, (), (), f"sysperf diagnose {first.pid}")
 
 
 def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
@@ -361,6 +376,12 @@ def _cannot(program: Program) -> tuple[Word, str, str]:
             "cannot-tell", "Cannot tell: from outside alone nothing is wrong with it, and its stacks could not be seen.",
             f"sudo sysperf diagnose {program.pid}",
         )  # fmt: skip
+    if max(program.stacks.locking, program.stacks.serving) >= MOSTLY:
+        return (
+            "cannot-tell",
+            "Cannot tell: its main thread only waits, and another thread of it computes.",
+            f"sysperf stacks {program.pid}",
+        )
     if program.traced is None:
         return (
             "cannot-tell",

@@ -20,7 +20,7 @@ from sysperf.engine.diagnose_inside import RULES
 from sysperf.model.errors import TraceError
 from sysperf.model.profile import Frame, Sample, Samples
 
-TORCH = "/env/lib/python3.11/site-packages/torch"
+TORCH = "/env/torch/lib/python3.11/site-packages/torch"
 USER = Frame("train", "/home/me/train.py", 31)
 
 
@@ -45,6 +45,27 @@ def test_phases_add_up_and_the_users_line_is_named() -> None:
     assert described.forward == 0.3
     assert described.other == described.python == 0.2
     assert {line.kind: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
+
+
+def test_a_module_that_is_imported_does_nothing_else() -> None:
+    """The first optimizer imports torch._dynamo, whose files compile nothing then."""
+    dynamo = Frame("<module>", f"{TORCH}/_dynamo/convert_frame.py", 3)
+    imports = Frame("_find_and_load", "<frozen importlib._bootstrap>", 1176)
+    described = seen(((dynamo, imports, USER), 60), ((USER, imports, USER), 40))  # a program that works while it is imported
+
+    assert (described.importing, described.compiling, described.python) == (0.6, 0.0, 0.4)
+
+
+def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
+    """A parser of the standard library, a function of a package; not what PyTorch's own code calls there."""
+    parser, rows = (
+        Frame("raw_decode", "/usr/lib/python3.11/json/decoder.py", 3),
+        Frame("get", "/env/torch/lib/python3.11/site-packages/pandas/a.py", 5),
+    )
+    step = Frame("step", f"{TORCH}/optim/adam.py", 7)
+    wrapper = Frame("__enter__", "/usr/lib/python3.11/contextlib.py", 9)
+
+    assert seen(((parser, USER), 30), ((rows, USER), 20), ((wrapper, step, USER), 50)).python == 0.5
 
 
 @pytest.mark.parametrize(
@@ -114,6 +135,19 @@ def test_machine_code_is_told_by_its_library_and_symbol() -> None:
     assert (native_shares.kernel, native_shares.faults, native_shares.double) == (0.2, 0.2, 1.0)
 
 
+def test_libraries_that_python_calls_are_told_from_those_of_pytorch_and_the_system() -> None:
+    """A decoder, an array library; not the C library's copies, and not kernels that were compiled at run time."""
+    native_shares = machine_code(
+        ("inflate_fast", "/usr/lib/x86_64-linux-gnu/libz.so.1.2.13", 20),
+        ("quicksort", "/env/torch/lib/python3.11/site-packages/numpy/core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so", 20),
+        ("__memmove_avx_unaligned_erms", "/usr/lib/x86_64-linux-gnu/libc.so.6", 10),
+        ("kernel", "/tmp/torchinductor_me/ab/cab.so", 10), ("at::native::cat", f"{TORCH}/lib/libtorch_cpu.so", 20),
+        ("THPVariable_add", f"{TORCH}/_C.cpython-311-x86_64-linux-gnu.so", 10), ("gomp_team_barrier_wait", "/usr/lib/libgomp.so.1", 10),
+    )  # fmt: skip
+
+    assert native_shares.extensions == 0.4
+
+
 def test_few_kernels_say_nothing_of_the_type() -> None:
     """Seven samples are no evidence; nor are nineteen of a thread that hardly ran."""
     interpreter = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 13)
@@ -145,7 +179,8 @@ def test_details_of_a_trace(tmp_path: Path) -> None:
         for n in range(60)
     ]
     events += [
-        {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}} for n in range(15)
+        {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}}
+        for n in range(45, 60)
     ]
     events += [{"ph": "X", "cat": "cpu_op", "name": "aten::_local_scalar_dense", "dur": 1}] * 40
     events += [{"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "dur": 9}] * 2
@@ -154,6 +189,18 @@ def test_details_of_a_trace(tmp_path: Path) -> None:
     details = traced.details(str(path))
 
     assert (details.double, details.unused_graph, details.readbacks_per_step) == (1.0, 0.75, 20.0)
+
+
+def test_a_trace_that_ends_in_a_forward_pass_has_no_unused_operators(tmp_path: Path) -> None:
+    """The backward pass of the last one comes after it."""
+    forward = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "dur": 30, "args": {"Sequence number": n, "Fwd thread id": 0}} for n in range(150)
+    ]
+    backward = [{"ph": "X", "cat": "cpu_op", "name": "Mm", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}} for n in range(50)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": forward + backward}))
+
+    assert traced.details(str(path)).unused_graph == 0.0
 
 
 @given(st.binary(max_size=300))

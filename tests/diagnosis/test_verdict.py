@@ -245,6 +245,45 @@ def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
     assert untraced.next == "sysperf diagnose -- python train.py"
 
 
+def test_threads_of_a_server_that_wait_for_work_are_no_team() -> None:
+    """They use next to nothing of the CPUs that somebody else fills."""
+    waits = {"main_ran": 0.01, "main_waited": 0.02, "main_slept": 0.97, "used_cpus": 0.04, "waited_share": 0.64, "team": 5}
+    full = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.9, other_programs=0, cpu_pressure=0.96)
+
+    assert states(judged(program(**waits, stacks=Stacks(samples=300, serving=1.0)), machine=full)) == {}
+
+
+def test_a_trace_without_a_backward_pass_is_no_evaluation() -> None:
+    """Of a step of a second a trace may see the forward pass only; samples over six seconds saw both."""
+    trains = Stacks(samples=300, forward=0.4, backward=0.5)
+    evaluates = Stacks(samples=300, forward=0.9)
+    forward = Traced(unused_graph=1.0)
+
+    assert states(judged(program(stacks=trains, traced=forward))) == {}
+    assert states(judged(program(stacks=evaluates, traced=forward))) == {"diagnosis.gradients-in-evaluation": "confirmed"}
+
+
+def test_a_program_that_computes_in_another_thread_is_told_how_to_see_it() -> None:
+    """Of such a thread the signals say nothing."""
+    verdict = judged(program(main_ran=0.0, main_waited=0.0, main_slept=1.0, stacks=Stacks(samples=300, locking=1.0, other=1.0)))
+
+    assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
+    assert "another thread" in verdict.sentence
+
+
+def test_of_a_program_that_still_starts_nothing_is_said() -> None:
+    """What it does while it imports is not what it does in a step."""
+    starts = program(stacks=Stacks(samples=300, importing=0.15, python=0.3), native=Native(samples=300, python=0.8, collection=0.2))
+    verdict = judged(starts)
+
+    assert (verdict.word, verdict.causes) == ("cannot-tell", ())
+    assert (verdict.sentence, verdict.next) == (
+        "Cannot tell yet: it still starts, and imports modules 15 % of the time.",
+        "sysperf diagnose 7",
+    )
+    assert judged(program(stacks=Stacks(samples=300, importing=0.02, sleeping=0.5, forward=0.2))).word == "slowed"
+
+
 def test_ranks_with_the_same_trouble_are_one_cause() -> None:
     """Every rank is named in it."""
     ranks = [program(pid=pid, rank=pid, world_size=4, stacks=Stacks(samples=300, collective=0.5, forward=0.2)) for pid in range(1, 5)]
