@@ -8,7 +8,6 @@ glibc   https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-T
 import os
 from typing import Annotated
 
-from sysperf.collect.openmp import environment_folders
 from sysperf.collect.readers.libraries import CACHE, cached, first_there
 from sysperf.collect.readers.shell_environment import ENVIRON, shell_variables
 from sysperf.host import Host
@@ -47,6 +46,8 @@ class Allocator(Record):
 
 def collect(host: Host) -> Allocator:
     """Look for allocators by the loader's cache and in the active environment."""
+    from sysperf.collect.openmp import environment_folders  # noqa: PLC0415 - each launch needs the record above, few the facts
+
     variables = shell_variables(host, PREFIXES)
     preload = None if variables is None else tuple(variables.get("LD_PRELOAD", "").replace(":", " ").split())
     plain = [entry for entry in preload or () if "/" not in entry]

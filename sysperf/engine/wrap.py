@@ -26,10 +26,10 @@ from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record
 from sysperf.model.rule import Bind
-from sysperf.startup import lazy
+from sysperf.procfs.numbers import whole
 
+MAX_THREAD_DIGITS = 5
 __all__ = ["Decision", "LaunchRequest", "decide", "rules", "wrap", "wrap_instances"]
-_THREADS = lazy(r"[1-9][0-9]{0,4}")
 
 
 class Decision(Record):
@@ -142,12 +142,17 @@ def _requested_placement(known: Known, targets: frozenset[str]) -> RequestedPlac
     return RequestedPlacement(
         cpus=request.cpus if request.cpus is not None or profile.cpus is None else CpuSet.parse(profile.cpus),
         node=request.node if request.node is not None else profile.node,
-        threads=request.threads or profile.threads or (int(own) if _THREADS.fullmatch(own) else None),
+        threads=request.threads or profile.threads or _threads_in(own),
         memory_bytes=request.memory_bytes,
         strict=request.strict,
         targets=targets if known.command.kind != "launcher" and not known.command.cpu_tool else frozenset(),
         uses_gpu=torch.gpu is not False if torch else True,
     )
+
+
+def _threads_in(text: str) -> int | None:
+    """A number of threads as OpenMP reads it, of five digits at most; None when it is anything else."""
+    return whole(text) if len(text) <= MAX_THREAD_DIGITS and not text.startswith("0") else None
 
 
 def _for_launcher(placement: Placement, ranks: Ranks) -> Placement:

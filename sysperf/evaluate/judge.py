@@ -9,12 +9,11 @@ import msgspec
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown, because, unknown_of
-from sysperf.evaluate.remedy import remedies
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Subject
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome, State, Tally
+from sysperf.model.outcome import Outcome, Remedy, State, Tally
 from sysperf.model.record import Fields, Record
 from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
 from sysperf.model.snapshot import Snapshot
@@ -165,11 +164,17 @@ class Judge:
             because=guard,
             confidence=rule.rule.confidence,
             evidence=evidence,
-            fixes=remedies(rule, scope) if state == "finding" else (),
+            fixes=_remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
             **_identities(rule, subject),
         )
+
+
+def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
+    from sysperf.evaluate.remedy import remedies  # noqa: PLC0415 - 0.7 ms, which a launch without findings need not pay
+
+    return remedies(rule, scope)
 
 
 def _identities(rule: Compiled, subject: Subject) -> Fields:

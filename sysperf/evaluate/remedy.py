@@ -8,10 +8,10 @@ import msgspec
 
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.scope import Scope
-from sysperf.model.change import Setting
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.outcome import Remedy
 from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
+from sysperf.model.setting import Setting
 from sysperf.model.text import for_shell, neutral, quoted
 
 Filler = Callable[..., str]

@@ -6,20 +6,20 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 
 from sysperf.host import Host
 from sysperf.procfs import meminfo, psi
-from sysperf.startup import lazy
+from sysperf.procfs.numbers import whole
 
 LOADAVG = "/proc/loadavg"
 PRESSURE = "/proc/pressure/cpu"
 MEMINFO = "/proc/meminfo"
 KEEPABLE_PART = 8
 """All ranks together keep an eighth of the available memory at most."""
-_LOADAVG = lazy(r"([0-9]{1,6}\.[0-9]{2}) [0-9]{1,6}\.[0-9]{2} [0-9]{1,6}\.[0-9]{2} ([0-9]{1,7})/[0-9]{1,9} ")
 
 
 def runnable(host: Host) -> int | None:
     """Tasks that run or want to run at this moment, without ourselves."""
-    loadavg = _LOADAVG.match(host.text(LOADAVG) or "")
-    return max(int(loadavg[2]) - 1, 0) if loadavg else None
+    words = (host.text(LOADAVG) or "").split()
+    tasks = whole(words[3].partition("/")[0]) if len(words) == 5 else None
+    return None if tasks is None else max(tasks - 1, 0)
 
 
 def steady(first: int | None, second: int | None) -> int | None:

@@ -9,6 +9,24 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from sysperf.model.record import Record, fact
+from sysperf.model.setting import Setting
+
+__all__ = (
+    "LIVE",
+    "Change",
+    "Conflict",
+    "Keeper",
+    "Lease",
+    "Plan",
+    "Setting",
+    "Skipped",
+    "Step",
+    "StepState",
+    "SupersededStep",
+    "Transaction",
+    "TransactionState",
+    "Undone",
+)
 
 StepState = Literal["intended", "applied", "refused", "undone", "foreign", "gone", "lost"]
 """intended: announced, and nobody wrote down whether it took (sysperf was killed); foreign: somebody else has
@@ -17,16 +35,6 @@ the journal is damaged."""
 
 TransactionState = Literal["open", "applied", "rolled-back", "undone", "partly-undone", "damaged"]
 LIVE: tuple[StepState, ...] = ("intended", "applied")
-
-
-class Setting(Record):
-    """A requested setting: this knob of the allow-list (`sysperf.model.knob`) shall have this value."""
-
-    knob: str
-    value: str
-    item: Annotated[str, fact("block device, process number or PCI address, for knobs of an item")] = ""
-    rule: Annotated[str, fact("the finding that asks for it")] = ""
-    start_time: Annotated[int, fact("start of the process that is meant, in clock ticks since boot; 0: whichever has the number now")] = 0
 
 
 class Change(Record):

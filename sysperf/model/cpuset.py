@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from sysperf.startup import lazy
 
-_NUMBER = lazy(r"[0-9]{1,6}")
+MAX_DIGITS = 6
 _MASK = lazy(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
 
 MAX_CPU = 65_535
@@ -128,7 +128,7 @@ def _bounded(number: int) -> int:
 
 def _number(text: str) -> int:
     # int() alone would also take "+1", "1_0" and other scripts' digits, which the kernel never writes.
-    if not _NUMBER.fullmatch(text):
+    if len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
         raise ValueError(f"not a CPU number: {text[:20]!r}")
     return _bounded(int(text))
 

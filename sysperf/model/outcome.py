@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sysperf.model.change import Setting
 from sysperf.model.record import Json, Record, fact
 from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity
+from sysperf.model.setting import Setting
 from sysperf.model.snapshot import Snapshot
 
 State = Literal["finding", "unknown", "suppressed"]
