@@ -19,7 +19,15 @@ AREAS = (
 
 def record_types(areas: Sequence[str] = AREAS) -> dict[str, type]:
     """The record of each area's facts: what its `collect` returns."""
-    return {area: importlib.import_module(f"sysperf.collect.{area}").collect.__annotations__["return"] for area in areas}
+    return {area: record_type(area) for area in areas}
+
+
+def record_type(area: str) -> type:
+    """The record of an area's facts."""
+    module = importlib.import_module(f"sysperf.collect.{area}")
+    record: type | str = module.collect.__annotations__["return"]
+    known: type = vars(module)[record] if isinstance(record, str) else record  # a name where the module postpones annotations
+    return known
 
 
 def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:

@@ -5,6 +5,8 @@ Loader  https://man7.org/linux/man-pages/man8/ld.so.8.html
 glibc   https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html
 """
 
+from __future__ import annotations
+
 import os
 from typing import Annotated
 

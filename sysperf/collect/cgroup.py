@@ -11,6 +11,8 @@ Kernel  https://docs.kernel.org/admin-guide/cgroup-v2.html
         https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from typing import Annotated
@@ -105,7 +107,7 @@ def collect(host: Host) -> Cgroup:
     return Cgroup(**{**facts, "cpuset": allowed_by_cpuset(host)[0]})
 
 
-def read_group(host: Host, pid: int | str, groups: "Groups | None" = None) -> Cgroup | None:
+def read_group(host: Host, pid: int | str, groups: Groups | None = None) -> Cgroup | None:
     """The group of a process; None when it cannot be read. Pass the same `groups` to read each group once."""
     return (groups or Groups(host)).of(pid)
 
@@ -141,7 +143,7 @@ class Groups:
             **_pids(self._host, self._levels(source, paths, "pids")),
         )
 
-    def _levels(self, source: str, paths: dict[str, str], controller: str) -> "_Levels | None":
+    def _levels(self, source: str, paths: dict[str, str], controller: str) -> _Levels | None:
         """The folders of a group and of all above it that we can see; None when nobody can say."""
         if self._trees is None:
             self._trees = _hierarchies(mounts(self._host) or ())
@@ -152,7 +154,7 @@ class Groups:
             return self._below(source, second, paths[""], V2, controller)
         return _Levels(1, ())  # a kernel or container without this controller limits nothing
 
-    def _below(self, source: str, mount: Mount | None, path: str, version: int, controller: str) -> "_Levels | None":
+    def _below(self, source: str, mount: Mount | None, path: str, version: int, controller: str) -> _Levels | None:
         if mount is None:
             self._host.refuse(source, f"no cgroup file system with {controller} is mounted here")
             return None

@@ -8,6 +8,8 @@ Format  https://systemd.io/CONTAINER_INTERFACE/
 NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
 """
 
+from __future__ import annotations
+
 import re
 from typing import Annotated
 

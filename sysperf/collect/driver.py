@@ -6,6 +6,8 @@ NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import msgspec

@@ -9,6 +9,8 @@ Kernel  https://man7.org/linux/man-pages/man2/getrlimit.2.html
 Slurm   https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.container import own_environment

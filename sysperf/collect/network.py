@@ -8,6 +8,8 @@ Kernel  https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-net
 NVIDIA  https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
 """
 
+from __future__ import annotations
+
 import re
 from typing import Annotated
 

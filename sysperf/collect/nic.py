@@ -10,6 +10,8 @@ NVIDIA  https://enterprise-support.nvidia.com/s/article/understanding-mlx5-linux
 Counters run since the driver was loaded: how long that is, nobody says exactly, so the time since the machine started stands for it.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from typing import Annotated

@@ -6,6 +6,8 @@ Kernel  https://docs.kernel.org/admin-guide/mm/numaperf.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed

@@ -7,6 +7,8 @@ OpenMP  https://gcc.gnu.org/onlinedocs/libgomp/Environment-Variables.html
         https://www.openmp.org/spec-html/5.2/openmpch21.html
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.readers.libraries import CACHE, cached, first_there

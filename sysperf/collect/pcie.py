@@ -9,6 +9,8 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 A machine can have more than a thousand functions: of each only `class` is read, the rest of those that decide speed.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from typing import Annotated
 

@@ -12,6 +12,8 @@ Kernel  https://docs.kernel.org/admin-guide/pm/cpufreq.html
         https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-power
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from typing import Annotated
 

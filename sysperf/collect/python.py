@@ -5,6 +5,8 @@ Format  https://docs.python.org/3/library/site.html
         https://docs.python.org/3/library/venv.html
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys

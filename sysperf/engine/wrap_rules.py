@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sysperf import paths as folders
-from sysperf.collect import AREAS
+from sysperf.collect import AREAS, record_type
 from sysperf.engine.wrap_allocator import find_allocator
 from sysperf.engine.wrap_facts import Known
 from sysperf.evaluate.compiled import Compiled, texts_of
@@ -44,7 +43,7 @@ class _RecordTypes(dict[str, TypeForm]):
     def __missing__(self, area: str) -> TypeForm:
         if area not in AREAS:
             raise KeyError(area)
-        self[area] = importlib.import_module(f"sysperf.collect.{area}").collect.__annotations__["return"]
+        self[area] = record_type(area)
         return self[area]
 
     def __contains__(self, area: object) -> bool:

@@ -3,6 +3,8 @@
 Rules of scope `launch` judge these facts; `sysperf facts --describe launch` lists them.
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.launch.environment import MARKER

@@ -4,6 +4,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
         https://docs.kernel.org/arch/arm64/elf_hwcaps.html
 """
 
+from __future__ import annotations
+
 import re
 from typing import Annotated
 

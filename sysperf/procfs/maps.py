@@ -4,6 +4,8 @@ Reads   /proc/[pid]/maps
 Kernel  https://docs.kernel.org/filesystems/proc.html (3.1, /proc/PID/maps)
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Annotated
 

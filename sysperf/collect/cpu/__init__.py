@@ -9,6 +9,8 @@ Kernel  https://docs.kernel.org/admin-guide/cputopology.html
         https://docs.kernel.org/accounting/psi.html
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion

@@ -4,6 +4,8 @@ Reads   the command ``python -m cpuinfo --json`` of sysperf's own interpreter; `
 Source  https://github.com/workhorsy/py-cpuinfo  https://psutil.readthedocs.io/
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.host import Host

@@ -6,6 +6,8 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/
 Xid     https://docs.nvidia.com/deploy/xid-errors/
 """
 
+from __future__ import annotations
+
 import os
 from typing import Annotated
 

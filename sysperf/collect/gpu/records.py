@@ -4,6 +4,8 @@ Reads   NVML (libnvidia-ml.so.1)
 NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.driver import NVML

@@ -8,6 +8,8 @@ Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html
 """
 
+from __future__ import annotations
+
 import os
 from typing import Annotated
 

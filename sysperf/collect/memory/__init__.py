@@ -9,6 +9,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#meminfo
         https://docs.kernel.org/accounting/psi.html
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Annotated
 

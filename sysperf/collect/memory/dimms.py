@@ -3,6 +3,8 @@
 Format  https://www.dmtf.org/standards/smbios (Memory Device, type 17)
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.model.record import Record, fact

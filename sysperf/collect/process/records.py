@@ -4,6 +4,8 @@ Reads   /proc/[pid]/{stat,status,cmdline,maps,environ,schedstat,io,cgroup,limits
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.cgroup import Cgroup

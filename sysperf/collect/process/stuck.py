@@ -4,6 +4,8 @@ Reads   /proc/[pid]/stat, twice, a second apart
 Kernel  https://docs.kernel.org/filesystems/proc.html (table 1-4)
 """
 
+from __future__ import annotations
+
 import os
 import time
 from typing import Annotated

@@ -4,6 +4,8 @@ Reads   /proc/[pid]/task/[pid]/children  /proc/[pid]/{stat,status,io}
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Iterator

@@ -11,6 +11,8 @@ Kernel  https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-informa
 A network file system whose server is gone makes every call on it wait for ever: none is made there.
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.readers import mounts

@@ -3,6 +3,8 @@
 Reads   /proc/self/mountinfo  /sys/block/*
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.collect.pcie import PCI

@@ -5,6 +5,8 @@ Format  https://packaging.python.org/en/latest/specifications/recording-installe
 PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Annotated, Protocol
 

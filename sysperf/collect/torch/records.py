@@ -3,6 +3,8 @@
 Reads   */site-packages/torch/{version.py,lib}  */site-packages/*.dist-info/{METADATA,INSTALLER}  */conda-meta
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from sysperf.model.record import Record, fact
