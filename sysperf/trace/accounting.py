@@ -10,7 +10,7 @@ from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
 from sysperf.trace.fixes import Batches, Costs, Replayer, predict, predict_cpu
-from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, union
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
@@ -154,16 +154,19 @@ class Accounting:
         described = iterations.describe(by, spans)
         if described.outlier:
             longest = max(spans, key=lambda span: span[1] - span[0])
-            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(longest))
+            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(spans, longest))
         return described
 
-    def _outlier_cause(self, step: tuple[int, int]) -> str:
+    def _outlier_cause(self, steps_in_order: Intervals, longest: Interval) -> str:
         """What the longest step has more of than the others have on average."""
         if self.window is None:
             return ""
         parts = _parts_on_device(self.times[0]) if self.times else cpu.parts(self.timeline, self.window)
-        share = (step[1] - step[0]) / self.window.duration
-        excess = {name: length(clip(part, step)) - share * length(part) for name, part in parts.items()}
+        others = union(step for step in steps_in_order if step != longest)
+        excess = {
+            name: length(clip(part, longest)) - length(intersect(union(part), others)) / (len(steps_in_order) - 1)
+            for name, part in parts.items()
+        }
         return max(excess, key=excess.__getitem__)
 
     def _gpu(self) -> str | None:

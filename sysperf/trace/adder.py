@@ -6,15 +6,19 @@ Shapes are kept of matrix products only, and what was kept of a large file is de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import floor
 
 from sysperf.model.record import Json
-from sysperf.trace.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, number
+from sysperf.trace.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, kind_of_process, number
 from sysperf.trace.part import STEP, FirstPart
 from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
 MAX_SHAPES = 50_000
+MAX_BEGUN = 100_000
+MAX_CROSSED = 8
+"""So many events that began later than one may end after it, such as those of the same moment in another order."""
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 """Operators whose floating-point operations follow from the shapes of their inputs."""
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
@@ -30,6 +34,9 @@ class Adder:
         self._threads: dict[tuple[Json, Json], int] = {}
         self._kinds: dict[str | None, tuple[_Row | None, int]] = {}
         self._shapes: dict[bytes, int] = {}
+        self._begun: dict[int, list[Event]] = {}
+        """What began and did not end yet, by thread, the innermost last."""
+        self._open = 0
         self._others = 0
         self._names = timeline.names.numbers
         self._part = FirstPart(timeline, text_bytes)
@@ -48,11 +55,9 @@ class Adder:
         seen = 0
         for event in events:
             seen += 1
-            if event.ph != "X":
-                if event.ph in ("i", "I", "M"):
-                    self._small(event)
+            if event.ph != "X" and not self._completed(event):
                 continue
-            row, kind = kinds.get(event.cat) or self._new_kind(event.cat)
+            row, kind = kinds.get(event.cat) or self._new_kind(event)
             if row is None:
                 continue
             ts, dur = event.ts, event.dur
@@ -62,7 +67,7 @@ class Adder:
             name = event.name or ""
             if ts > limit and not name.startswith(STEP):
                 continue
-            start = int(ts * 1000 + 0.5)
+            start = floor(ts * 1000 + 0.5)
             end = start + int(dur * 1000 + (0.5 if dur >= 0 else -0.5))
             numbered = names.get(name)
             if numbered is None:
@@ -71,12 +76,33 @@ class Adder:
         self.seen += seen
         self.limit_us = self._part.keep()
 
-    def _new_kind(self, cat: str | None) -> tuple[_Row | None, int]:
-        """(what adds a row for events of this category, their kind); None: nothing does."""
-        what, kind = kind_of(cat or "")
+    def _new_kind(self, event: Event) -> tuple[_Row | None, int]:
+        """(what adds a row for events of this category, their kind); None: nothing does. Without a category, the process tells."""
+        what, kind = kind_of(event.cat) if event.cat else kind_of_process(event.pid)
         rows = {RANGE: self._range, CALL: self._call, OPERATION: self._operation, OVERHEAD: self._overhead}
-        handler = self._kinds[cat] = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
+        handler = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
+        if event.cat:
+            self._kinds[event.cat] = handler
         return handler
+
+    def _completed(self, event: Event) -> bool:
+        """Whether this event ends one that began earlier on its thread; it is then made the whole of it."""
+        if event.ph == "B" and event.ts is not None and self._open < MAX_BEGUN:
+            self._begun.setdefault(self._thread(event), []).append(event)
+            self._open += 1
+        elif event.ph == "E" and event.ts is not None:
+            begun = self._begun.get(self._thread(event), [])
+            places = range(len(begun) - 1, max(-1, len(begun) - 1 - MAX_CROSSED), -1)
+            place = next((place for place in places if event.name in ("", None, begun[place].name)), None)
+            if place is not None:
+                self._open -= 1
+                first = begun.pop(place)
+                event.cat, event.name, event.args = first.cat, first.name, first.args or event.args
+                event.dur, event.ts = event.ts - (first.ts or 0.0), first.ts
+                return True
+        elif event.ph in ("i", "I", "M"):
+            self._small(event)
+        return False
 
     def _range(self, event: Event, kind: int, start: int, end: int, name: int) -> None:
         rows, args = self._timeline.ranges, event.args

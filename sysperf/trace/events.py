@@ -62,6 +62,11 @@ OPERATION, CALL, RANGE, ACCELERATOR_EVENT, OVERHEAD = range(1, 6)
 """What an event becomes."""
 
 
+def kind_of_process(pid: Json) -> tuple[int, int]:
+    """The same of events without a category, which PyTorch wrote before 1.8.1."""
+    return (RANGE, OPERATOR) if pid == "CPU functions" else (OPERATION, KERNEL) if pid == "CUDA functions" else (0, 0)
+
+
 def kind_of(cat: str) -> tuple[int, int]:
     """(what to do with events of this category, its kind); 0: nothing."""
     name = cat.lower()

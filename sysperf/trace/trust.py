@@ -47,8 +47,9 @@ def _overlaps(timeline: Timeline) -> int:
     count = 0
     for index in sorted(range(len(rows)), key=rows.start.__getitem__):
         key = rows.device[index], rows.stream[index]
-        count += ends.get(key, rows.start[index]) - rows.start[index] > CLOCK_NS
-        ends[key] = max(ends.get(key, 0), rows.end[index])
+        latest = ends.get(key, rows.start[index])
+        count += latest - rows.start[index] > CLOCK_NS
+        ends[key] = max(latest, rows.end[index])
     return count
 
 

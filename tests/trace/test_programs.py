@@ -189,6 +189,90 @@ def test_names_of_categories_of_old_files_are_known(tmp_path: Path) -> None:
     assert rank(analyzed(tmp_path, trace)).verdict == "input-bound"
 
 
+def in_pairs(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same events as pairs of a begin and an end, in the order of their times."""
+    pairs = []
+    for event in events:
+        begin = {key: value for key, value in event.items() if key != "dur"} | {"ph": "B"}
+        end = {"ph": "E", "name": event["name"], "pid": event["pid"], "tid": event["tid"], "ts": event["ts"] + event["dur"]}
+        pairs += [begin, end]
+    return sorted(pairs, key=lambda event: float(event["ts"]))
+
+
+def test_pairs_of_begin_and_end_are_events(tmp_path: Path) -> None:
+    """Converters write B and E where Kineto writes X; an end without a begin, and a begin without an end, are nothing."""
+    trace = loading_program().trace()
+    whole = rank(analyzed(tmp_path, trace))
+    loose = [{"ph": "E", "pid": 1, "tid": 1, "ts": 1, "name": "no begin"}, {"ph": "B", "pid": 1, "tid": 1, "ts": 2e9, "name": "no end"}]
+    paired = rank(analyzed(tmp_path, {**trace, "traceEvents": [*in_pairs(trace["traceEvents"]), *loose]}))
+
+    assert (paired.verdict, paired.figures, paired.replay) == (whole.verdict, whole.figures, whole.replay)
+
+
+@pytest.mark.parametrize("shift", [0.0, -2e9])
+def test_times_before_the_clocks_start_are_times(tmp_path: Path, shift: float) -> None:
+    """Files with a base time count from it, and what ran before has negative times."""
+    trace = loading_program().trace()
+    for event in trace["traceEvents"]:
+        event["ts"] = round(event["ts"] + shift, 3)
+    shifted = rank(analyzed(tmp_path, trace))
+
+    assert (shifted.verdict, shifted.trust.same_stream_overlaps) == ("input-bound", 0)
+    assert shifted.figures.dataloader_exposed_pct == pytest.approx(75, abs=0.5)
+
+
+def test_files_of_the_profiler_before_kineto_are_read(tmp_path: Path) -> None:
+    """They have no categories: processes of two names tell what is an operator and what is a kernel."""
+    events = []
+    for number in range(240):
+        event = {"name": f"aten::op{number % 30}", "ph": "X", "tid": 1, "args": {}}
+        events.append({**event, "ts": number * 110, "dur": 100, "pid": "CPU functions"})
+        events.append({**event, "ts": number * 110 + 50, "dur": 90, "tid": 0, "pid": "CUDA functions"})
+    facts = rank(analyzed(tmp_path, {"traceEvents": events}))
+
+    assert (facts.has_device, facts.figures.kernels, facts.trust.uncorrelated_pct) == (True, 240, 100)
+    assert facts.figures.gpu_busy_pct_mean == pytest.approx(100 * 90 / 110, abs=0.5)
+
+
+def test_a_single_kernel_is_no_healthy_program(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0, "tid": 7, "args": {}}
+    result = analyzed(tmp_path, {"traceEvents": [event]})
+
+    assert rank(result).verdict == "cannot-tell"
+    assert "trace.healthy" not in {finding.id for finding in result.analysis.findings}
+
+
+def test_a_long_step_has_more_of_what_it_does_longer(tmp_path: Path) -> None:
+    """An evaluation between two epochs keeps the device as busy as the other steps do: the host is not what takes longer."""
+    machine = Machine()
+    for number in range(10):
+        for kernel in range(140 if number == 6 else 40):
+            machine.think(5)
+            machine.kernel(150)
+            if kernel >= 40 and kernel % 20 == 0:
+                machine.copy(3, "Memcpy DtoH (Device -> Pageable)", blocking=True)
+        start = machine.now
+        machine.kernel(100)
+        machine.range("Optimizer.step#AdamW.step", start)
+        machine.synchronize()
+    steps_of = rank(analyzed(tmp_path, machine.trace())).steps
+
+    assert (steps_of.outlier, steps_of.outlier_cause) == (True, "device busy")
+
+
+def loading_program() -> Machine:
+    """A quarter of each step's time in kernels, three quarters in the loader."""
+
+    def body(machine: Machine) -> None:
+        machine.load(30 * MS)
+        for _ in range(20):
+            machine.think(5)
+            machine.kernel(500)
+        machine.synchronize()
+
+    return steps(Machine(), 6, body)
+
+
 def cpu_program(pauses: list[float], operators: int = 40) -> dict[str, Any]:
     """Training on the CPU: steps of operators of 0.5 ms each, and a pause of so many ms in each step."""
     machine = Machine()
