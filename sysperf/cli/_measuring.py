@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -57,6 +58,22 @@ def metric(args: argparse.Namespace) -> Metric:
 def percent(text: str) -> float:
     """Return the number of ``2`` or ``2%``. Raises ValueError, which argparse tells."""
     return float(text.strip().removesuffix("%"))
+
+
+def quoted(text: str) -> str:
+    """Return words that a shell could split. Raises ArgumentTypeError, which argparse tells."""
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}".lower()) from None
+    return text
+
+
+def quoted_command(text: str) -> str:
+    """Return a command that a shell could split. Raises ArgumentTypeError, which argparse tells."""
+    if not shlex.split(quoted(text)):
+        raise argparse.ArgumentTypeError("no command")
+    return text
 
 
 def command(args: argparse.Namespace) -> tuple[str, ...]:

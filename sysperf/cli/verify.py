@@ -41,10 +41,16 @@ from sysperf.model.experiment import STANDALONE
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is compared")
-    what.add_argument("--a", metavar="COMMAND", help="the first command, in quotes, instead of -- COMMAND")
-    what.add_argument("--b", metavar="COMMAND", help="the second command, in quotes")
+    what.add_argument("--a", type=_measuring.quoted_command, metavar="COMMAND", help="the first command, in quotes, instead of -- COMMAND")
+    what.add_argument("--b", type=_measuring.quoted_command, metavar="COMMAND", help="the second command, in quotes")
     what.add_argument("--env", action="append", default=[], metavar="PATH", help="twice: run COMMAND with this interpreter or environment")
-    what.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap` for the wrapped runs, in quotes")
+    what.add_argument(
+        "--wrap-options",
+        type=_measuring.quoted,
+        default="",
+        metavar="OPTIONS",
+        help="options of `sysperf wrap` for wrapped runs, in quotes",
+    )
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
     what.add_argument("--all", action="store_true", help="try every safe fix that an audit finds here, each alone and all together")
     what.add_argument(

@@ -80,7 +80,8 @@ def _next_run(state: State, changer: change.Changer | None) -> State:
     done = [earlier.arm for earlier in state.runs if earlier.pair == state.runs[-1].pair] if state.runs else []
     is_open = len(done) == 1
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
-    first: Arm = "a" if random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
+    # the first pair does not count: where the program cannot run at all, plain says so, and not the wrapped one
+    first: Arm = "a" if pair == 0 or random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
     arm: Arm = ("b" if done[0] == "a" else "a") if is_open else first
     after = _with_run(state, arm, pair, changer)
     if is_open:

@@ -115,6 +115,10 @@ def test_two_interpreters(tmp_path: Path) -> None:
     [
         ((), "no command to run"),
         (("--a", "true"), "--a and --b go together"),
+        (("--a", "echo 'x", "--b", "true"), "--a: no closing quotation"),
+        (("--a", "true", "--b", " "), "--b: no command"),
+        (("--wrap-options", "--set 'A=1", "--", "true"), "--wrap-options: no closing quotation"),
+        (("--", "sh", "-c", "read -r line"), "plain ended with exit code 1"),
         (("--metric", "(", "--", "true"), "--metric"),
         (("--fail-if-slower", "nan", "--", "true"), "not between 0 and 100"),
         (("--limit", "0", "--", "true"), "--limit 0: no finite number above 0"),
