@@ -78,7 +78,7 @@ def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
     def keep(state: sweep.SweepState) -> None:
         file.write(state)
         if state.study:
-            _verify_study.say(_verify_study.progress_line(state.study), state.study)
+            _verify_study.say(_verify_study.progress_line(state.study), is_over=_verify_study.is_over(state.study))
 
     return sweep.sweep(plan, _say, keep, state)
 

@@ -23,6 +23,8 @@ from sysperf.report.terminal import clip
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
+USUAL_COLUMNS = 80
+"""Of a terminal that does not know its size, such as that of `script` or of a container."""
 _T = TypeVar("_T")
 
 
@@ -106,18 +108,23 @@ class Progress:
 
     def __call__(self, state: State) -> None:
         self._file.write(state)
-        say(progress_line(state), state)
+        say(progress_line(state), is_over=is_over(state))
 
 
-def say(line: str, state: State) -> None:
-    """Write where a study stands on stderr: one line that is rewritten on a terminal."""
+def say(line: str, *, is_over: bool) -> None:
+    """Write where a study stands on stderr: one line that is rewritten on a terminal, and taken away when it is over."""
     terminal = sys.stderr.isatty()
     if terminal:  # a line that wraps could not be rewritten
-        line = clip(line, os.get_terminal_size(sys.stderr.fileno()).columns - len("sysperf: ") - 1)
+        line = clip(line, (os.get_terminal_size(sys.stderr.fileno()).columns or USUAL_COLUMNS) - len("sysperf: ") - 1)
     sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")
-    if terminal and state.study().progress().verdict is not None:
+    if terminal and is_over:
         sys.stderr.write("\r\x1b[K")
     sys.stderr.flush()
+
+
+def is_over(state: State) -> bool:
+    """Whether the study needs no more runs."""
+    return state.study().progress().verdict is not None
 
 
 def progress_line(state: State) -> str:

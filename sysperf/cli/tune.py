@@ -31,8 +31,7 @@ import time
 import msgspec
 
 from sysperf import paths
-from sysperf.cli import _measuring, _options
-from sysperf.cli._verify_study import progress_line
+from sysperf.cli import _measuring, _options, _verify_study
 from sysperf.engine import resuming, tune, tune_plan, tune_space, verify
 from sysperf.engine.tune import Progress
 from sysperf.engine.tune_plan import Plan
@@ -184,14 +183,12 @@ class _Watch:
 
     def __init__(self, end: float) -> None:
         self._end = end
-        self._terminal = sys.stderr.isatty()
 
     def __call__(self, state: Progress | verify.State) -> None:
-        text = f"confirming: {progress_line(state)}" if isinstance(state, verify.State) else self._line(state)
-        sys.stderr.write(f"\r\x1b[Ksysperf: {text}" if self._terminal else f"sysperf: {text}\n")
-        if self._terminal and isinstance(state, verify.State) and state.study().progress().verdict is not None:
-            sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        if isinstance(state, verify.State):
+            _verify_study.say(f"confirming: {_verify_study.progress_line(state)}", is_over=_verify_study.is_over(state))
+        else:
+            _verify_study.say(self._line(state), is_over=False)
 
     def _line(self, state: Progress) -> str:
         left_min = max(0.0, self._end - time.monotonic()) / 60

@@ -1,7 +1,7 @@
 """Running one program while sysperf stays as its parent, which `--probe` needs to say at the end what was counted.
 
-The program is in our process group: what a terminal sends (Ctrl-C, Ctrl-Z, its size) comes to both, and what somebody sends to us
-alone is passed on. It ends when we are killed.
+The program is in our process group: what a terminal sends (Ctrl-C, Ctrl-Z, its size), or somebody to the group, comes to both, and what
+somebody sends to us alone is passed on. It ends when we are killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from sysperf.host.forked import ending_with_parent
 from sysperf.launch import several, start
+from sysperf.launch.witness import Witness
 
 _FROM_KERNEL = 0x80
 """si_code of a signal that the kernel sent, as it does for a terminal (sigaction(2), SI_KERNEL)."""
@@ -34,9 +35,11 @@ def run(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object
             os._exit(128 + signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         _become(argv, env, before)
+    witness = Witness()
     try:
-        return _wait(pid)
+        return _wait(pid, witness)
     finally:
+        witness.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
@@ -53,11 +56,11 @@ def _become(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], ob
         os._exit(code)
 
 
-def _wait(program: int) -> int:
+def _wait(program: int, witness: Witness) -> int:
     while True:
         info = signal.sigwaitinfo(_AWAITED)
         if info.si_signo != signal.SIGCHLD:
-            if info.si_code != _FROM_KERNEL:
+            if not witness.got(info.si_signo) and info.si_code != _FROM_KERNEL:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(program, info.si_signo)
             continue

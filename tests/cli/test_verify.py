@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import random
 import shutil
 import signal
@@ -602,3 +603,19 @@ def test_a_file_of_a_study_is_never_larger_than_what_is_read(tmp_path: Path, cap
     assert kept == State(plan=plan)
     assert capsys.readouterr().err.count("more than 16 MiB") == 1
     assert file.read(State) == largest
+
+
+def test_a_terminal_that_does_not_know_its_size_shows_how_the_study_stands(tmp_path: Path) -> None:
+    """As that of `script` in CI, which has 0 columns."""
+    master, slave = pty.openpty()
+    argv = (sys.executable, "-m", "sysperf", "verify", *SPEED, "--a", says(10), "--b", says(12))
+    with subprocess.Popen(argv, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=slave) as sysperf:
+        os.close(slave)
+        output = b""
+        with contextlib.suppress(OSError):  # the terminal is gone with its last program
+            while part := os.read(master, 1_000):
+                output += part
+    os.close(master)
+
+    assert sysperf.returncode == 0
+    assert b"6 pairs, next look" in output or b"clear; measuring" in output

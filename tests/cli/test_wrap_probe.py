@@ -256,6 +256,24 @@ def test_ctrl_c_of_a_terminal_comes_once(program: Path) -> None:
     assert started.returncode == 9
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_of_the_whole_group_comes_once(program: Path, number: signal.Signals) -> None:
+    """What a shell, `timeout` or a scheduler sends to the process group; then one for us alone is passed on still."""
+    program.write_text(
+        WAITS.replace("print(received", "received.sort(); print(received").replace("sys.exit", "time.sleep(1.5); print(received); sys.exit")
+    )
+    with subprocess.Popen([*WRAP, "-q", "--probe", "--", sys.executable, "train.py"], env=BASE, cwd=program.parent, stdout=subprocess.PIPE, text=True, start_new_session=True) as started:  # fmt: skip
+        assert started.stdout
+        assert started.stdout.readline() == "ready\n"
+        os.killpg(started.pid, number)
+        first = started.stdout.readline()
+        started.send_signal(signal.SIGUSR1)
+        both = started.stdout.readline()
+    assert first == f"['{number.name}']\n"
+    assert both == f"['{number.name}', 'SIGUSR1']\n"
+    assert started.returncode == 9
+
+
 def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
     """As a rank does whose launcher kills it: nothing stays behind."""
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
