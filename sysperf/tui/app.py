@@ -194,7 +194,7 @@ class Dashboard(App[None]):
             if self.is_screen_installed(name):
                 yield SystemCommand(f"Show {name}", f"key {number}", lambda name=name: self.action_show(name))
         yield from self._own_commands()
-        yield SystemCommand("Look again", "read and judge this machine now", self.action_look_again)
+        yield SystemCommand("Audit again", "read and judge this machine now", self.action_look_again)
         yield SystemCommand("Save picture", "the screen as SVG in the working directory", self.action_save_picture)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)
         yield SystemCommand("Keys", "what the keys do here", self.action_help)

@@ -64,7 +64,7 @@ class Findings(Filtered):
         Binding("o", "order", "Sort", show=False, tooltip="sort by cost, area or subject"),
         Binding("x", "unknowns", "Unknown", show=False, tooltip="also what could not be checked, and why"),
         Binding("escape", "clear", "Clear", show=False),
-        Binding("r", "app.look_again", "Look again", show=False),
+        Binding("r", "app.look_again", "Audit again", show=False),
     ]
 
     def __init__(self, now: Now, actions: Actions) -> None:

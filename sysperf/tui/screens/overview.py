@@ -28,7 +28,7 @@ class Overview(View):
     concerns = (Facts, Meters, Past, Problem)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open finding"),
-        Binding("r", "app.look_again", "Look again"),
+        Binding("r", "app.look_again", "Audit again"),
     ]
 
     def body(self) -> Iterable[Widget]:

@@ -72,7 +72,7 @@ class Processes(Filtered):
         Binding("o", "order", "Sort", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
         Binding("m", "map", "Map", show=False, tooltip="its CPUs and its memory on the map of the machine"),
         Binding("escape", "clear", "Close", show=False),
-        Binding("r", "app.look_again", "Look again", show=False),
+        Binding("r", "app.look_again", "Audit again", show=False),
     ]
 
     def __init__(self, now: Now, actions: Actions) -> None:

@@ -31,7 +31,7 @@ class Topology(View):
         Binding("m", "mark(1)", "Mark program", tooltip="mark the next program's CPUs and memory"),
         Binding("M", "mark(-1)", "", show=False),
         Binding("escape", "unmark", "No mark", show=False),
-        Binding("r", "app.look_again", "Look again", show=False),
+        Binding("r", "app.look_again", "Audit again", show=False),
     ]
 
     def __init__(self, now: Now, actions: Actions) -> None:
