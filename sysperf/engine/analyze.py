@@ -208,6 +208,7 @@ def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> P
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None
     low, high = accounting.replayer().gain([together(fixes)])
+    low *= min(fix.sure for fix in fixes)
     limit = min(100.0, sum(cause.exposed_pct or cause.work_pct or 0.0 for cause in wanted.values()))
     names = ", ".join(sorted(fix.name for fix in fixes))
     return Prediction(

@@ -87,6 +87,25 @@ def replayed_gain(path: Path) -> float:
     return Replayer(accounting.timeline, accounting.window, accounting.times, accounting.launches).gain([(fix.cautious, fix.full)])[1]
 
 
+def test_half_of_what_waits_cost_is_promised_for_sure_alone_and_together(tmp_path: Path) -> None:
+    """Some waits stay, so the lower end is not the upper one; several fixes at once promise no more for sure than each part of them."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(50):
+            machine.think(60)
+            machine.kernel(60, latency=0)
+            machine.synchronize()
+        machine.call("cudaFree", 900)
+        machine.call("cudaMalloc", 900)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    (wait_low, wait_high), (free_low, free_high) = gain(result, "sync"), gain(result, "allocation")
+
+    assert (wait_low, free_low) == (pytest.approx(wait_high / 2, rel=0.2), pytest.approx(free_high / 2, rel=0.2))
+    assert result.analysis.together is not None
+    assert result.analysis.together.low <= 0.6 * result.analysis.together.high
+
+
 def test_allocator_stalls_are_found(tmp_path: Path) -> None:
     """T16: cudaFree and cudaMalloc in steady steps, while the device has nothing to do."""
 
