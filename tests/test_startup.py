@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,32 @@ def test_a_start_imports_nothing_by_itself() -> None:
     )
 
     assert done.stdout == "['__future__', 'gc', 'sysperf', 'sysperf.startup']\n"
+
+
+NEVER_FOR_A_LAUNCH = {
+    "argparse", "ast", "bisect", "ctypes.util", "datetime", "decimal", "importlib.metadata", "inspect", "json", "logging", "pathlib",
+    "signal", "struct", "subprocess", "tempfile", "textwrap", "tomli", "typing_extensions", "unicodedata", "uuid", "weakref",
+    "sysperf.cli._options", "sysperf.collect.openmp", "sysperf.collect.process", "sysperf.evaluate.fix_check",
+    "sysperf.host.command_lines", "sysperf.host.files", "sysperf.launch.preload", "sysperf.model.change", "sysperf.report",
+}  # fmt: skip
+
+
+def test_a_launch_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    """`wrap` of a program that is no Python, with its rules in the cache; what findings, errors and options need comes with them."""
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from sysperf.cli import main
+main(["wrap", "-q", "--", "/nonexistent"])
+print(*sys.modules)
+"""
+    command, env = [sys.executable, "-I", "-S", "-c", script], {"HOME": str(tmp_path)}
+    subprocess.run(command, capture_output=True, check=True, env=env, timeout=60)  # fills the cache
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=60)
+
+    imported = set(done.stdout.split())
+    assert "sysperf.launch.start" in imported
+    assert not imported & NEVER_FOR_A_LAUNCH
 
 
 def test_help_and_mistakes_read_the_same_without_gettext() -> None:
