@@ -24,6 +24,7 @@ from sysperf.startup import lazy
 
 _SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+_LIST = "`sysperf plan --list` shows the settings with their ranges"
 
 
 class Manual(NamedTuple):
@@ -84,13 +85,13 @@ def setting(text: str) -> Setting:
     if not equals or knob not in KNOBS:
         raise UsageError(
             f"--set {text}: `{knob}` is no setting that sysperf may change{suggest(knob, KNOBS)}",
-            "`sysperf plan --list` shows them with their ranges",
+            _LIST,
         )
     if not KNOBS[knob].takes_item(item):
         of = KNOBS[knob].item
-        raise UsageError(f"--set {text}: it takes {f'a {of}: {knob}@…={value}' if of else f'no item: {knob}={value}'}")
+        raise UsageError(f"--set {text}: it takes {f'a {of}: {knob}@…={value}' if of else f'no item: {knob}={value}'}", _LIST)
     if not KNOBS[knob].accepts(value.strip()):
-        raise UsageError(f"--set {text}: {knob} takes {KNOBS[knob].range()}")
+        raise UsageError(f"--set {text}: {knob} takes {KNOBS[knob].range()}", _LIST)
     return Setting(knob, value.strip(), item)
 
 

@@ -88,7 +88,7 @@ def _packer(path: Path) -> Pack:
     for suffix, pack in _PACKERS.items():
         if path.name.endswith(suffix):
             return pack
-    raise CaptureError(f"{path}: what kind of file?", f"end its name in one of {' '.join(_PACKERS)}")
+    raise CaptureError(f"{path}: its name does not say which kind of capture it is", f"end its name in one of {' '.join(_PACKERS)}")
 
 
 _PACKERS: dict[str, Pack] = {

@@ -55,7 +55,7 @@ class Process(Record, kw_only=True):
     ] = None
     age_s: Annotated[float | None, fact("seconds since it started", STAT, "/proc/uptime")] = None
     window_s: Annotated[
-        float, fact("seconds between two looks, of which its shares and rates are then; 0 after one look: they are of its life", STAT)
+        float, fact("seconds between two readings, of which its shares and rates are then; 0 after one reading: they are of its life", STAT)
     ] = 0.0
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
@@ -114,18 +114,18 @@ class Process(Record, kw_only=True):
     workers_wait_s: Annotated[float | None, fact("seconds that its workers were ready but had no CPU, together", SCHEDSTAT)] = None
     ended_children_cpu_s: Annotated[float, fact("CPU seconds of its children that ended", STAT)] = 0.0
     ended_children_cpus: Annotated[
-        float | None, fact("CPUs that its children used which ended between two looks; unknown after one", STAT)
+        float | None, fact("CPUs that its children used which ended between two readings; unknown after one", STAT)
     ] = None
-    started_children: Annotated[int | None, fact("processes that it started between two looks (--deep)", "second-look")] = None
+    started_children: Annotated[int | None, fact("processes that it started between two readings (--deep)", "second-look")] = None
     forks: Annotated[int, fact("other forked copies of the program, as a multiprocessing pool makes them", STAT)] = 0
     compile_workers: Annotated[int, fact("compile workers of torch.compile", CMDLINE)] = 0
     compiled_kernels: Annotated[int, fact("kernels of torch.compile that it maps", MAPS)] = 0
-    new_kernels: Annotated[int | None, fact("of these, how many are new since the look before; unknown after one look", MAPS)] = None
+    new_kernels: Annotated[int | None, fact("of these, how many are new since the reading before; unknown after one", MAPS)] = None
     compiling_share: Annotated[
-        float | None, fact("share of looks at which a compiler ran that the program itself had started (--deep)", "second-look")
+        float | None, fact("share of samples in which a compiler ran that the program itself had started (--deep)", "second-look")
     ] = None
     compile_cpu_s: Annotated[float, fact("CPU seconds of its compile workers and of compilers that they started", STAT)] = 0.0
-    compile_cpus: Annotated[float | None, fact("CPUs that these used between two looks; unknown after one", STAT)] = None
+    compile_cpus: Annotated[float | None, fact("CPUs that these used between two readings; unknown after one", STAT)] = None
 
     threads: Annotated[int, fact("threads", STAT)] = 1
     compute_threads: Annotated[
@@ -183,16 +183,16 @@ class Process(Record, kw_only=True):
     reads_per_s: Annotated[float | None, fact("reads of the program and its workers a second", "/proc/[0-9]*/io", "/proc/uptime")] = None
     read_size_bytes: Annotated[float | None, fact("bytes that a read gave, on average", "/proc/[0-9]*/io")] = None
     sync_share: Annotated[
-        float | None, fact("share of looks at which its main thread waited in fsync or the like (--deep)", "second-look")
+        float | None, fact("share of samples in which its main thread waited in fsync or the like (--deep)", "second-look")
     ] = None
     rss_bytes: Annotated[int | None, fact("resident memory", STATUS)] = None
     anonymous_bytes: Annotated[int | None, fact("resident memory that is of no file", STATUS)] = None
     file_bytes: Annotated[int | None, fact("resident memory that is of mapped files", STATUS)] = None
     growth_bytes_per_s: Annotated[
-        float | None, fact("how fast its memory that is of no file grew beyond all before, between two looks; unknown after one", STATUS)
+        float | None, fact("how fast its memory that is of no file grew beyond all before, between two readings; unknown after one", STATUS)
     ] = None
     loaded_bytes_per_s: Annotated[
-        float | None, fact("what it read and mapped of files a second, between two looks; unknown after one", STATUS, "/proc/[0-9]*/io")
+        float | None, fact("what it read and mapped of files a second, between two readings; unknown after one", STATUS, "/proc/[0-9]*/io")
     ] = None
     peak_rss_bytes: Annotated[int | None, fact("most resident memory so far", STATUS)] = None
     swap_bytes: Annotated[int | None, fact("memory of it that is in swap", STATUS)] = None
