@@ -24,6 +24,9 @@ LOOK_GROWTH = 1.45
 MAX_LOOKS_AT_LEVEL = 10
 """With more looks than these the level of each is lower."""
 TOTAL_LEVEL = 0.05
+POWER_ONE_SIDED, POWER_TWO_SIDED = 0.84, 1.28
+"""Standard errors by which a mean misses the true one to one side, or to either, in one of five studies."""
+MAX_FORECAST_PAIRS = 1_000_000
 E_VALUE_LIMIT = 1 / TOTAL_LEVEL
 LAMBDAS = tuple(sign * 3 * 2**power for power in range(11) for sign in (1, -1))
 """Bets of the e-process, per unit of log ratio: from differences of 30 % to some of 0.03 %."""
@@ -73,9 +76,19 @@ def verdict(interval: Interval, margin: float) -> Verdict:
 
 
 def pairs_needed(log_ratios: Sequence[float], margin: float) -> int:
-    """Estimate how many pairs make the interval as narrow as ±margin around its mean."""
-    quantile = NormalDist().inv_cdf(1 - LOOK_LEVEL / 2)
-    return max(2, math.ceil((quantile * stdev(log_ratios) / margin) ** 2))
+    """Estimate after how many pairs a study decides with a probability of 80 %, were the mean so far the true one.
+
+    It decides when the interval excludes 0, or lies within ±margin. Both are hardest for a gain of half the margin. More pairs have more
+    looks, each at a lower level, and a verdict comes at a look.
+    """
+    mean, spread = abs(fmean(log_ratios)), stdev(log_ratios)
+    needed = LOOKS[0]
+    for _ in range(3):  # the level depends on the number of looks, and that on the pairs
+        quantile = NormalDist().inv_cdf(1 - look_level(len(looks(needed))) / 2)
+        different = (quantile + POWER_ONE_SIDED) * spread / mean if mean else math.inf
+        same = (quantile + POWER_TWO_SIDED) * spread / (margin - mean) if mean < margin else math.inf
+        needed = max(LOOKS[0], math.ceil(min(different, same, math.sqrt(MAX_FORECAST_PAIRS)) ** 2))
+    return next(look for look in looks(2 * MAX_FORECAST_PAIRS) if look >= needed)
 
 
 def p_value(log_ratios: Sequence[float]) -> float:

@@ -183,3 +183,22 @@ def test_noise_is_unclear_and_says_what_would_help() -> None:
     disturbed = Study(pairs=(0.0, 0.01, 0.02, 0.01), dropped=2)
     assert disturbed.progress().verdict == "unclear"
     assert "2 of 6 pairs" in disturbed.progress().reason
+
+
+@pytest.mark.parametrize(("gain", "spread"), [(0.0, 0.04), (0.005, 0.04), (0.02, 0.08)])
+def test_as_many_pairs_as_were_forecast_decide(gain: float, spread: float) -> None:
+    """After 40 pairs that tell nothing: most studies are decided at the forecast number, beyond 40 too, where the level is lower."""
+    rng, decided, forecasts = random.Random(f"{gain} {spread}"), 0, 0
+    while forecasts < 40:
+        pairs = [rng.gauss(gain, spread) for _ in range(40)]
+        study = Study(pairs=tuple(pairs))
+        needed = study.pairs_needed()
+        if study.progress().verdict != "unclear" or needed is None:
+            continue
+        forecasts += 1
+        pairs += [rng.gauss(gain, spread) for _ in range(needed - 40)]
+        planned = stats.looks(max(needed, 40))
+        level = stats.look_level(len(planned))
+        decided += any(stats.verdict(stats.interval(pairs[:look], level), study.margin) != "unclear" for look in planned if look >= 40)
+
+    assert decided >= 0.65 * forecasts
