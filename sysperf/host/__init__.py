@@ -1,7 +1,7 @@
 """Reading a machine: what facts are made of is read through a `Host`, which redacts, escapes and records it.
 
-Three others read the machine by themselves: `fix` the settings that it writes, `live` the files that it samples each second, and
-`verify`, `launch` and the plugins the programs that they start or look into.
+Others read the machine by themselves: `fix` the settings that it writes, `live` the files that it samples each second, `diagnosis` the
+counters of a job, and `verify`, `launch` and the plugins the programs that they start or look into.
 
 The record has three uses: the evidence under a finding, the content of `sysperf capture`, and the replay of
 `--root CAPTURE`, which answers what was recorded and nothing else.
