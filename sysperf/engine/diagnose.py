@@ -181,13 +181,14 @@ class _Diagnoser:
         chosen = sampled(facts.programs)
         inside = diagnose_inside.Inside(self._host, self._options.stacks_with, self._notes)
         looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
-        for program in chosen:
-            looks.start((program.pid, "stacks"), partial(inside.stacks, program.pid, STACKS_S))
-            if worker := self._busiest_worker(program.pid):
-                looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S, program.pid))
-        if chosen:
-            looks.start((chosen[0].pid, "native"), partial(inside.native, chosen[0].pid, NATIVE_S))
-        results = looks.results(max(1.0, self._left_s() - LINT_S))
+        with looks:
+            for program in chosen:
+                looks.start((program.pid, "stacks"), partial(inside.stacks, program.pid, STACKS_S))
+                if worker := self._busiest_worker(program.pid):
+                    looks.start((program.pid, "worker_stacks"), partial(inside.stacks, worker, STACKS_S, program.pid))
+            if chosen:
+                looks.start((chosen[0].pid, "native"), partial(inside.native, chosen[0].pid, NATIVE_S))
+            results = looks.results(max(1.0, self._left_s() - LINT_S))
         self._notes += [f"{what} of process {pid}: they took too long" for pid, what in looks.pending]
         lint_s = min(LINT_S, self._left_s()) / max(1, len(chosen))
         seen = []

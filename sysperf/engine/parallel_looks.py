@@ -18,7 +18,7 @@ UNWIND_S = 2.0
 class ParallelLooks(Generic[Key, Found]):
     """What looks found, by the key that they were started with.
 
-    A look may wait for what the program's user keeps from answering, such as a file system of his own: it is given up then, and
+    A context: however it is left, no sampler stays. A look may wait for what the program's user keeps from answering, such as a file system of his own: it is given up then, and
     its thread ends with this process.
     """
 
@@ -26,6 +26,12 @@ class ParallelLooks(Generic[Key, Found]):
         self._threads: dict[Key, threading.Thread] = {}
         self._found: dict[Key, Found] = {}
         self._failed: list[BaseException] = []
+
+    def __enter__(self) -> ParallelLooks[Key, Found]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
     def start(self, key: Key, look: Callable[[], Found]) -> None:
         """Begin a look."""
@@ -42,10 +48,8 @@ class ParallelLooks(Generic[Key, Found]):
         """What was found within so many seconds; samplers that still run are killed then. Raises what a look raised."""
         try:
             self._join(seconds)
-        except BaseException:
+        finally:
             self._end()
-            raise
-        self._end()
         if self._failed:
             raise self._failed[0]
         return dict(self._found)

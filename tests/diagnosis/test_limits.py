@@ -43,6 +43,18 @@ def test_a_sampler_that_takes_too_long_is_killed() -> None:
     assert not commands._running
 
 
+def test_an_interruption_before_the_results_are_asked_for_kills_samplers_too() -> None:
+    """A signal may come while the next one is started."""
+    looks: ParallelLooks[str, bytes] = ParallelLooks()
+    with pytest.raises(KeyboardInterrupt), looks:
+        looks.start("sleeps", lambda: _answer_of(("/bin/sleep", "60")))
+        while not commands._running:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    assert not commands._running
+
+
 def _answer_of(argv: tuple[str, ...]) -> bytes:
     try:
         return output(argv, "sleep", 60)
