@@ -226,7 +226,7 @@ def _hypotheses(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple
     """What lint says of the program's script and this cause confirms: a hypothesis and a live signal support each other."""
     rules = [ruleset.compiled(hit).rule for hit in program.hits]
     raised = [rule.title for rule in rules if set(rule.confirmed_by) & set(compiled.rule.detects)]
-    return (Signal(source="script", text=f"in its script: {raised[0][:1].lower()}{raised[0][1:]}"),) if raised else ()
+    return (Signal(source="script", text=f"in its script: {_within_a_sentence(raised[0])}"),) if raised else ()
 
 
 def _number(compiled: Compiled, scope: Scope) -> float | None:
@@ -349,7 +349,13 @@ def _slowed(causes: Sequence[Cause]) -> str:
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = f", at {first.where[0].file}:{first.where[0].line}" if first.where else ""
     gain = f"; acting saves about {first.gain:.0f} % of the step" if first.gain is not None and first.gain >= 1 else ""
-    return f"{sure}: {first.title[:1].lower()}{first.title[1:]}{where}{gain}."
+    return f"{sure}: {_within_a_sentence(first.title)}{where}{gain}."
+
+
+def _within_a_sentence(title: str) -> str:
+    """A title behind a colon; names such as DataLoader, NCCL and Python keep their capitals."""
+    word = title.partition(" ")[0]
+    return title if word.startswith("Python") or word[1:] != word[1:].lower() else f"{title[:1].lower()}{title[1:]}"
 
 
 def _computes(program: Program) -> str:

@@ -16,9 +16,9 @@ UNWIND_S = 2.0
 
 
 class ParallelLooks(Generic[Key, Found]):
-    """What looks found, by the key that they were started with.
+    """What looks found, by the key that they were started with. A context: however it is left, no sampler stays.
 
-    A context: however it is left, no sampler stays. A look may wait for what the program's user keeps from answering, such as a file system of his own: it is given up then, and
+    A look may wait for what the program's user keeps from answering, such as a file system of his own: it is given up then, and
     its thread ends with this process.
     """
 

@@ -45,14 +45,19 @@ def test_a_sampler_that_takes_too_long_is_killed() -> None:
 
 def test_an_interruption_before_the_results_are_asked_for_kills_samplers_too() -> None:
     """A signal may come while the next one is started."""
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted()
+
+    assert not commands._running
+
+
+def _interrupted() -> None:
     looks: ParallelLooks[str, bytes] = ParallelLooks()
-    with pytest.raises(KeyboardInterrupt), looks:
+    with looks:
         looks.start("sleeps", lambda: _answer_of(("/bin/sleep", "60")))
         while not commands._running:
             time.sleep(0.01)
         raise KeyboardInterrupt
-
-    assert not commands._running
 
 
 def _answer_of(argv: tuple[str, ...]) -> bytes:

@@ -245,6 +245,16 @@ def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
     assert untraced.next == "sysperf diagnose -- python train.py"
 
 
+def test_names_keep_their_capitals_in_the_sentence() -> None:
+    """Python is a name, and so is DataLoader."""
+    loop = program(stacks=Stacks(samples=300, python=0.8), native=Native(samples=300, python=0.8))
+    restarts = program(stacks=Stacks(samples=300, loader_start=0.4), workers=Workers(started=8))
+
+    assert judged(loop).sentence.startswith("Confirmed: Python between operators")
+    assert judged(restarts).sentence.startswith("Confirmed: DataLoader workers are")
+    assert judged(program(debug=("PYTHONDEVMODE=1",))).sentence.startswith("Likely: switches for")
+
+
 def test_threads_of_a_server_that_wait_for_work_are_no_team() -> None:
     """They use next to nothing of the CPUs that somebody else fills."""
     waits = {"main_ran": 0.01, "main_waited": 0.02, "main_slept": 0.97, "used_cpus": 0.04, "waited_share": 0.64, "team": 5}
