@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +169,23 @@ def test_a_full_disk_ends_a_search_with_the_next_step(home: Path, full: Path) ->
     assert "make room on that disk" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (home / "train.profile.toml").exists()
+
+
+def test_a_search_is_not_gone_on_with_on_another_machine(home: Path) -> None:
+    """A new kernel, say: what it found before does not hold."""
+    with subprocess.Popen(
+        command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as killed:
+        assert killed.stderr
+        next(line for line in killed.stderr if "run 1 of" in line)
+        killed.send_signal(signal.SIGKILL)
+    (path,) = (home / "state" / "tune").glob("*.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as study:
+        (machine,) = study.execute("SELECT record FROM notes WHERE name = 'machine'").fetchone()
+        changed = json.dumps({**json.loads(machine), "kernel.release": "2.6.32"}).encode()
+        study.execute("UPDATE notes SET record = ? WHERE name = 'machine'", (changed,))
+        study.commit()
+    done = tune(home, "--resume")
+
+    assert done.returncode == 2
+    assert "kernel.release was 2.6.32" in done.stderr
