@@ -215,6 +215,34 @@ def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:
     assert rates.busy_cpus(looked, None) == 0.5
 
 
+def test_shares_of_a_window_are_bounded_and_known_of_enough() -> None:
+    """Waiting is never more than all of the time; of fewer than a thousand pages no share is told."""
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 2
+    looked.machine_first = machine.MachineReading({}, {}, {"cpu": 0}, None, remote_pages=(0, 0))
+    looked.machine_last = machine.MachineReading({}, {}, {"cpu": 2_000_900}, None, remote_pages=(750, 250))
+    assert (rates.pressure(looked, "cpu"), rates.remote_share(looked)) == (1.0, 0.25)
+
+    looked.machine_last = looked.machine_last._replace(remote_pages=(750, 249))
+    assert rates.remote_share(looked) is None
+
+
+def test_neighbours_are_told_the_busiest_first() -> None:
+    """What a thread of the kernel that has ended did is counted whole: nobody knows where it ran."""
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 1
+    gone = 2**22 + 1
+    looked.machine_first = machine.MachineReading({}, {}, {}, None)
+    looked.machine_last = looked.machine_first._replace(
+        spent={gone: counters.Spent("kworker", 50, kernel=True)}
+        | {gone + number: counters.Spent(f"p{number}", ticks, kernel=False) for number, ticks in ((1, 10), (2, 80), (3, 40))}
+    )
+    outside = rates.outside(looked, CpuSet([0]))
+
+    assert [name for name, _, _ in outside.programs] == ["p2", "p3", "p1"]
+    assert outside.kernel_cpus == pytest.approx(0.5)
+
+
 def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-untyped-def]
     """Neither the job nor this process is its own neighbour, and who is gets named."""
     job, other = start(BUSY), start(BUSY)
@@ -312,6 +340,19 @@ def test_hours_of_a_child_that_ends_are_none_of_the_window() -> None:
     job.update({1: stat_of(1, 60, ended=360_035)}, {2: 1})
 
     assert job.ticks == 45
+
+
+def test_what_a_child_had_from_its_own_children_is_handed_over_too() -> None:
+    """All of it is among the ended children of the process that waited; parents that are each other's end the search."""
+    job = JobTime()
+    job.begin(stat_of(1, 0), from_start=True)
+    job.begin(stat_of(2, 10, ended=90), from_start=True)
+    job.update({1: stat_of(1, 0, ended=100)}, {2: 1})
+    assert job.ticks == 0
+
+    job.begin(stat_of(3, 10), from_start=True)
+    job.update({1: stat_of(1, 0, ended=100)}, {3: 4, 4: 3})
+    assert job.ticks == 0
 
 
 def test_a_child_that_nobody_waits_for_stays_counted() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.fix import recovery, standing, transaction
-from sysperf.model.change import Change, Transaction
+from sysperf.model.change import Change, Keeper, Transaction
 from tests.fix.kernel import BALANCING, DIRTY, HUGEPAGES, POLICY, QUEUE, SWAPPINESS, THP, Machine, asked, memory
 
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512", "vm.nr_hugepages=400")
@@ -151,6 +151,62 @@ def test_what_refuses_to_go_back_is_tried_again(sandbox: Machine) -> None:
     assert os.path.getsize(sandbox.journal.path(1)) == size
     sandbox.kernel.refusing.clear()
     assert undo(sandbox, 1) == ["undone"]
+
+
+def test_what_does_not_come_back_while_a_change_is_refused_stays_open(sandbox: Machine) -> None:
+    """Steps before it come back; the next command tries the rest again, before it changes anything."""
+    before = sandbox.kernel.state()
+
+    def progress(change: Change) -> None:
+        if change.knob == "vm.dirty_ratio":
+            sandbox.kernel.refusing[THP] = errno.EBUSY
+            sandbox.kernel.deaf.add(DIRTY)
+
+    plan = sandbox.plan("vm.swappiness=10", "thp.enabled=always", "vm.dirty_ratio=31")
+    refused = transaction.apply(sandbox.host, sandbox.journal, plan, asked()._replace(progress=progress))
+    assert (refused.state, sandbox.kernel.get(SWAPPINESS)) == ("open", "60")
+    assert sandbox.kernel.get(THP) == "[always] madvise never"
+
+    sandbox.kernel.refusing.clear()
+    apply(sandbox, "vm.zone_reclaim_mode=1")
+    assert sandbox.journal.read(1).state == "rolled-back"
+    undo(sandbox, 2)
+    assert sandbox.kernel.state() == before
+
+
+def test_nobody_keeps_what_was_refused(sandbox: Machine) -> None:
+    """No process is started for a lease of nothing."""
+    sandbox.kernel.deaf.add(SWAPPINESS)
+
+    def keep(_: int) -> Keeper:
+        raise AssertionError
+
+    done = transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10"), asked(600)._replace(keep=keep))
+    assert done.state == "rolled-back"
+
+
+def test_a_signal_while_steps_are_undone_comes_afterwards(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is undone first; then it does what it would have done, once."""
+    before, received = sandbox.kernel.state(), []
+    sandbox.kernel.deaf.add(DIRTY)
+    write = sandbox.kernel.write
+
+    def disturbed(path: str, content: bytes) -> None:
+        write(path, content)
+        if (path, content) == (SWAPPINESS, b"60"):
+            for _ in range(2):
+                signal.raise_signal(signal.SIGTERM)
+            assert not received
+
+    monkeypatch.setattr(sandbox.kernel, "write", disturbed)
+    previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        assert apply(sandbox, "vm.swappiness=10", "vm.dirty_ratio=31").state == "rolled-back"
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+    assert received == [signal.SIGTERM]
+    assert sandbox.kernel.state() == before
 
 
 def test_what_belongs_to_somebody_else_stays(sandbox: Machine) -> None:

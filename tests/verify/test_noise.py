@@ -121,6 +121,16 @@ def test_little_waiting_of_a_short_run_says_nothing() -> None:
     assert noise.uneven((Conditions(io_waiting=0.0), Conditions(io_waiting=0.5)), earlier, 2.0)
 
 
+def test_a_short_run_excuses_no_clock() -> None:
+    """Ticks are few in it; a clock is as exact as ever. Where a clock is 0, or two pairs do not tell it, nothing is said."""
+    slow, fast, stopped = Conditions(gpu_mhz=1_400.0), Conditions(gpu_mhz=1_980.0), Conditions(gpu_mhz=0.0)
+    earlier: list[noise.Pair] = [(slow, slow)] * 3
+
+    assert noise.uneven((slow, fast), earlier, 0.2)
+    assert not noise.uneven((stopped, fast), earlier, 0.2)
+    assert not noise.uneven((slow, fast), [(slow, slow), (slow, None), (Conditions(), slow)], 0.2)
+
+
 def test_others_on_its_gpus_disturb_a_run_beyond_what_is_usual() -> None:
     """Unknown does not."""
     alone, shared = Conditions(gpu_others=0.0), Conditions(gpu_others=0.3)

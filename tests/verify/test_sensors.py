@@ -50,6 +50,13 @@ def test_shares_are_of_the_time_between_two_moments() -> None:
     assert sensors.between(after, before) == Shares()
 
 
+def test_no_share_is_more_than_all_of_the_time() -> None:
+    """The counters are read a moment after the clock."""
+    before, after = Counters(10.0, (0, 0, 0), {"0": 0}), Counters(11.0, (1_000_900, 0, 0), {"0": 1_002})
+
+    assert sensors.between(before, after) == Shares((1.0, 0.0, 0.0), 1.0)
+
+
 def test_the_package_that_heat_slows_now_counts() -> None:
     """Not the one that was slowed most since boot; a CPU that went offline says nothing."""
     paths = [f"/sys/devices/system/cpu/cpu{cpu}/thermal_throttle/package_throttle_total_time_ms" for cpu in (0, 64, 65)]
