@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine import wrap as wrapping
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.host import Host
 from sysperf.launch.placement import Placement
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import Files, MakeMachine
@@ -128,3 +130,22 @@ def test_gpus_of_other_makers_are_said_not_to_be_read(machine: MakeMachine, name
 
     assert placement.target == ""
     assert f"{name} is not read" in placement.notes[0]
+
+
+def test_a_site_s_rule_looks_at_the_words_of_a_command_that_is_only_started(tmp_path: Path) -> None:
+    """They are redacted for whoever reads them: a report, or a rule. Ours look at what the words mean."""
+    site = tmp_path / "site.toml"
+    site.write_text(
+        '[[rule]]\nid = "launch.site-debug"\ntitle = "T"\nscope = "launch"\nseverity = "warning"\nwhen = "\'--debug\' in launch.command"\n'
+        'message = "{launch.command|list}"\nexplain = "E"\n'
+    )
+    request = wrapping.LaunchRequest(argv=("python", "train.py", "--debug", "--token", "abcdefgh"))
+
+    def started(ruleset: Ruleset, *, reported: bool) -> wrapping.Decision:
+        return wrapping.wrap(Host(), ruleset, request, {}, "/", reported=reported)
+
+    assert started(wrapping.rules(), reported=False).launch.command == ()
+    assert started(wrapping.rules(), reported=True).launch.command[:3] == ("python", "train.py", "--debug")
+    decision = started(wrapping.rules([site]), reported=False)
+    assert "abcdefgh" not in decision.launch.command
+    assert [outcome.state for outcome in decision.outcomes if outcome.rule == "launch.site-debug"] == ["finding"]
