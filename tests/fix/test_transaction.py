@@ -187,7 +187,8 @@ def test_nobody_keeps_what_was_refused(sandbox: Machine) -> None:
 
 def test_a_signal_while_steps_are_undone_comes_afterwards(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is undone first; then it does what it would have done, once."""
-    before, received = sandbox.kernel.state(), []
+    before = sandbox.kernel.state()
+    received: list[int] = []
     sandbox.kernel.deaf.add(DIRTY)
     write = sandbox.kernel.write
 
