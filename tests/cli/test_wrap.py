@@ -628,7 +628,7 @@ def test_options_from_the_environment() -> None:
         ("--threads '", "No closing quotation"),
         ("--bogus", "unrecognized arguments: --bogus"),
         ("--threads x", "invalid int value: 'x'"),
-        ("--threads 0", "--threads 0: between 1 and"),
+        ("--threads 0", "--threads 0: not between 1 and"),
         ("--cpus a", "not a CPU number"),
         ("--only nope", "no rule matches `nope`"),
         ("--profile /nowhere.toml", "/nowhere.toml"),
