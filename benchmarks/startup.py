@@ -3,8 +3,7 @@
     python benchmarks/startup.py [--runs 15] [--top 25]
 
 Interleaved runs. CPU time rather than wall time, and minima beside medians: another program that runs at the same time makes
-both longer, and never shorter. An installation from a wheel is what users have; an editable one adds some 0.1 ms for its .pth
-file. Prints; asserts nothing.
+both longer, and never shorter. Prints; asserts nothing.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -268,6 +269,27 @@ def test_a_full_disk_changes_nothing(fast: Path, room: int) -> None:
     for number in machine.journal.numbers():
         recovery.undo(machine.host, machine.journal, number)
     assert machine.kernel.state() == before
+
+
+def test_half_a_line_is_taken_out_again(tmp_path: Path) -> None:
+    """A line that is added to the same open journal later, when there is room again, is whole and follows the last whole one."""
+    journal, change = Journal(str(tmp_path)), Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    usual = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with journal.locked(), journal.begin(boot="", by="", why="", taken_at="") as log:
+        size = os.path.getsize(log.path)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+            with pytest.raises(JournalError, match="No space left on device"):
+                log.add(StepStarted(0, change))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, usual)
+        assert os.path.getsize(log.path) == size
+        log.add(StepStarted(0, change))
+
+        assert [step.change for step in log.read().steps] == [change]
+        assert log.read().state == "open"
 
 
 @root_only
