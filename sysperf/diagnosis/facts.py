@@ -237,6 +237,7 @@ class Machine(Record, kw_only=True):
     io_pressure: Annotated[float | None, fact("share in which some task waited for I/O", "/proc/pressure/io")] = None
     memory_pressure: Annotated[float | None, fact("share in which some task waited for memory", "/proc/pressure/memory")] = None
     swapped_per_s: Annotated[float | None, fact("pages swapped in and out", "/proc/vmstat")] = None
+    refaulted_per_s: Annotated[float | None, fact("pages needed again soon after they had been evicted", "/proc/vmstat")] = None
     available_growth_bytes_per_s: Annotated[float | None, fact("by how much the memory left to all grew", "/proc/meminfo")] = None
     remote_pages: Annotated[float | None, fact("of the pages taken, those on another node than the CPU", "/proc/vmstat")] = None
     governor: str | None = None

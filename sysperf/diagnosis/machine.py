@@ -7,6 +7,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/a
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from sysperf.diagnosis import counters
@@ -23,6 +24,9 @@ class MachineReading(NamedTuple):
     """Without what the hypervisor took."""
     pressure_us: dict[str, int | None]
     swapped: int | None
+    """Pages, in and out."""
+    refaulted: int | None = None
+    """Pages that were read or swapped in again soon after they had been evicted."""
     available_bytes: int | None = None
     remote_pages: tuple[int, int] | None = None
     """Pages that were taken from the node of the CPU that asked, and from another one."""
@@ -55,14 +59,20 @@ def machine_reading() -> MachineReading:
     idle, every = cpu_ticks()
     pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
     fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
-    swaps = [whole(fields.get(name)) for name in (b"pswpin", b"pswpout")]
     local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
     return MachineReading(
-        idle, every, pressure, None if None in swaps else sum(swap or 0 for swap in swaps),
+        idle, every, pressure, _sum(fields, b"pswpin", b"pswpout"),
+        refaulted=_sum(fields, b"workingset_refault_anon", b"workingset_refault_file"),
         available_bytes=meminfo.sizes(counters.content("/proc/meminfo", 16_384).decode("utf-8", "replace")).get("MemAvailable"),
         remote_pages=None if local is None or remote is None else (local, remote),
         spent=counters.everybody(), own_s=time.process_time(),
     )  # fmt: skip
+
+
+def _sum(fields: Mapping[bytes, bytes], *names: bytes) -> int | None:
+    """The sum of some counters; None where the kernel has not all of them."""
+    values = [whole(fields.get(name)) for name in names]
+    return None if None in values else sum(value or 0 for value in values)
 
 
 def _total(name: str) -> int | None:

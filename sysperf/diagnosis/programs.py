@@ -293,7 +293,8 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
         others=_named(outside.programs, cpus),
         others_steady=rates.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
         cpu_pressure=rates.pressure(window, "cpu"), io_pressure=rates.pressure(window, "io"),
-        memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window), governor=governor,
+        memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window),
+        refaulted_per_s=rates.refaulted_per_s(window), governor=governor,
         available_growth_bytes_per_s=rates.available_growth_per_s(window), remote_pages=rates.remote_share(window),
     )  # fmt: skip
 

@@ -51,6 +51,12 @@ def swapped_per_s(window: Window) -> float | None:
     return None if before is None or after is None else (after - before) / window.seconds
 
 
+def refaulted_per_s(window: Window) -> float | None:
+    """Pages a second that were needed again soon after they had been evicted."""
+    before, after = window.machine_first.refaulted, window.machine_last.refaulted
+    return None if before is None or after is None else (after - before) / window.seconds
+
+
 def available_growth_per_s(window: Window) -> float | None:
     """Bytes a second by which the machine's free memory grew; below 0: something takes it."""
     before, after = window.machine_first.available_bytes, window.machine_last.available_bytes

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +40,10 @@ class Case(NamedTuple):
     """When it is sick, somebody else uses its CPUs."""
     quota: float = 0.0
     """CPUs' worth of time that its group may use, sick or cured; needs root."""
+    memory_bytes: int = 0
+    """What its group may use, sick or cured; needs root."""
+    needs: str = ""
+    """A shared library that the sick program needs."""
     cured_env: tuple[tuple[str, str], ...] = ()
     """Variables when it is cured."""
     runs: str = ""
@@ -61,12 +67,14 @@ CASES = {
     "many_small_files": Case("diagnosis.small-files"),
     "one_thread": Case("diagnosis.one-thread"),
     "too_many_threads": Case("diagnosis.threads-over-cpus"),
+    "two_openmp": Case("diagnosis.two-openmp", needs="libomp.so.5"),
     "programs_compete": Case("diagnosis.programs-compete", named("threads-over-cpus"), copies=2, runs="plain_training"),
     "neighbour": Case("diagnosis.neighbour", neighbour=True, runs="plain_training"),
     "quota": Case("diagnosis.quota", quota=1.0, cured_env=(("OMP_NUM_THREADS", "1"),), runs="plain_training"),
     "interpreter_lock": Case("diagnosis.interpreter-lock"),
     "slow_prefetcher": Case("diagnosis.waits-for-threads"),
     "page_faults": Case("diagnosis.page-faults"),
+    "reclaimed": Case("diagnosis.reclaim", memory_bytes=600 << 20),
     "leak": Case("diagnosis.memory-grows"),
     "item_per_value": Case("diagnosis.reads-values"),
     "checkpoint_each_step": Case("diagnosis.checkpoint"),
@@ -116,7 +124,7 @@ def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[in
     env |= dict(case.env if sick else case.cured_env)
     programs = []
     with contextlib.ExitStack() as stack, output.open("wb") as file:
-        enter = stack.enter_context(limited(case.quota))
+        enter = stack.enter_context(limited(case))
         for number in range(case.copies if sick else 1):
             stderr = file if number == 0 else subprocess.DEVNULL
             argv = (*enter, *wrap, *command)
@@ -135,36 +143,59 @@ def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[in
 
 GROUPS = Path("/sys/fs/cgroup")
 _UNIFIED = (GROUPS / "cgroup.controllers").exists()
-_CPU_GROUPS = GROUPS if _UNIFIED else GROUPS / "cpu"
 
 
-def can_limit() -> bool:
-    """Whether groups with a quota can be made here."""
-    return os.access(_CPU_GROUPS, os.W_OK) and (not _UNIFIED or "cpu" in (GROUPS / "cgroup.subtree_control").read_text().split())
+def lacks(case: Case) -> str:
+    """What this machine lacks for a case."""
+    for controller, is_needed in (("cpu", case.quota), ("memory", case.memory_bytes)):
+        if is_needed and not _can_limit(controller):
+            return f"needs root and the {controller} controller of control groups"
+    if case.needs and (not shutil.which("gcc") or not find_library(case.needs.removeprefix("lib").split(".")[0])):
+        return f"needs gcc and {case.needs}: apt-get install gcc libc6-dev libomp5"
+    return ""
+
+
+def _can_limit(controller: str) -> bool:
+    if _UNIFIED:
+        return os.access(GROUPS, os.W_OK) and controller in (GROUPS / "cgroup.subtree_control").read_text().split()
+    return os.access(GROUPS / controller, os.W_OK)
+
+
+def _limits(case: Case) -> dict[str, str]:
+    """The files of a group, by controller and name, and what is written there."""
+    period_us = 100_000
+    quota, memory = str(int(case.quota * period_us)), str(case.memory_bytes)
+    if _UNIFIED:
+        limits = {"cpu/cpu.max": f"{quota} {period_us}", "memory/memory.max": memory}
+    else:
+        limits = {"cpu/cpu.cfs_period_us": str(period_us), "cpu/cpu.cfs_quota_us": quota, "memory/memory.limit_in_bytes": memory}
+    return {name: limit for name, limit in limits.items() if (case.quota if name.startswith("cpu/") else case.memory_bytes)}
 
 
 @contextlib.contextmanager
-def limited(cpus: float) -> Iterator[tuple[str, ...]]:
-    """A control group with a quota; (what starts a command in it). Nothing without a quota."""
-    if not cpus:
-        yield ()
-        return
-    group = _CPU_GROUPS / f"sysperf-clinic-{os.getpid()}"
-    group.mkdir()
-    period_us = 100_000
-    if _UNIFIED:
-        (group / "cpu.max").write_text(f"{int(cpus * period_us)} {period_us}")
-    else:
-        (group / "cpu.cfs_period_us").write_text(str(period_us))
-        (group / "cpu.cfs_quota_us").write_text(str(int(cpus * period_us)))
+def limited(case: Case) -> Iterator[tuple[str, ...]]:
+    """A control group with the limits of a case; (what starts a command in it). Nothing without limits."""
+    groups = set()
+    for name, limit in _limits(case).items():
+        controller, file = name.split("/")
+        group = (GROUPS if _UNIFIED else GROUPS / controller) / f"sysperf-clinic-{os.getpid()}"
+        group.mkdir(exist_ok=True)
+        (group / file).write_text(limit)
+        groups.add(group)
     try:
-        yield ("/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        enter = " && ".join(f"echo $$ > {group}/cgroup.procs" for group in groups)
+        yield ("/bin/sh", "-c", f'{enter} && exec "$@"', "sh") if groups else ()
     finally:
-        for _ in range(50):
-            with contextlib.suppress(OSError):
-                group.rmdir()
-                break
-            time.sleep(0.1)
+        for group in groups:
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    for _ in range(50):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.1)
 
 
 def speed(output: Path) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Seen, can_limit, examine
+from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Seen, examine, lacks
 
 LIMIT_S = 30.0
 OTHERS_DOING = {"diagnosis.neighbour"}
@@ -46,8 +46,8 @@ def said(seen: Seen, name: str) -> set[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_an_illness_is_named_and_nothing_else(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Within half a minute; its cured twin is faster, by about as much as was predicted."""
-    if CASES[name].quota and not can_limit():
-        pytest.skip("needs root and the cpu controller of control groups")
+    if lack := lacks(CASES[name]):
+        pytest.skip(lack)
     sick, cured = examine(name, "sick"), examine(name, "cured", diagnose=False)
     named = said(sick, name)
     RESULTS.append((name, True, named, sick))

@@ -9,10 +9,12 @@ import ctypes
 import gc
 import itertools
 import logging
+import mmap
 import os
 import queue
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -244,6 +246,48 @@ def too_many_threads() -> None:
         for _ in range(20):
             values.mul_(0.999).clamp_(-1, 1)
         trainer.step(x, y)
+
+
+SMOOTH = """
+#include <math.h>
+void smooth(float *values, long count) {
+  #pragma omp parallel for
+  for (long i = 0; i < count; i++) values[i] = sinf(values[i]);
+}
+"""
+
+
+def two_openmp() -> None:
+    """A library of its own computes a part of each step: with LLVM's OpenMP, whose team spins on, or with the one that PyTorch has."""
+    torch.set_num_threads(CPUS)
+    runtime = ["-l:libomp.so.5"] if SICK else ["-fopenmp"]
+    source, code, library = (os.path.join(FOLDER, name) for name in ("smooth.c", "smooth.o", "smooth.so"))
+    with open(source, "w") as file:
+        file.write(SMOOTH)
+    subprocess.run(["gcc", "-O2", "-fPIC", "-fopenmp", "-c", source, "-o", code], check=True)
+    subprocess.run(["gcc", "-shared", code, "-o", library, *runtime, "-lm"], check=True)
+    smooth = ctypes.CDLL(library).smooth
+    values, trainer = torch.randn(1 << 16), Trainer(Net(256, 3))
+    for x, y in batches(256):
+        smooth(ctypes.c_void_p(values.data_ptr()), ctypes.c_long(values.numel()))
+        trainer.step(x, y)
+
+
+def reclaimed() -> None:
+    """Samples are mapped from a file that is larger than the memory that the program may use, or much smaller."""
+    torch.set_num_threads(1)
+    path, rows = os.path.join(FOLDER, "samples"), (1 << 18) if SICK else (1 << 14)
+    with open(path, "wb") as file:
+        file.writelines(os.urandom(4096) * 4096 for _ in range(rows >> 12))
+        os.fsync(file.fileno())
+    with open(path, "rb") as file:
+        samples = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    samples.madvise(mmap.MADV_RANDOM)
+    trainer = Trainer()
+    for _, y in batches(64):
+        chosen = [random.randrange(rows) * 4096 for _ in range(64)]
+        x = torch.frombuffer(bytearray(b"".join(samples[at : at + 64] for at in chosen)), dtype=torch.uint8)
+        trainer.step(x.view(64, 64) / 255, y)
 
 
 def interpreter_lock() -> None:
