@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import random
 import shutil
 import signal
 import subprocess
@@ -466,12 +465,25 @@ def sleeps(marker: str) -> bool:
     return bool(subprocess.run(("pgrep", "-f", f"^sleep {marker}$"), check=False, capture_output=True).stdout)
 
 
+def where_set(pid: int, command: str) -> tuple[str, ...]:
+    """What runs a command where this process has the nice value 5, and else ends at once."""
+    return ("sh", "-c", f"read -r line < /proc/{pid}/stat; set -- $line; [ ${{19}} = 5 ] || exit 0; exec {command}")
+
+
 def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> None:
     """The run ends at once with all its children, the setting soon after, however long a run may take: its lease is short."""
     marker = f"81{os.getpid()}"
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ["verify", "--limit", "3000", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", marker]
-        assert random.Random("1/0").random() >= 0.5, "the first run is B's"
+        words = [
+            "verify",
+            "--limit",
+            "3000",
+            "--yes",
+            "--set",
+            f"process.nice@{other.pid}=5",
+            "--",
+            *where_set(other.pid, f"sleep {marker}"),
+        ]
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 2.0, 0.5\nsys.exit(main({words!r}))\n"
@@ -493,9 +505,10 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
 def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
     """The run takes three times as long as the lease, which is renewed; afterwards the setting is taken back."""
     with subprocess.Popen(("sleep", "300")) as other:
-        program = f"sleep 3; read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
+        read_level = f"read -r line < /proc/{other.pid}/stat; set -- $line; level=${{19}}"
+        program = f"{read_level}; [ $level = 0 ] || sleep 3; {read_level}; echo level: $((10 + $level))"
         words = [
-            "verify", "--metric", "level: ([0-9]+)", "--higher-is-better", "--minutes", "0.001", "--seed", "1", "--json", "--yes",
+            "verify", "--metric", "level: ([0-9]+)", "--higher-is-better", "--minutes", "0.04", "--json", "--yes",
             "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
         ]  # fmt: skip
         script = (
@@ -509,7 +522,7 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
         other.kill()
     comparison = json.loads(done.stdout)["comparison"]
 
-    assert [(run["arm"], run["value"]) for run in comparison["runs"]] == [("b", 15.0)], "the first run is B's"
+    assert [(run["arm"], run["value"]) for run in comparison["runs"]] == [("a", 10.0), ("b", 15.0)]
     assert after == 0
 
 
@@ -517,7 +530,7 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
 def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float, run_s: int) -> None:
     """Somebody took the setting back during the run: what is measured then is not B, also where the run ends before a renewal."""
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ["verify", "--seed", "1", "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sleep", str(run_s)]
+        words = ["verify", "--yes", "--set", f"process.nice@{other.pid}=5", "--", *where_set(other.pid, f"sleep {run_s}")]
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, {renew_s}\nsys.exit(main({words!r}))\n"
@@ -539,7 +552,7 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float
 def test_a_signal_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, number: signal.Signals, delay_s: float) -> None:
     """Sent again and again, also while the setting is being taken back."""
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ("--limit", "100", "--yes", "--seed", "1", "--set", f"process.nice@{other.pid}=5", "--", "sleep", "99")
+        words = ("--limit", "100", "--yes", "--set", f"process.nice@{other.pid}=5", "--", *where_set(other.pid, "sleep 99"))
         with subprocess.Popen(
             (sys.executable, "-m", "sysperf", "verify", *words),
             env=environment(tmp_path),
