@@ -362,8 +362,8 @@ def test_a_change_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.Monke
             seen = len(invalid)
             await asyncio.sleep(1)  # it is seen before it says what it changes: that hurries nothing
             assert len(invalid) == seen
-            log.add(StepStarted(0, Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)), StepResult(0, "applied"))
-            log.add(End("applied"))
+            change = Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10", rule)
+            log.add(StepStarted(0, change), StepResult(0, "applied"), End("applied"))  # at once: no sample sees a part of it
 
     options = Options(str(tmp_path / "a.sock"), transactions=lambda: tuple(journal.transactions()))
     setup = Setup(Settings(interval_s=0.2), Terms(rules()))

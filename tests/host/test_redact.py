@@ -233,6 +233,7 @@ RANDOM = st.one_of(
 @settings(max_examples=300)
 @given(WORDS, st.sampled_from(CARRIERS), st.sampled_from(("python\0x.py\0", "", "--verbose\0")))
 @example("Tr0ub4dor", CARRIERS[3], "")
+@example("taskset", CARRIERS[10], "")
 def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -> None:
     """Whatever a secret looks like, its name or its place gives it away."""
     plain = carrier.format("")
