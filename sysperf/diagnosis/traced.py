@@ -33,6 +33,7 @@ class _File(msgspec.Struct):
 
 class _Args(msgspec.Struct):
     types: Json = msgspec.field(name="Input type", default=None)
+    shapes: Json = msgspec.field(name="Input Dims", default=None)
     sequence: Json = msgspec.field(name="Sequence number", default=None)
     forward_thread: Json = msgspec.field(name="Fwd thread id", default=None)
 
@@ -96,8 +97,15 @@ def _look_at(event: _Event, by_type: Counter[bool], forward: set[int], backward:
         args = msgspec.json.decode(event.args, type=_Args)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
-    types = {kind for kind in args.types if kind in _FLOATS} if isinstance(args.types, list) else set()
-    if types:
+    if types := _float_types(args):
         by_type["double" in types] += round(event.dur * 1_000)
     if isinstance(args.sequence, int):
         (backward if args.forward_thread else forward).add(args.sequence)
+
+
+def _float_types(args: _Args) -> set[str]:
+    """The types of floats among its operands. One without dimensions is a number of Python, which is float64 and changes no type."""
+    if not isinstance(args.types, list):
+        return set()
+    shapes = args.shapes if isinstance(args.shapes, list) and len(args.shapes) == len(args.types) else [None] * len(args.types)
+    return {kind for kind, shape in zip(args.types, shapes, strict=True) if kind in _FLOATS and shape != []}

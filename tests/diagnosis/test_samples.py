@@ -191,6 +191,17 @@ def test_details_of_a_trace(tmp_path: Path) -> None:
     assert (details.double, details.unused_graph, details.readbacks_per_step) == (1.0, 0.75, 20.0)
 
 
+def test_a_number_of_python_makes_no_operator_float64(tmp_path: Path) -> None:
+    """`values.mul_(0.5)` is recorded with an operand of float64 that has no dimensions; its kernel computes in float32."""
+    args = {"Input type": ["float", "double"], "Input Dims": [[64, 64], []]}
+    doubled = {"Input type": ["float", "double"], "Input Dims": [[64, 64], [64]]}
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul_", "dur": 30, "args": these} for these in (args, args, args, doubled)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    assert traced.details(str(path)).double == 0.25
+
+
 def test_a_trace_that_ends_in_a_forward_pass_has_no_unused_operators(tmp_path: Path) -> None:
     """The backward pass of the last one comes after it."""
     forward = [
