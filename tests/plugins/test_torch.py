@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -320,9 +321,10 @@ while True:
     except OSError: pass
 """
     with asking(folder) as program, started(sys.executable, flood, str(program.pid)):
+        gc.collect()  # files of earlier tests close now, and not meanwhile
         before = len(os.listdir("/proc/self/fd"))
         trace = take(program.pid, output)
-        assert len(os.listdir("/proc/self/fd")) == before, "no file that somebody passed is kept"
+        assert len(os.listdir("/proc/self/fd")) <= before, "no file that somebody passed is kept"
 
     assert trace.steps == 3
     assert not os.path.exists(f"{folder}/stolen"), "only the program itself is told"
