@@ -132,7 +132,7 @@ def _fields(raw: JsonObject, record: type) -> JsonObject:
 
 
 def _is_record(as_type: TypeForm) -> bool:
-    return isinstance(as_type, type) and issubclass(as_type, msgspec.Struct)
+    return isinstance(as_type, type(msgspec.Struct))
 
 
 def _without_none(as_type: TypeForm) -> TypeForm:

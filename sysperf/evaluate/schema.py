@@ -69,7 +69,7 @@ def strip(annotation: TypeForm) -> TypeForm:
 
 
 def is_record(annotation: TypeForm) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+    return isinstance(annotation, type(msgspec.Struct))
 
 
 def element(annotation: TypeForm) -> TypeForm:
@@ -87,7 +87,7 @@ _KINDS: dict[type, str] = {int: "number", float: "number", str: "text", bool: "t
 
 def kind(annotation: TypeForm) -> str:
     """What conditions can do with it: number, text, truth, cpus, version, list, mapping, record or any."""
-    if annotation.__class__ is type:
+    if type(annotation) is type:  # Python 3.10: `dict[str, str].__class__` is type, too
         return _KINDS.get(annotation, "any")
     if is_record(annotation):
         return "record"
