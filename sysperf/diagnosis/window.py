@@ -210,8 +210,9 @@ class Window:
         if tid == watched.pid:
             looks["syncing"] += number in SYNCING
             looks["locked"] += with_limit
-            looks["polling"] += number in POLLING
-            looks["sleeping"] += number in SLEEPING or (number in SELECT and words[1] == b"0x0")
+            sleeps = number in SLEEPING or (number in SELECT and words[1] == b"0x0")  # of no file: how Python 3.10 sleeps
+            looks["polling"] += number in POLLING and not sleeps
+            looks["sleeping"] += sleeps
             looks["futex"] += number in FUTEX
 
 
