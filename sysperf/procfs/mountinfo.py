@@ -61,10 +61,9 @@ def _each(text: str, parse_line: Callable[[str], Mount | None]) -> tuple[Mount, 
 
 def _mountinfo(line: str) -> Mount | None:
     """``36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/sda rw``."""
-    before, _, after = line.partition(" - ")
     try:
-        _, _, device, root, point, options, *_ = before.split(" ")
-        fstype, source, *more = after.split(" ")
+        _, _, device, root, point, options, rest = line.split(" ", 6)
+        fstype, source, *more = f" {rest}".partition(" - ")[2].split(" ")  # the optional fields before it have no fixed number
     except ValueError:
         return None
     every = frozenset(",".join((options, *more)).split(","))

@@ -213,6 +213,7 @@ def quoted(text: str) -> str:
 
 
 @given(MOUNT_TEXT, MOUNT_TEXT, st.lists(WORD, min_size=1, max_size=4), st.lists(WORD, min_size=1, max_size=4))
+@example("/mnt", "/", ["-"], ["rw"])
 def test_mounts_are_read_back(point: str, root: str, options: list[str], more: list[str]) -> None:
     """Blanks and backslashes in paths are octal; /proc/mounts tells the same without roots."""
     line = f"36 35 98:0 {quoted(root)} {quoted(point)} {','.join(options)} shared:1 master:2 - ext4 /dev/sda {','.join(more)}\n"
