@@ -70,13 +70,11 @@ def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
 
 def _starting(facts: Diagnosis) -> Judged | None:
     """The answer about programs that import modules most of the time: what they do meanwhile is not what a step does."""
-    starting = [program for program in facts.programs if program.stacks is not None and program.stacks.importing >= MIN_STARTING]
-    if not starting:
-        return None
-    first = starting[0]
-    share = first.stacks.importing if first.stacks is not None else 0.0
-    sentence = f"Cannot tell yet: it still starts, and imports modules {100 * share:.0f} % of the time."
-    return Judged("cannot-tell", sentence, (), (), f"sysperf diagnose {first.pid}")
+    for program in facts.programs:
+        if program.stacks is not None and program.stacks.importing >= MIN_STARTING:
+            sentence = f"Cannot tell yet: it still starts, and imports modules {program.stacks.importing * 100:.0f} % of the time."
+            return Judged("cannot-tell", sentence, (), (), f"sysperf diagnose {program.pid}")
+    return None
 
 
 def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
@@ -298,7 +296,7 @@ def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[C
     explained: dict[str, str] = {}
     for cause in sorted(causes, key=lambda other: (-len(rules[other.id].covers) - len(rules[other.id].within), *_order(other))):
         if cause.id not in explained:
-            explained |= {other.id: cause.id for other in causes if other.id not in explained and _explains(cause, other, rules[cause.id])}
+            explained |= {other.id: cause.id for other in causes if other.id not in explained and _explains(cause, other, rules)}
     dropped = [
         msgspec.structs.replace(cause, state="explained", because=f"a consequence of {explained[cause.id]}")
         for cause in causes
@@ -308,11 +306,17 @@ def _without_consequences(causes: list[Cause], ruleset: Ruleset) -> tuple[list[C
     return [_rest(cause, [part for part in kept if cause.id in rules[part.id].within]) for cause in kept], dropped
 
 
-def _explains(cause: Cause, other: Cause, rule: Rule) -> bool:
-    """Whether another cause is a consequence of this one, or is within it to the most part."""
-    if other.id in rule.covers:
+def _explains(cause: Cause, other: Cause, rules: Mapping[str, Rule]) -> bool:
+    """Whether another cause is a consequence of this one, or is within it to the most part.
+
+    Of two that are within each other, which is the same time seen from two sides, the one with the larger gain explains the other.
+    """
+    if other.id in rules[cause.id].covers:
         return True
-    return other.id in rule.within and (other.gain is None or (cause.gain or 0.0) >= MIN_SHARE_OF_GAIN * other.gain)
+    if other.id not in rules[cause.id].within:
+        return False
+    mutual = cause.id in rules[other.id].within
+    return other.gain is None or (cause.gain or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * other.gain
 
 
 def _rest(cause: Cause, parts: Sequence[Cause]) -> Cause:

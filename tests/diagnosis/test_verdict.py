@@ -104,6 +104,16 @@ def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, c
         assert [cause.gain for cause in verdict.causes] == [60.0, 10.0]
 
 
+@pytest.mark.parametrize(("interpreter", "dispatch", "named"), [(0.45, 0.5, "tiny-operators"), (0.5, 0.46, "python-bound")])
+def test_of_two_causes_that_share_their_time_the_larger_is_named(interpreter: float, dispatch: float, named: str) -> None:
+    """A loop that calls tiny operators is Python, too; how many signals each of the two has does not decide."""
+    stacks = Stacks(samples=300, python=interpreter, forward=dispatch)
+    verdict = judged(program(stacks=stacks, native=Native(samples=300, python=interpreter, torch=dispatch, math=0.0, openmp=0.0)))
+
+    assert [cause.id.removeprefix("diagnosis.") for cause in verdict.causes] == [named]
+    assert [cause.because for cause in verdict.dropped] == [f"a consequence of diagnosis.{named}"]
+
+
 def test_a_small_checkpoint_does_not_hide_page_faults() -> None:
     """Each of them costs what it costs."""
     stacks = Stacks(samples=300, checkpoint=0.07, forward=0.3, backward=0.3, optimizer=0.2)
