@@ -21,7 +21,7 @@ from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stac
 from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
-from sysperf.engine import diagnose_causes, diagnose_inside, diagnose_shares
+from sysperf.engine import diagnose_inside, diagnose_shares, diagnose_verdict
 from sysperf.engine.audit import judge_snapshot
 from sysperf.engine.judging import Terms
 from sysperf.engine.parallel_looks import ParallelLooks
@@ -93,7 +93,7 @@ class _Diagnoser:
             facts = self._sample(facts)
             verdict = self._judge(facts)
             self._tell("samples", verdict)
-            unsure = is_open(verdict) or diagnose_causes.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
+            unsure = is_open(verdict) or diagnose_verdict.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
             if self._options.trace and unsure and computing(facts.programs) and self._left_s() >= MIN_TRACE_S:
                 verdict = self._judge(self._trace(facts))
         return verdict
@@ -217,7 +217,7 @@ class _Diagnoser:
         return msgspec.structs.replace(facts, programs=tuple(seen))
 
     def _judge(self, facts: Diagnosis) -> Verdict:
-        weighed = diagnose_causes.judged(facts, self._terms.ruleset)
+        weighed = diagnose_verdict.judged(facts, self._terms.ruleset)
         return Verdict(
             sysperf=__version__,
             pid=self._asked,

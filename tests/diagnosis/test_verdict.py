@@ -17,7 +17,7 @@ from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
 from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
-from sysperf.engine import diagnose, diagnose_causes, judging
+from sysperf.engine import diagnose, diagnose_fixes, diagnose_verdict, judging
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Remedy
@@ -39,12 +39,12 @@ def program(**facts: object) -> Program:
     return Program(**{**known, **facts})  # type: ignore[arg-type]
 
 
-def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | None = None) -> diagnose_causes.Judged:
+def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | None = None) -> diagnose_verdict.Judged:
     around = machine or Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, other_programs=0, cpu_pressure=0.1)
-    return diagnose_causes.judged(Diagnosis(programs=programs, machine=around, ranks=ranks or Ranks()), rules())
+    return diagnose_verdict.judged(Diagnosis(programs=programs, machine=around, ranks=ranks or Ranks()), rules())
 
 
-def states(verdict: diagnose_causes.Judged) -> dict[str, str]:
+def states(verdict: diagnose_verdict.Judged) -> dict[str, str]:
     return {cause.id: cause.state for cause in verdict.causes}
 
 
@@ -149,7 +149,7 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
     fix = Remedy(kind="env", title="", safety="manual", command="env OMP_NUM_THREADS=2 python …")
 
     assert (
-        diagnose_causes.proof((fix,), "python train.py")
+        diagnose_fixes.proof((fix,), "python train.py")
         == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
     )
 
@@ -169,7 +169,7 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
 )
 def test_a_command_of_a_program_can_be_pasted(command: str, pasted: str) -> None:
     """A program may write any title over its command line; what is hidden or cut off is left to the user."""
-    proof = diagnose_causes.proof((), command)
+    proof = diagnose_fixes.proof((), command)
     cannot = judged(program(command=command, stacks=Stacks(samples=300, other=1.0)))
 
     assert shlex.split(proof)[-3:] == [pasted, "--b", "…"]  # verify splits it into arguments: a comment would become two of them
@@ -352,10 +352,10 @@ def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
 def test_communication_may_have_a_cause_that_only_a_trace_shows() -> None:
     """Passes whose exchange is not needed look like a slow network from outside."""
     facts = Diagnosis(programs=(program(rank=0, world_size=2, stacks=Stacks(samples=300, collective=0.5, forward=0.2)),))
-    verdict = diagnose_causes.judged(facts, rules())
+    verdict = diagnose_verdict.judged(facts, rules())
     traced = msgspec.structs.replace(facts.programs[0], traced=Traced(backwards_per_step=8.0, reductions_per_step=1.0, communication=0.5))
 
-    assert diagnose_causes.trace_may_tell(verdict.causes, facts, rules())
+    assert diagnose_verdict.trace_may_tell(verdict.causes, facts, rules())
     assert list(states(judged(traced))) == ["diagnosis.accumulation-without-no-sync"]
 
 
