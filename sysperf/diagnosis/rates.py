@@ -47,19 +47,20 @@ def pressure(window: Window, name: str) -> float | None:
 
 def swapped_per_s(window: Window) -> float | None:
     """Pages swapped in and out, a second."""
-    before, after = window.machine_first.swapped, window.machine_last.swapped
-    return None if before is None or after is None else (after - before) / window.seconds
+    return _per_s(window, window.machine_first.swapped, window.machine_last.swapped)
 
 
 def refaulted_per_s(window: Window) -> float | None:
     """Pages a second that were needed again soon after they had been evicted."""
-    before, after = window.machine_first.refaulted, window.machine_last.refaulted
-    return None if before is None or after is None else (after - before) / window.seconds
+    return _per_s(window, window.machine_first.refaulted, window.machine_last.refaulted)
 
 
 def available_growth_per_s(window: Window) -> float | None:
     """Bytes a second by which the machine's free memory grew; below 0: something takes it."""
-    before, after = window.machine_first.available_bytes, window.machine_last.available_bytes
+    return _per_s(window, window.machine_first.available_bytes, window.machine_last.available_bytes)
+
+
+def _per_s(window: Window, before: int | None, after: int | None) -> float | None:
     return None if before is None or after is None else (after - before) / window.seconds
 
 
