@@ -131,12 +131,12 @@ def others_on_gpus(now: Conditions | None, history: Sequence[Conditions]) -> str
 def constant(other_cpus: Sequence[float | None], on_gpus: Sequence[float | None], cpus: int = 0) -> list[str]:
     """Say who was there in nearly all runs: the result holds for a machine that is shared like this."""
     cpus = cpus or os.cpu_count() or 1
-    said = []
+    sentences = []
     if (usual := _always(other_cpus)) > max(MIN_EXCESS_CPUS, MIN_EXCESS_SHARE * cpus):
-        said.append(f"others took {usual:.1f} of {cpus} CPUs all the time: the result holds beside them")
+        sentences.append(f"others took {usual:.1f} of {cpus} CPUs all the time: the result holds beside them")
     if (usual := _always(on_gpus)) > MAX_OTHERS_ON_GPU:
-        said.append(f"others computed on its GPUs {usual:.0%} of the time, all the time: the result holds beside them")
-    return said
+        sentences.append(f"others computed on its GPUs {usual:.0%} of the time, all the time: the result holds beside them")
+    return sentences
 
 
 def _always(values: Sequence[float | None]) -> float:
