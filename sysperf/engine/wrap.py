@@ -28,8 +28,9 @@ from sysperf.model.record import Record
 from sysperf.model.rule import Bind
 from sysperf.procfs.numbers import whole
 
-MAX_THREAD_DIGITS = 5
 __all__ = ["Decision", "LaunchRequest", "decide", "rules", "wrap", "wrap_instances"]
+
+MAX_THREAD_DIGITS = 5
 
 
 class Decision(Record):
