@@ -6,13 +6,30 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sysperf.launch.preload import _elf, candidates, refusal
+from sysperf.collect import allocator
+from sysperf.engine import tune_space, wrap_allocator
+from sysperf.launch import profile
+from sysperf.launch.preload import FILES, _elf, candidates, refusal
+from sysperf.model.rule import Preload
 
 LIBRARY = os.path.realpath(next(iter(Path("/lib").glob("*/libc.so.6")), Path("/lib/libc.so.6")))
 PROGRAM = os.path.realpath(sys.executable)
+
+
+def test_every_room_knows_the_same_allocators() -> None:
+    """What a rule may name has files, a package to install, a collector that finds it, and a place in profiles and in `tune`.
+
+    They are lists of their own because a launch imports only what it needs.
+    """
+    known = set(get_args(Preload.__annotations__["library"]))
+
+    assert known == set(FILES) == set(wrap_allocator.PACKAGES) == set(tune_space.PRELOADED) == set(tune_space.ASKED_BY)
+    assert known <= set(allocator.KNOWN)
+    assert known <= set(profile.ALLOCATORS)
 
 
 def test_only_files_that_are_there(tmp_path: Path) -> None:
