@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -74,6 +75,28 @@ def test_a_keeper_holds_nothing(machine: Machine) -> None:
     assert os.getsid(keeper_process.pid) != os.getsid(0)
     with machine.journal.locked(0.0):
         pass
+
+
+def signals(pid: int, what: str) -> set[int]:
+    """The signals that a process ignores (SigIgn) or has handlers for (SigCgt)."""
+    with open(f"/proc/{pid}/status") as file:
+        (mask,) = (int(line.split()[1], 16) for line in file if line.startswith(f"{what}:"))
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def test_a_keeper_outlives_the_terminal_and_ends_when_it_is_asked_to(machine: Machine) -> None:
+    """What a command does on a signal is not its keeper's: no Ctrl-C and no closed terminal ends a lease early, SIGTERM ends it."""
+    usual = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    try:
+        keeper_process = keeper_of(leased(machine, "vm.swappiness=10", lease_s=60))
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    assert {signal.SIGINT, signal.SIGHUP} <= signals(keeper_process.pid, "SigIgn")
+    assert not {signal.SIGINT, signal.SIGHUP, signal.SIGTERM} & signals(keeper_process.pid, "SigCgt")
+    os.kill(keeper_process.pid, signal.SIGTERM)
+    assert until(lambda: not keepers.alive(keeper_process))
 
 
 def test_undoing_dismisses_the_keeper(machine: Machine) -> None:
@@ -240,3 +263,23 @@ def test_no_keeper_no_lease(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -
         leased(sandbox, "vm.swappiness=10", lease_s=5)
     assert sandbox.kernel.get(SWAPPINESS) == "60"
     assert Journal(str(sandbox.folder / "state")).read(1).state == "rolled-back"
+
+
+def test_a_keeper_that_ends_before_it_says_who_it_is_keeps_nothing(sandbox: Machine) -> None:
+    """It finds no room for a file of its own: the change is taken back, and the reason is said."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def keep(number: int) -> Keeper:
+        free = os.pipe()  # as many files as its own pipe needs
+        for descriptor in free:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, limits[1]))
+        try:
+            return keeper.start(sandbox.host, sandbox.journal, number)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    with pytest.raises(OSError, match="could not be started"):
+        transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10"), asked(60)._replace(keep=keep))
+    assert sandbox.kernel.get(SWAPPINESS) == "60"
+    assert sandbox.journal.read(1).state == "rolled-back"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -172,6 +173,31 @@ def test_what_does_not_come_back_while_a_change_is_refused_stays_open(sandbox: M
     assert sandbox.journal.read(1).state == "rolled-back"
     undo(sandbox, 2)
     assert sandbox.kernel.state() == before
+
+
+def test_a_journal_that_is_full_when_all_is_back_keeps_nobody_waiting(sandbox: Machine) -> None:
+    """That it was undone cannot be written down: the values are back all the same, and whoever comes next writes it."""
+    before = sandbox.kernel.state()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sandbox.kernel.deaf.add(DIRTY)
+    real = sandbox.kernel.write
+
+    def write(path: str, content: bytes) -> None:
+        real(path, content)
+        if (path, content) == (SWAPPINESS, b"60"):  # from now on nothing can be written to any file
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+
+    sandbox.kernel.write = write  # type: ignore[method-assign]  # a method of the made kernel
+    try:
+        refused = apply(sandbox, "vm.swappiness=10", "vm.dirty_ratio=31")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (refused.state, refused.steps[1].reason) == ("open", "it reads 20 after 31 was written")
+    assert sandbox.kernel.state() == before
+
+    with sandbox.journal.locked():
+        recovery.recover(sandbox.host, sandbox.journal)
+    assert sandbox.journal.read(1).state == "rolled-back"
 
 
 def test_nobody_keeps_what_was_refused(sandbox: Machine) -> None:
