@@ -1,7 +1,7 @@
 """The tables of an Nsight Systems export as columns of a timeline.
 
-Rows are read many at once, and SQLite itself tells numbers from what is none: a value of another type, or one that is too
-large, is -1, and a row without times is counted and left out. A column that is absent is unknown.
+SQLite itself tells numbers from what is none: a value of another type, or one that is too large, is -1, and a row without times
+is counted and left out. A column that is absent is unknown. Columns come as JSON of many rows each, in half the time that rows take.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
 
 from sysperf.model.errors import TraceError
 from sysperf.model.record import Json
@@ -68,19 +70,22 @@ class Reader:
 
     def _first_part(self) -> int | None:
         """Of a large export, the time until which the first rows start, by a sample of them; None: all of it is examined."""
-        counts, starts = 0, list[tuple[int, float]]()
-        for table in (KERNELS, COPIES, SETS, CALLS, RANGES):
-            if "start" not in self._columns.get(table, ()):
-                continue
-            count = next(self._connection.execute(f'SELECT max(rowid) FROM "{table}"'))[0]  # noqa: S608 - our own names
-            if not isinstance(count, int) or count <= 0:
-                continue
+        tables = [table for table in (KERNELS, COPIES, SETS, CALLS, RANGES) if "start" in self._columns.get(table, ())]
+        counts = {table: self._rowid(table, "max") or 0 for table in tables}
+        if sum(counts.values()) <= WHOLE_ROWS:
+            return None
+        starts = list[tuple[int, float]]()
+        for table, count in counts.items():
             places = {1 + place * (count - 1) // SAMPLED_ROWS for place in range(SAMPLED_ROWS + 1)}
             asked = f"{_is_whole('start')} AND rowid IN ({', '.join(map(str, places))})"
-            times = [start for (start,) in self._connection.execute(f'SELECT "start" FROM "{table}" WHERE {asked}')]  # noqa: S608 - as above
-            counts += count
+            times = [start for (start,) in self._connection.execute(f'SELECT "start" FROM "{table}" WHERE {asked}')]  # noqa: S608 - our own names
             starts += [(start, count / len(times)) for start in times]
-        return _until(starts, MAX_UNMARKED_ROWS) if counts > WHOLE_ROWS else None
+        return _until(starts, MAX_UNMARKED_ROWS)
+
+    def _rowid(self, table: str, function: str, after: int = 0) -> int | None:
+        """The least or largest number of a row behind this one; None: there is none."""
+        number: int | None = next(self._connection.execute(f'SELECT {function}(rowid) FROM "{table}" WHERE rowid > {after}'))[0]  # noqa: S608 - our own words
+        return number
 
     # ------------------------------------------------------------------ rows
 
@@ -92,7 +97,7 @@ class Reader:
         listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
         return self._connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
 
-    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[tuple[Json, ...]]]:
+    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[list[Json]]]:
         """Start, end and these expressions as columns, many rows at once, of the rows that have times."""
         known = self._columns.get(table)
         if known is None or not {"start", "end"} <= known:
@@ -100,42 +105,45 @@ class Reader:
         timed = f"{_is_whole('start')} AND {_is_whole('end')}{where}"
         if self._cut is not None:
             timed += f' AND "start" <= {self._cut}'
-        asked = ", ".join(columns)
-        cursor = self._connection.execute(f'SELECT "start", "end", {asked} FROM "{table}" WHERE {timed} LIMIT {MAX_ROWS}')  # noqa: S608 - our own words
-        count = 0
-        while rows := cursor.fetchmany(ROWS_AT_ONCE):
-            yield list(zip(*rows, strict=True))
-            count += len(rows)
-        if count == MAX_ROWS:
+        asked = ", ".join(f"json_group_array({column})" for column in ('"start"', '"end"', *columns))
+        count, numbers, last = 0, ROWS_AT_ONCE, -1
+        while count < MAX_ROWS and (first := self._rowid(table, "min", last)) is not None:
+            last = first - 1 + numbers
+            part = f"rowid BETWEEN {first} AND {last} AND {timed}"
+            texts = next(self._connection.execute(f'SELECT {asked} FROM "{table}" WHERE {part}'))  # noqa: S608 - our own words
+            rows = [msgspec.json.decode(text) for text in texts]
+            if rows[0]:
+                yield rows
+            count += len(rows[0])
+            numbers = ROWS_AT_ONCE if len(rows[0]) > ROWS_AT_ONCE // 2 else 2 * numbers  # most numbers are of no row that is wanted
+        if table != RANGES:  # marks of a moment have no end
+            self._timeline.damage.no_duration += self._untimed(table, count)
+        if count >= MAX_ROWS:
             self._timeline.damage.truncated = f"more than {MAX_ROWS:,} rows of {table} start at one time"
 
-    def _whole(self, table: str, column: str, otherwise: int = -1) -> str:
-        """SQL for a column's whole number below 2**30; `otherwise` where it is none, or there is no such column."""
-        if column not in self._columns.get(table, ()):
-            return str(otherwise)
-        return f'CASE WHEN {_is_whole(column, 30)} THEN "{column}" ELSE {otherwise} END'
+    def _whole(self, table: str, column: str, otherwise: int = -1, bits: int = 30) -> str:
+        """SQL for a column's whole number below 2**bits; `otherwise` where it is none, or there is no such column."""
+        return f'CASE WHEN {_is_whole(column, bits)} THEN "{column}" ELSE {otherwise} END' if self._has(table, column) else str(otherwise)
 
     def _owner(self, table: str, column: str) -> str:
-        """SQL for the process in a globalPid or globalTid; 0 where there is none."""
-        return f'CASE WHEN {_is_whole(column)} THEN ("{column}" >> 24) & 16777215 ELSE 0 END' if self._has(table, column) else "0"
+        """SQL for the process in a globalPid; 0 where there is none."""
+        return f"({self._whole(table, column, 0, 62)} >> 24) & 16777215"
 
-    def _correlation(self, table: str, owner: str) -> str:
-        """SQL for what a call and its operation have in common: two processes do reuse numbers."""
-        if not self._has(table, "correlationId"):
-            return "-1"
-        known = f"{_is_whole('correlationId', 38)} AND correlationId > 0"
-        return f"CASE WHEN {known} THEN (({self._owner(table, owner)}) << 40) | correlationId ELSE -1 END"
+    def _correlation(self, table: str) -> str:
+        """SQL for the number that a call and its operation have in common."""
+        return self._whole(table, "correlationId", bits=38)
 
     def _has(self, table: str, column: str) -> bool:
         return column in self._columns.get(table, ())
 
-    def _as_it_is(self, table: str, column: str) -> str:
-        return f'"{column}"' if self._has(table, column) else "NULL"
+    def _name(self, table: str, column: str) -> str:
+        """SQL for a text or the number of one."""
+        return f"CASE WHEN typeof(\"{column}\") IN ('integer', 'text') THEN \"{column}\" END" if self._has(table, column) else "NULL"
 
-    def _count_damaged(self, table: str) -> None:
-        """Rows without usable times."""
-        if {"start", "end"} <= self._columns.get(table, set()):
-            self._timeline.damage.no_duration += self._count(table, f"NOT ({_is_whole('start')} AND {_is_whole('end')})")
+    def _untimed(self, table: str, timed: int) -> int:
+        """Rows without usable times, where so many were read that have them."""
+        all_were_read = self._cut is None and timed < MAX_ROWS
+        return self._count(table) - timed if all_were_read else self._count(table, f"NOT ({_is_whole('start')} AND {_is_whole('end')})")
 
     def _count(self, table: str, where: str = "TRUE") -> int:
         count: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
@@ -149,13 +157,12 @@ class Reader:
 
     # ------------------------------------------------------------------ what devices did
 
-    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[tuple[Json, ...]]]:
+    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[list[Json]]]:
         """Add what all operations have; the other columns are left to whoever knows this kind."""
         timeline, rows = self._timeline, self._timeline.operations
         owner = self._owner(table, "globalPid")
         stream = self._whole(table, "streamId", -(1 << 30))
-        asked = (owner, self._whole(table, "deviceId"), stream, self._correlation(table, "globalPid"), self._whole(table, "graphNodeId", 0))
-        self._count_damaged(table)
+        asked = (owner, self._whole(table, "deviceId"), stream, self._correlation(table), self._whole(table, "graphNodeId", 0))
         for start, end, owners, devices, streams, correlations, graphs, *others in self._batches(table, (*asked, *columns)):
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
@@ -173,7 +180,7 @@ class Reader:
                     ],
                 )
             )
-            rows.correlation.extend(array("q", correlations))
+            rows.correlation.extend(_correlations(owners, correlations))
             rows.graph.extend(array("b", [node > 0 for node in graphs]))
             rows.detail.extend(array("i", [-1]) * len(start))
             yield others
@@ -182,7 +189,7 @@ class Reader:
         rows = self._timeline.operations
         named = _Numbers(lambda number: self._timeline.names.number(self._text(number)))
         grid = (self._whole(KERNELS, column) for column in ("gridX", "gridY", "gridZ"))
-        for names, x, y, z in self._operations(KERNELS, KERNEL, (self._as_it_is(KERNELS, "shortName"), *grid)):
+        for names, x, y, z in self._operations(KERNELS, KERNEL, (self._name(KERNELS, "shortName"), *grid)):
             rows.name.extend(named.of(names))
             rows.bytes.extend(array("q", [-1]) * len(names))
             sizes = zip(x, y, z, strict=True)
@@ -214,11 +221,10 @@ class Reader:
         rows = self._timeline.calls
         named = _Numbers(lambda number: self._timeline.names.number(without_suffix(self._text(number))))
         threads = _Numbers(self._thread)
-        self._count_damaged(CALLS)
         columns = (
-            self._as_it_is(CALLS, "globalTid"),
-            self._correlation(CALLS, "globalTid"),
-            self._as_it_is(CALLS, "nameId"),
+            self._thread_number(CALLS),
+            self._correlation(CALLS),
+            self._name(CALLS, "nameId"),
             self._whole(CALLS, "callchainId"),
         )
         for start, end, thread, correlations, names, stacks in self._batches(CALLS, columns):
@@ -226,7 +232,8 @@ class Reader:
             rows.end.extend(array("q", end))
             rows.name.extend(named.of(names))
             rows.thread.extend(threads.of(thread))
-            rows.correlation.extend(array("q", correlations))
+            processes = {number: _process(number) for number in set(thread)}
+            rows.correlation.extend(_correlations(map(processes.__getitem__, thread), correlations))
             rows.stack.extend(array("i", [stack if stack > 0 else -1 for stack in stacks]))
 
     def _ranges(self) -> None:
@@ -242,8 +249,8 @@ class Reader:
 
         named = _Numbers(number)
         where = f' AND "eventType" IN {_RANGE_KINDS}' if self._has(RANGES, "eventType") else ""
-        for start, end, texts, thread in self._batches(RANGES, (self._range_name(), self._as_it_is(RANGES, "globalTid")), where):
-            names = named.of(texts)
+        for start, end, texts, thread in self._batches(RANGES, (self._range_name(), self._thread_number(RANGES)), where):
+            names = named.of(_without_call_numbers(texts))
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
             rows.name.extend(names)
@@ -253,10 +260,14 @@ class Reader:
             rows.stack.extend(array("i", [-1]) * len(start))
 
     def _range_name(self) -> str:
-        """SQL for a range's text without the numbers of the call; for the number of its text where that is in another table."""
-        text, number = self._as_it_is(RANGES, "text"), self._as_it_is(RANGES, "textId")
-        numbered = "".join(f" WHEN instr({text}, '{key}') > 1 THEN substr({text}, 1, instr({text}, '{key}') - 1)" for key in _CALL_NUMBERS)
-        return f"CASE WHEN typeof({text}) <> 'text' THEN {number}{numbered} ELSE {text} END"
+        """SQL for a range's text; for the number of its text where that is in another table."""
+        if not self._has(RANGES, "text"):
+            return self._name(RANGES, "textId")
+        return f"CASE WHEN typeof(text) = 'text' THEN text ELSE {self._name(RANGES, 'textId')} END"
+
+    def _thread_number(self, table: str) -> str:
+        """SQL for a thread's number; 0 where there is none."""
+        return self._whole(table, "globalTid", 0, 62)
 
     # ------------------------------------------------------------------ everything else
 
@@ -297,7 +308,7 @@ class Reader:
             return
         off: dict[int, int] = {}
         for start, on, thread, state in self._rows("SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"):
-            if not isinstance(start, int):
+            if not isinstance(start, int) or not isinstance(thread, int):
                 continue
             if on and thread in off:
                 number = self._thread(thread)
@@ -305,9 +316,8 @@ class Reader:
             elif not on and state == 0:  # it was running and could have gone on
                 off[thread] = start
 
-    def _thread(self, number: Json) -> int:
-        value = number if isinstance(number, int) else 0
-        return self._timeline.thread(_process(value), value & 0xFFFFFF)
+    def _thread(self, number: int) -> int:
+        return self._timeline.thread(_process(number), number & 0xFFFFFF)
 
 
 def without_suffix(name: str) -> str:
@@ -327,8 +337,20 @@ def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
     return None
 
 
-def _process(number: Json) -> int:
-    return (number >> 24) & 0xFFFFFF if isinstance(number, int) else 0
+def _process(number: int) -> int:
+    return (number >> 24) & 0xFFFFFF
+
+
+def _correlations(processes: Iterable[int], numbers: Iterable[int]) -> array[int]:
+    """What a call and its operation have in common: two processes do reuse numbers. -1: unknown."""
+    pairs = zip(processes, numbers, strict=True)
+    return array("q", [(process << 40) | number if number > 0 else -1 for process, number in pairs])
+
+
+def _without_call_numbers(names: list[Json]) -> list[Json]:
+    """Texts without the numbers of a call, which differ from call to call; everything else as it is."""
+    first, second = _CALL_NUMBERS
+    return [name.partition(first)[0].partition(second)[0] or name if isinstance(name, str) else name for name in names]
 
 
 class _Numbers:

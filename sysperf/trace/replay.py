@@ -35,10 +35,6 @@ class Edit(NamedTuple):
     speed: tuple[tuple[int, float], ...] = ()
     """(flag, factor for the duration)."""
 
-    def short(self, region: int = 0) -> float:
-        """The factor for launches and short times there."""
-        return self.short_host if not self.region or self.region == region else 1.0
-
     def thinking(self, time: int, region: int = 0) -> int:
         """What is left of the host's time between two calls."""
         if time >= LONG_THINK_NS:
@@ -49,11 +45,20 @@ class Edit(NamedTuple):
 UNCHANGED = Edit()
 
 
-Step = tuple[int, int, int, int, tuple[int, ...]]
-"""An item of the host: ns before it; ns that it takes (negative: a request to the loader, which takes so long); the operation that
-it waits for, or -1; ns from that one's end to its own; the operations that it launches."""
-Plan = tuple[int, int, int, int, int]
-"""An operation: its stream; ns from its launch; the operation that it waits for, or -1; ns that follow that; ns that it takes."""
+Step = tuple[int, int, tuple[int, ...]]
+"""An item of the host: the operation that it waits for, or -1; ns from that one's end to its own; the operations that it launches."""
+Plan = tuple[int, int, int]
+"""An operation: its stream; ns from its launch; the operation that it waits for, or -1."""
+
+
+class Host(NamedTuple):
+    """The items of the host, by what a replay needs of them."""
+
+    thinks: list[int]
+    """ns before it."""
+    takes: list[int]
+    """ns that it takes; negative: a request to the loader, which takes so long."""
+    steps: list[Step]
 
 
 class Prepared:
@@ -63,12 +68,14 @@ class Prepared:
         self.graph = graph
         self.streams = 1 + max((operation.stream for operation in graph.operations), default=0)
         self._items, self._operations = _Items(graph), _Operations(graph)
-        self._plain_steps = [_step(item, UNCHANGED) for item in graph.items]
-        self._plain_plans: list[Plan] = [
-            (stream, latency, after, lag + unexplained, duration)
-            for _, duration, stream, _, latency, after, lag, unexplained in graph.operations
-        ]
-        self._steps: dict[Edit, list[Step]] = {}
+        self._plain = Host(
+            [item.think for item in graph.items],
+            list(map(_took, graph.items)),
+            [(item.waits_for, item.lag, item.operations) for item in graph.items],
+        )
+        self._plans: list[Plan] = [(stream, latency, after) for _, _, stream, _, latency, after, _, _ in graph.operations]
+        self._lengths = [duration + lag + unexplained for _, duration, _, _, _, _, lag, unexplained in graph.operations]
+        self._hosts: dict[Edit, Host] = {}
         self._times: dict[tuple[Edit, bool], int] = {}
 
     def time(self, edit: Edit, *, keep_unexplained: bool = True) -> int:
@@ -92,32 +99,40 @@ class Prepared:
             speed=tuple((flag, factor) for flag, factor in edit.speed if flag in self._operations.flagged),
         )
 
-    def steps(self, edit: Edit) -> list[Step]:
-        """The host's items with this edit."""
+    def host(self, edit: Edit) -> Host:
+        """The host with this edit."""
         of_host = edit._replace(beside=0, speed=())
-        if of_host not in self._steps:
-            items = self.graph.items
-            steps = self._steps[of_host] = self._plain_steps.copy()
-            for index in self._items.changed_by(edit):
-                steps[index] = _step(items[index], edit)
-        return self._steps[of_host]
+        if of_host not in self._hosts:
+            self._hosts[of_host] = self._items.edited(self._plain, of_host)
+        return self._hosts[of_host]
 
-    def plans(self, edit: Edit, keep_unexplained: bool) -> list[Plan]:
-        """The devices' operations with this edit."""
-        operations, plans = self.graph.operations, self._plain_plans.copy()
-        for index in self._operations.changed_by(edit, keep_unexplained):
-            plans[index] = self._plan(operations[index], edit, keep_unexplained)
+    def plans(self, edit: Edit) -> list[Plan]:
+        """When operations can start with this edit."""
+        if not edit.beside:
+            return self._plans
+        operations, plans = self.graph.operations, self._plans.copy()
+        for index in self._operations.following:
+            stream, latency, after = plans[index]
+            plans[index] = stream, latency, -1 if operations[after].flags & edit.beside else after
+        for index in self._operations.with_flags(flag for flag in self._operations.flagged if flag & edit.beside):
+            plans[index] = self.streams + bool(operations[index].flags & edit.beside & nodes.NCCL), 0, -1
         return plans
 
-    def _plan(self, operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> Plan:
-        took = operation.duration
-        for flag, factor in edit.speed:
-            if operation.flags & flag:
-                took = int(took * factor)
-        if operation.flags & edit.beside:
-            return self.streams + bool(operation.flags & edit.beside & nodes.NCCL), 0, -1, 0, took
-        after = operation.after if operation.after >= 0 and not self.graph.operations[operation.after].flags & edit.beside else -1
-        return operation.stream, operation.latency, after, operation.lag + (operation.unexplained if keep_unexplained else 0), took
+    def lengths(self, edit: Edit, keep_unexplained: bool) -> list[int]:
+        """ns from when each operation can start to its end, with this edit."""
+        operations, lengths = self.graph.operations, self._lengths.copy()
+        flags = (*(flag for flag in self._operations.flagged if flag & edit.beside), *(flag for flag, _ in edit.speed))
+        for index in (*self._operations.with_flags(flags), *(() if keep_unexplained else self._operations.unexplained)):
+            lengths[index] = _length(operations[index], edit, keep_unexplained)
+        return lengths
+
+
+def _length(operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> int:
+    _, took, _, flags, _, _, lag, unexplained = operation
+    for flag, factor in edit.speed:
+        if flags & flag:
+            took = int(took * factor)
+    return took if flags & edit.beside else took + lag + (unexplained if keep_unexplained else 0)
 
 
 class _Items:
@@ -128,27 +143,42 @@ class _Items:
         self.regions: dict[int, list[int]] = {}
         self._long: list[int] = []
         self._nested: list[int] = []
-        self._all = range(len(graph.items))
         for index, (_, _, kind, think, _, _, _, nested, region) in enumerate(graph.items):
             self.kinds.setdefault(kind, []).append(index)
             if region:
                 self.regions.setdefault(region, []).append(index)
             if think >= LONG_THINK_NS:
                 self._long.append(index)
-            if nested:
+            if nested and think < 0:
                 self._nested.append(index)
 
-    def changed_by(self, edit: Edit) -> Iterable[int]:
-        """The items that an edit can change."""
-        if edit.short_host < 1 and not edit.region:
-            return self._all
-        kinds = (*edit.no_waits, *((nodes.ALLOCATION,) if edit.no_allocation else ()))
-        return itertools.chain(
-            *(self.kinds.get(kind, ()) for kind in kinds),
-            self.regions.get(edit.region, ()) if edit.short_host < 1 else (),
-            self._long if edit.long_host < 1 else (),
-            self._nested if edit.loader != "keep" else (),
-        )
+    def edited(self, plain: Host, edit: Edit) -> Host:
+        """The host with this edit."""
+        thinks, takes, steps = plain.thinks.copy(), plain.takes.copy(), plain.steps.copy()
+        if edit.short_host < 1:
+            self._shorten(thinks, takes, edit)
+        for index in self._long if edit.long_host < 1 else ():
+            thinks[index] = int(thinks[index] * edit.long_host)
+        for index in self._nested if edit.loader != "keep" else ():
+            thinks[index] = -1
+        for kind in (*edit.no_waits, *((nodes.ALLOCATION,) if edit.no_allocation else ())):
+            for index in self.kinds.get(kind, ()):  # the synchronisation and the allocation themselves go, too
+                takes[index] = min(takes[index], nodes.OWN_NS) if kind == nodes.COPYING else 0
+                steps[index] = (-1, *steps[index][1:])
+        return Host(thinks, takes, steps)
+
+    def _shorten(self, thinks: list[int], takes: list[int], edit: Edit) -> None:
+        """Launches and the short times between calls, everywhere or in a region."""
+        factor, launches = edit.short_host, self.kinds.get(nodes.LAUNCH, [])
+        concerned: Iterable[int] = range(len(thinks))
+        if edit.region:
+            concerned = self.regions.get(edit.region, [])
+            launches = sorted(set(launches).intersection(concerned))
+        for index in concerned:
+            if 0 <= thinks[index] < LONG_THINK_NS:
+                thinks[index] = int(thinks[index] * factor)
+        for index in launches:
+            takes[index] = int(takes[index] * factor)
 
 
 class _Operations:
@@ -157,7 +187,7 @@ class _Operations:
     def __init__(self, graph: Graph) -> None:
         self.flagged: dict[int, list[int]] = {}
         self.unexplained: list[int] = []
-        self._following: list[int] = []
+        self.following: list[int] = []
         flags_of = {flags: [flag for flag in nodes.FLAGS if flags & flag] for flags in {operation.flags for operation in graph.operations}}
         for index, (_, _, _, flags, _, after, _, unexplained) in enumerate(graph.operations):
             for flag in flags_of[flags]:
@@ -165,35 +195,19 @@ class _Operations:
             if unexplained:
                 self.unexplained.append(index)
             if after >= 0:
-                self._following.append(index)
+                self.following.append(index)
 
-    def changed_by(self, edit: Edit, keep_unexplained: bool) -> Iterable[int]:
-        """The operations that an edit can change."""
-        flags = (*(flag for flag in self.flagged if flag & edit.beside), *(flag for flag, _ in edit.speed))
-        return itertools.chain(
-            *(self.flagged.get(flag, ()) for flag in flags),
-            () if keep_unexplained else self.unexplained,
-            self._following if edit.beside else (),
-        )
+    def with_flags(self, flags: Iterable[int]) -> list[int]:
+        """The operations that are one of these."""
+        return list(itertools.chain(*(self.flagged.get(flag, ()) for flag in flags)))
 
 
-def _step(item: nodes.Item, edit: Edit) -> Step:
-    start, end, kind, think, operations, waits_for, lag, nested, region = item
-    took = end - start
-    if think >= 0:
-        think = edit.thinking(think, region) if edit is not UNCHANGED else think
-    elif nested and edit.loader != "keep":
-        think = -1
-    if kind == nodes.LOADER:
-        took = -max(1, took)
-    elif edit.no_allocation and kind == nodes.ALLOCATION:
-        took, waits_for = 0, -1
-    elif kind in edit.no_waits:
-        took, waits_for = (0 if kind == nodes.SYNC else min(took, nodes.OWN_NS)), -1  # the synchronisation itself goes, too
-    else:
-        took = min(took, nodes.OWN_NS) if waits_for >= 0 else took
-        took = int(took * edit.short(region)) if kind == nodes.LAUNCH else took
-    return think, took, waits_for, lag, operations
+def _took(item: nodes.Item) -> int:
+    """What an item takes of the host; a request to the loader is negative."""
+    took = item.end - item.start
+    if item.kind == nodes.LOADER:
+        return -max(1, took)
+    return min(took, nodes.OWN_NS) if item.waits_for >= 0 else took
 
 
 class _Run:
@@ -202,7 +216,7 @@ class _Run:
     def __init__(self, prepared: Prepared, edit: Edit, keep_unexplained: bool) -> None:
         self._graph, self._edit = prepared.graph, edit
         self._streams = prepared.streams
-        self._steps, self._plans = prepared.steps(edit), prepared.plans(edit, keep_unexplained)
+        self._host, self._plans, self._lengths = prepared.host(edit), prepared.plans(edit), prepared.lengths(edit, keep_unexplained)
         self._ends = [self._graph.start] * len(self._graph.operations)
         self._free = [self._graph.start] * (self._streams + 2)
         """When each stream is free; the last two are those of copies and collectives that get one of their own."""
@@ -210,20 +224,20 @@ class _Run:
 
     def total(self) -> int:
         """Nanoseconds from the window's start until host and device are done."""
-        graph, free, ends, plans = self._graph, self._free, self._ends, self._plans
+        graph, free, ends, plans, lengths = self._graph, self._free, self._ends, self._plans, self._lengths
         for index in graph.earlier:
             self._earlier(index)
         frontier = previous = graph.start
-        for think, took, waits_for, lag, operations in self._steps:
+        for think, took, (waits_for, lag, operations) in zip(*self._host, strict=True):
             start = frontier + think if think >= 0 else previous - think - 1
             for index in operations:
-                stream, latency, after, delay, busy = plans[index]
+                stream, latency, after = plans[index]
                 begin = free[stream]
                 if start + latency > begin:  # noqa: PLR1730 - max() takes twice as long, and this runs 200,000 times
                     begin = start + latency
                 if after >= 0 and ends[after] > begin:
                     begin = ends[after]
-                free[stream] = ends[index] = begin + delay + busy
+                free[stream] = ends[index] = begin + lengths[index]
             end = start + took if took >= 0 else self._loaded(start, -took)
             if waits_for >= 0 and ends[waits_for] + lag > end:
                 end = ends[waits_for] + lag
@@ -234,12 +248,12 @@ class _Run:
 
     def _earlier(self, index: int) -> None:
         """An operation that was launched before the window, or nobody knows when."""
-        stream, _, after, delay, busy = self._plans[index]
+        stream, _, after = self._plans[index]
         started = self._graph.operations[index].start
         begin = started if started < self._graph.start and stream < self._streams else self._free[stream]
         if after >= 0:
             begin = max(begin, self._ends[after])
-        self._free[stream] = self._ends[index] = begin + delay + busy
+        self._free[stream] = self._ends[index] = begin + self._lengths[index]
 
     def _loaded(self, start: int, took: int) -> int:
         """When a batch is there that was asked for at `start`."""
