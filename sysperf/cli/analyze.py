@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args)
     progress = Progress()
     try:
-        result = engine.analyze(args.traces, ruleset, progress)
+        result = engine.analyze(args.traces, ruleset, progress, every_gain=args.format == "json")
     finally:
         progress.close()
     if args.annotate:

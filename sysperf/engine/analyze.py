@@ -49,13 +49,13 @@ class _Read(NamedTuple):
     summary: RankSummary
 
 
-def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None) -> Result:
-    """Read traces, one a rank, and judge them. Raises TraceError."""
+def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda *_: None, *, every_gain: bool = True) -> Result:
+    """Read traces, one a rank, and judge them; without `every_gain`, only the gains that findings name are predicted. Raises TraceError."""
     if len(paths) > MAX_RANKS:
         raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared", "name the traces of some ranks")
     if len(paths) == 1:
         accounting = account_for(paths[0], progress)
-        return judged(Trace(ranks=(accounting.facts(),)), ruleset, accounting)
+        return judged(Trace(ranks=(accounting.facts(with_gains=every_gain),)), ruleset, accounting)
     each = _each(paths, progress)
     ranks = tuple(read.rank for read in each)
     return judged(Trace(ranks=ranks, skew=compare([read.summary for read in each], ranks)), ruleset)
@@ -112,6 +112,8 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     for rule in ruleset.rules:
         if rule.scope == "trace":
             judge.rule(ruleset.compiled(rule.id))
+    if accounting is not None:
+        trace = _with_gains_of(judge.outcomes, trace, ruleset, accounting)
     outcomes = [_with_gain(outcome, trace, ruleset) for outcome in judge.outcomes]
     outcomes.sort(key=lambda outcome: _order(outcome, trace, ruleset))
     findings = tuple(_finding(outcome, trace, ruleset) for outcome in outcomes if outcome.state == "finding")
@@ -162,6 +164,15 @@ def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction |
     if predicted is None or limit is None or predicted.high <= limit:
         return predicted
     return msgspec.structs.replace(predicted, low=min(predicted.low, limit), high=limit)
+
+
+def _with_gains_of(outcomes: Sequence[Outcome], trace: Trace, ruleset: Ruleset, accounting: Accounting) -> Trace:
+    """The trace with the gains that findings name; those that it has already stay."""
+    named = {ruleset.compiled(outcome.rule).rule.predict for outcome in outcomes if outcome.state == "finding"}
+    (rank,) = trace.ranks
+    if rank.replay.predictions or not any(named):
+        return trace
+    return msgspec.structs.replace(trace, ranks=(accounting.with_gains_of(rank, named),))
 
 
 def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:

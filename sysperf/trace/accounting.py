@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import nlargest
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from sysperf.trace import cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
-from sysperf.trace.fixes import Batches, Costs, Replayer, predict, predict_cpu
+from sysperf.trace.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
@@ -36,12 +37,13 @@ class Accounting:
         self.loader = loader_calls(timeline)
         devices = sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
+        self._costs: Costs | None = None
         self.times = (
             [DeviceTime(timeline, device, self.window, self.loader.spans, self.launches) for device in devices] if self.window else []
         )
 
-    def facts(self) -> Rank:
-        """Everything that is known, and what follows from it."""
+    def facts(self, *, with_gains: bool = True) -> Rank:
+        """Everything that is known, and what follows from it. Gains on a device can be left to `with_gains_of`: each takes replays."""
         timeline, window = self.timeline, self.window
         marked = steps(timeline)
         rank = Rank(
@@ -67,9 +69,15 @@ class Accounting:
         )
         if window is None:
             return msgspec.structs.replace(rank, why="no operator, call or device's work of a kind that sysperf knows is in it")
-        return self._with_verdict(self._within(rank, window))
+        return self._with_verdict(self._within(rank, window, with_gains))
 
-    def _within(self, rank: Rank, window: Window) -> Rank:
+    def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
+        """These facts, with the gains of these fixes."""
+        if self._costs is None:
+            return rank
+        return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
+
+    def _within(self, rank: Rank, window: Window, with_gains: bool) -> Rank:
         """The facts about the window."""
         timeline, times = self.timeline, self.times
         on_cpu = None
@@ -81,6 +89,8 @@ class Accounting:
         figured = self.figures()
         did = host.describe(timeline, window, times)
         worked = work.describe(times[0], named) if times else rank.work
+        costs = Costs(figured, did, worked, hole)
+        self._costs = None if on_cpu else costs
         lengths = sorted((end - start) / 1e6 for start, end in window.steps)
         return msgspec.structs.replace(
             rank,
@@ -101,7 +111,7 @@ class Accounting:
             collectives=work.collectives(times[0]) if times else rank.collectives,
             replay=predict_cpu(on_cpu, hole, self._batches(window))
             if on_cpu
-            else predict(self.replayer(), Costs(figured, did, worked, hole)),
+            else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
         )
 
     def _batches(self, window: Window) -> Batches:

@@ -11,7 +11,7 @@ from math import floor
 from sysperf.model.record import Json
 from sysperf.trace.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, kind_of_process, number
 from sysperf.trace.part import STEP, FirstPart
-from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
+from sysperf.trace.timeline import MAX_THREADS, PRODUCTS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
@@ -19,8 +19,6 @@ MAX_SHAPES = 50_000
 MAX_BEGUN = 100_000
 MAX_CROSSED = 8
 """So many events that began later than one may end after it, such as those of the same moment in another order."""
-PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
-"""Operators whose floating-point operations follow from the shapes of their inputs."""
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
 _NO_ARGS = Args()
 _Row = Callable[[Event, int, int, int, int], None]

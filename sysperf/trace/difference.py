@@ -99,7 +99,7 @@ def _verdict(interval: tuple[float, float] | None) -> str:
 
 def _times(before: Accounting, after: Accounting, step_ms: list[float | None]) -> tuple[Change, ...]:
     """Exposed time by cause, in ms a step."""
-    both = [accounting.facts() for accounting in (before, after)]
+    both = [accounting.facts(with_gains=False) for accounting in (before, after)]
     on_device = all(rank.has_device for rank in both)
     rows = []
     for what, name in (_PARTS if on_device else _CPU_PARTS).items():
@@ -137,7 +137,7 @@ def _totals(accounting: Accounting, steps: int) -> dict[str, float]:
         for index in members(time, time.operations):
             name = texts[rows.name[index]]
             totals[name] = totals.get(name, 0.0) + (rows.end[index] - rows.start[index]) / 1e6 / max(1, steps)
-    if not accounting.times and (cpu := accounting.facts().cpu) is not None and accounting.window is not None:
+    if not accounting.times and (cpu := accounting.facts(with_gains=False).cpu) is not None and accounting.window is not None:
         for part in cpu.top:
             totals[part.what] = part.exposed_pct / 100 * accounting.window.duration / 1e6 / max(1, steps)
     return totals

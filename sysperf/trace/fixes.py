@@ -6,7 +6,7 @@ lowest and the highest of these are its interval. No gain is more than the expos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
@@ -178,8 +178,8 @@ def _either(flags: Iterable[int]) -> int:
     return union
 
 
-def predict(replayer: Replayer, costs: Costs) -> Replay:
-    """The gain of each fix whose cause costs something."""
+def predict(replayer: Replayer, costs: Costs, wanted: Collection[str] = BY_NAME) -> Replay:
+    """The gain of each of these fixes whose cause costs something."""
     error = replayer.error_pct()
     if error is None:
         return Replay(why="no launches in the window: nothing to replay")
@@ -188,7 +188,7 @@ def predict(replayer: Replayer, costs: Costs) -> Replay:
     predictions = []
     for fix in FIXES:
         cost = fix.cost(costs)
-        if cost >= MIN_COST_PCT:
+        if cost >= MIN_COST_PCT and fix.name in wanted:
             low, high = replayer.gain([(fix.cautious, fix.full)])
             predictions.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
     return Replay(error_pct=error, usable=True, predictions=tuple(predictions))

@@ -8,7 +8,10 @@ that starts right when one of another stream ends waited for it, and a call that
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from typing import NamedTuple
+
+import msgspec
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import DeviceTime, Launches
@@ -35,8 +38,8 @@ BLOCKED_NS = 20_000
 """A launch that takes longer waited for a place in the queue, where an operation ended meanwhile."""
 
 
-class Item(NamedTuple):
-    """Something the host does: a call, or a request to the loader."""
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """Something the host does: a call, or a request to the loader. A struct, because there are thousands: a named tuple takes longer."""
 
     start: int
     end: int
@@ -52,7 +55,7 @@ class Item(NamedTuple):
     """`OPTIMIZER` or `ZERO_GRAD` where it lies in a range of that name."""
 
 
-class Operation(NamedTuple):
+class Operation(msgspec.Struct, frozen=True, gc=False):
     """Something a device does."""
 
     start: int
@@ -107,8 +110,9 @@ class Builder:
 
     def build(self) -> Graph:
         chosen, launched = self._operations()
-        operations = self._with_edges(chosen, launched)
-        items = self._items(chosen, operations)
+        ends = _Ends([self.timeline.operations.end[index] for index in chosen])
+        operations = self._with_edges(chosen, launched, ends)
+        items = self._items(chosen, ends)
         inside = {index for item in items for index in item.operations}
         frontier = max((item.end for item in items), default=self.window.start)
         earlier = [index for index in range(len(operations)) if index not in inside]
@@ -130,7 +134,7 @@ class Builder:
         chosen.sort(key=rows.start.__getitem__)
         return chosen, [-1 if (at := times[index]) is None or at < low else at for index in chosen]
 
-    def _with_edges(self, chosen: list[int], launched: list[int]) -> list[Operation]:
+    def _with_edges(self, chosen: list[int], launched: list[int], ends: _Ends) -> list[Operation]:
         rows, calls = self.timeline.operations, self.timeline.calls
         latency = _typical_latency(chosen, launched, rows.start)
         flags = _flags_by_name(self.timeline)
@@ -138,20 +142,18 @@ class Builder:
         streams = [numbers.setdefault((rows.device[index], rows.stream[index]), len(numbers)) for index in chosen]
         low = self.window.start
         busy_until = [low] * len(numbers)
-        ends = sorted((rows.end[index], position, stream) for position, (index, stream) in enumerate(zip(chosen, streams, strict=True)))
-        only_ends = [end for end, _, _ in ends]
         operations = []
         for position, (index, at, stream) in enumerate(zip(chosen, launched, streams, strict=True)):
             start, end = rows.start[index], rows.end[index]
             free = busy_until[stream]
-            base = max(free, at + latency if at >= 0 else free, min(low, start))
-            lag, after, unexplained = max(0, start - base), -1, 0
+            base = at + latency if at >= 0 and at + latency > free else free
+            lag, after, unexplained = start - base if start > base else 0, -1, 0
             if lag > EXPLAINED_NS:
                 call = self.launches.call(index)
                 if call is not None and at >= 0 and start <= calls.end[call] + EXPLAINED_NS:
                     pass  # the call itself did something first, such as filling a staging buffer
                 else:
-                    other = _ended_just_before(ends, only_ends, start, base, stream, position)
+                    other = ends.just_before(start, base, position, streams)
                     if other < 0 or start - rows.end[chosen[other]] > EXPLAINED_NS:
                         other = self._draining(chosen, position)
                     if other >= 0:
@@ -174,13 +176,14 @@ class Builder:
                 return other if left <= max(DRAIN_NS, (rows.end[index] - rows.start[index]) // 10) else -1
         return -1
 
-    def _items(self, chosen: list[int], operations: list[Operation]) -> list[Item]:
+    def _items(self, chosen: list[int], ends: _Ends) -> list[Item]:
         calls, (low, high) = self.timeline.calls, self.window.span
-        by_call: dict[int, list[int]] = {}
+        launched_by, starts = self.launches.calls, calls.start
+        by_call = defaultdict[int, list[int]](list)
         for position, index in enumerate(chosen):
-            call = self.launches.call(index)
-            if call is not None and calls.start[call] >= low:
-                by_call.setdefault(call, []).append(position)
+            call = launched_by[index]
+            if call is not None and starts[call] >= low:
+                by_call[call].append(position)
         threads = {calls.thread[call] for call in by_call}
         texts = self.timeline.names.texts
         kinds = {name: _kind(texts[name]) for name in set(calls.name)}
@@ -191,11 +194,11 @@ class Builder:
         ]
         timed += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
         timed.sort()
-        waits, regions = _Waits(operations), _Regions(self.timeline)
+        regions = _Regions(self.timeline)
         items, frontier, previous, loading = [], low, low, low
         for start, end, kind, call in timed:
             launched = tuple(by_call[call]) if call in by_call else ()
-            waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else waits.of(start, end, kind, launched)
+            waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else ends.waited_for(start, end, kind, launched)
             think = start - frontier if start >= frontier else -(start - previous) - 1
             nested = start < loading and kind != LOADER
             region = regions.at(start) if regions.spans else 0
@@ -222,25 +225,25 @@ def _typical_latency(chosen: list[int], launched: list[int], starts: object) -> 
     return max(0, min(delays[len(delays) // 20], OWN_NS * 4)) if delays else OWN_NS
 
 
-def _ended_just_before(ends: list[tuple[int, int, int]], only_ends: list[int], start: int, base: int, stream: int, position: int) -> int:
-    """The operation of another stream that ended last before this start, and not before `base`."""
-    at = bisect_right(only_ends, start) - 1
-    while at >= 0 and only_ends[at] > base:
-        if ends[at][2] != stream and ends[at][1] < position:
-            return ends[at][1]
-        at -= 1
-    return -1
+class _Ends:
+    """The ends of operations: who waited for one of them was released by the last that ended before."""
 
-
-class _Waits:
-    """Which operation a call waited for: the one that ended last before the call did."""
-
-    def __init__(self, operations: list[Operation]) -> None:
-        self._by_end = sorted((operation.start + operation.duration, position) for position, operation in enumerate(operations))
+    def __init__(self, ends: list[int]) -> None:
+        self._by_end = sorted(zip(ends, range(len(ends)), strict=True))
         self._ends = [end for end, _ in self._by_end]
 
-    def of(self, start: int, end: int, kind: int, launched: tuple[int, ...]) -> tuple[int, int]:
-        """(its position, ns from its end to the call's); (-1, 0) where it waited for nothing."""
+    def just_before(self, start: int, base: int, position: int, streams: list[int]) -> int:
+        """The operation of another stream that ended last before this start, and not before `base`; -1: none."""
+        at = bisect_right(self._ends, start) - 1
+        while at >= 0 and self._ends[at] > base:
+            other = self._by_end[at][1]
+            if streams[other] != streams[position] and other < position:
+                return other
+            at -= 1
+        return -1
+
+    def waited_for(self, start: int, end: int, kind: int, launched: tuple[int, ...]) -> tuple[int, int]:
+        """(the operation that a call waited for, ns from its end to the call's); (-1, 0) where it waited for nothing."""
         if end - start < (OWN_NS if kind in (SYNC, COPYING) else BLOCKED_NS):
             return -1, 0
         low, high = bisect_left(self._ends, start), bisect_right(self._ends, end)

@@ -23,7 +23,7 @@ Progress = Callable[[int], None]
 
 def recognises(path: str, first: bytes) -> bool:
     """Whether this is an SQLite file, or a report that nsys can export."""
-    return first.startswith(_SQLITE) or path.endswith(REPORT)
+    return first.startswith(_SQLITE) or (path.endswith(REPORT) and first[:1] not in (b"{", b"["))
 
 
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:

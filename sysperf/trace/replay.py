@@ -73,8 +73,8 @@ class Prepared:
             list(map(_took, graph.items)),
             [(item.waits_for, item.lag, item.operations) for item in graph.items],
         )
-        self._plans: list[Plan] = [(stream, latency, after) for _, _, stream, _, latency, after, _, _ in graph.operations]
-        self._lengths = [duration + lag + unexplained for _, duration, _, _, _, _, lag, unexplained in graph.operations]
+        self._plans: list[Plan] = [(operation.stream, operation.latency, operation.after) for operation in graph.operations]
+        self._lengths = [operation.duration + operation.lag + operation.unexplained for operation in graph.operations]
         self._hosts: dict[Edit, Host] = {}
         self._times: dict[tuple[Edit, bool], int] = {}
 
@@ -128,11 +128,11 @@ class Prepared:
 
 
 def _length(operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> int:
-    _, took, _, flags, _, _, lag, unexplained = operation
+    took, flags = operation.duration, operation.flags
     for flag, factor in edit.speed:
         if flags & flag:
             took = int(took * factor)
-    return took if flags & edit.beside else took + lag + (unexplained if keep_unexplained else 0)
+    return took if flags & edit.beside else took + operation.lag + (operation.unexplained if keep_unexplained else 0)
 
 
 class _Items:
@@ -143,13 +143,13 @@ class _Items:
         self.regions: dict[int, list[int]] = {}
         self._long: list[int] = []
         self._nested: list[int] = []
-        for index, (_, _, kind, think, _, _, _, nested, region) in enumerate(graph.items):
-            self.kinds.setdefault(kind, []).append(index)
-            if region:
-                self.regions.setdefault(region, []).append(index)
-            if think >= LONG_THINK_NS:
+        for index, item in enumerate(graph.items):
+            self.kinds.setdefault(item.kind, []).append(index)
+            if item.region:
+                self.regions.setdefault(item.region, []).append(index)
+            if item.think >= LONG_THINK_NS:
                 self._long.append(index)
-            if nested and think < 0:
+            elif item.nested and item.think < 0:
                 self._nested.append(index)
 
     def edited(self, plain: Host, edit: Edit) -> Host:
@@ -189,12 +189,12 @@ class _Operations:
         self.unexplained: list[int] = []
         self.following: list[int] = []
         flags_of = {flags: [flag for flag in nodes.FLAGS if flags & flag] for flags in {operation.flags for operation in graph.operations}}
-        for index, (_, _, _, flags, _, after, _, unexplained) in enumerate(graph.operations):
-            for flag in flags_of[flags]:
+        for index, operation in enumerate(graph.operations):
+            for flag in flags_of[operation.flags]:
                 self.flagged.setdefault(flag, []).append(index)
-            if unexplained:
+            if operation.unexplained:
                 self.unexplained.append(index)
-            if after >= 0:
+            if operation.after >= 0:
                 self.following.append(index)
 
     def with_flags(self, flags: Iterable[int]) -> list[int]:

@@ -21,6 +21,9 @@ KERNEL, COPY, SET = 0, 1, 2
 OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 """What a host range is: an operator of PyTorch, a range that somebody named, a Python function."""
 
+PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
+"""Operators whose floating-point operations follow from the shapes of their inputs."""
+
 MAX_NAMES = 400_000
 OTHER_NAME = "(more names)"
 MAX_THREADS = 10_000
@@ -206,7 +209,3 @@ class Timeline:
             number = self._thread_numbers[key] = len(self.threads)
             self.threads.append(key)
         return number
-
-    def call_key(self, process: int, correlation: int) -> int:
-        """What a call and the operation that it launched have in common. Two processes do reuse numbers."""
-        return correlation if self.form == "kineto" else (process << 40) | correlation

@@ -9,12 +9,11 @@ import msgspec
 
 from sysperf.model.record import Json, JsonObject
 from sysperf.trace import kernels as by_name
-from sysperf.trace.adder import PRODUCTS
 from sysperf.trace.exposed import DeviceTime, members
 from sysperf.trace.facts import CollectiveFacts, Work
 from sysperf.trace.intervals import Interval, clip, length, union
 from sysperf.trace.peaks import dense_16bit
-from sysperf.trace.timeline import OPERATOR, Timeline
+from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
 from sysperf.trace.window import optimizer_steps
 
 SMALL_COLLECTIVE_BYTES = 1_000_000
