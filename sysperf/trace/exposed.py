@@ -115,11 +115,13 @@ class DeviceTime:
         rows, launched = self.timeline.operations, self.launches.times
         first: dict[int, int] = {}  # the operation that starts at a time
         earliest: dict[int, int] = {}  # the launch of those that do
+        starts, ends = rows.start, {end for _, end in self.idle}
         for index in self.operations:
-            start, at = rows.start[index], launched[index]
-            first.setdefault(start, index)
-            if at is not None and at < earliest.get(start, at + 1):
-                earliest[start] = at
+            if (start := starts[index]) in ends:
+                at = launched[index]
+                first.setdefault(start, index)
+                if at is not None and at < earliest.get(start, at + 1):
+                    earliest[start] = at
         gaps = []
         for start, end in self.idle:
             at = earliest.get(end) if end < self.window.end else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 
 from sysperf.startup import lazy
@@ -88,17 +88,14 @@ def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
 
 def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
     """The user's own range that covers most of the window; PyTorch's own ranges do not count."""
-    rows, spans = timeline.ranges, dict[int, list[Interval]]()
-    for index, kind in enumerate(rows.kind):
-        if kind == ANNOTATION:
-            spans.setdefault(rows.name[index], []).append(rows.span(index))
+    rows, texts, kinds = timeline.ranges, timeline.names.texts, timeline.ranges.kind
     best, share = "", 0.0
-    for name, intervals in spans.items():
-        text = timeline.names.texts[name]
-        if not _OWN.match(text):
-            covered = 100 * length(union(clip(intervals, window.span))) / window.duration
+    for name, named in timeline.ranges_by_name.items():
+        annotations = [index for index in named if kinds[index] == ANNOTATION]
+        if annotations and not _OWN.match(texts[name]):
+            covered = 100 * length(union(clip(rows.spans_of(annotations), window.span))) / window.duration
             if covered > share:
-                best, share = text, covered
+                best, share = texts[name], covered
     return best[:120], share if best else None
 
 
@@ -228,8 +225,10 @@ def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) ->
             by_thread.setdefault(rows.thread[index], []).append(index)
     for time in times:
         paid = union([*time.sync_exposed, *time.copy_call_exposed])
+        starts, ends = [start for start, _ in paid], [end for _, end in paid]
         for thread, indices in by_thread.items():
-            costly = sorted((rows.start[index], index, lost) for index in indices if (lost := overlap(paid, rows.span(index))))
+            concerned = [index for index in indices if bisect_right(ends, rows.start[index]) < bisect_left(starts, rows.end[index])]
+            costly = sorted((rows.start[index], index, lost) for index in concerned if (lost := overlap(paid, rows.span(index))))
             for (_, index, lost), around in zip(costly, threads.around(thread, [start for start, _, _ in costly]), strict=True):
                 key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
                 cost[key] += lost

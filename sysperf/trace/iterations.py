@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
+from heapq import nlargest
 
 from sysperf.startup import lazy
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
-from sysperf.trace.intervals import Interval, median
+from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, Spans, Timeline
-from sysperf.trace.window import Window, loader_calls, steps
+from sysperf.trace.window import Window, loader_calls
 
 MIN_REPEATS = 4
 MAX_SPREAD = 3.0
@@ -74,25 +75,16 @@ def _between(marks: list[Interval]) -> list[Interval]:
 
 def _annotations(timeline: Timeline) -> list[Interval]:
     """The range of one name on one thread that covers most time without overlapping itself."""
-    rows = timeline.ranges
-    total: Counter[tuple[int, int]] = Counter()
-    count: Counter[tuple[int, int]] = Counter()
-    for index, name in enumerate(rows.name):
-        if rows.kind[index] == ANNOTATION:
-            key = name, rows.thread[index]
-            total[key] += rows.end[index] - rows.start[index]
-            count[key] += 1
-    for key, _ in total.most_common(20):
-        if count[key] >= MIN_REPEATS:
-            spans = sorted(rows.span(i) for i, name in enumerate(rows.name) if (name, rows.thread[i]) == key and rows.kind[i] == ANNOTATION)
-            if all(before[1] <= after[0] for before, after in itertools.pairwise(spans)):
-                return _between(spans)
+    rows, spans_of = timeline.ranges, defaultdict[tuple[int, int], list[Interval]](list)
+    for name, indices in timeline.ranges_by_name.items():
+        for index in indices:
+            if rows.kind[index] == ANNOTATION:
+                spans_of[name, rows.thread[index]].append(rows.span(index))
+    longest = nlargest(20, spans_of.values(), length)
+    for spans in map(sorted, longest):
+        if len(spans) >= MIN_REPEATS and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)):
+            return _between(spans)
     return []
-
-
-def steady_steps(timeline: Timeline) -> int | None:
-    """How many steps the profiler marked; None: none."""
-    return len(steps(timeline)) or None
 
 
 def _kernels(timeline: Timeline) -> list[Interval]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -29,11 +30,11 @@ class Threads:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._by_thread: dict[int, list[int]] = {}
+        self._by_thread = defaultdict[int, list[int]](list)
         self._sorted: set[int] = set()
         self._outer: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
         for index, thread in enumerate(timeline.ranges.thread):
-            self._by_thread.setdefault(thread, []).append(index)
+            self._by_thread[thread].append(index)
 
     def ranges(self, thread: int) -> list[int]:
         indices = self._by_thread.get(thread, [])
@@ -63,12 +64,12 @@ class Threads:
         if thread not in self._outer:
             mine, rows = self.ranges(thread), self._timeline.ranges
             starts, ends = [rows.start[index] for index in mine], [rows.end[index] for index in mine]
-            outer, open_now = [], list[int]()
+            outer, innermost = list[int](), -1
             for position, start in enumerate(starts):
-                while open_now and ends[open_now[-1]] <= start:
-                    open_now.pop()
-                outer.append(open_now[-1] if open_now else -1)
-                open_now.append(position)
+                while innermost >= 0 and ends[innermost] <= start:
+                    innermost = outer[innermost]
+                outer.append(innermost)
+                innermost = position
             self._outer[thread] = mine, starts, ends, outer
         return self._outer[thread]
 

@@ -187,7 +187,8 @@ class Timeline:
         self._thread_numbers: dict[tuple[int, int], int] = {}
 
     @cached_property
-    def _ranges_by_name(self) -> dict[int, list[int]]:
+    def ranges_by_name(self) -> dict[int, list[int]]:
+        """The rows of `ranges` by the number of their name. Ask when all rows are there."""
         rows: defaultdict[int, list[int]] = defaultdict(list)
         for index, name in enumerate(self.ranges.name):
             rows[name].append(index)
@@ -196,7 +197,7 @@ class Timeline:
     def ranges_named(self, question: Callable[[str], object], *, python: bool = False) -> list[int]:
         """The rows of `ranges` with such names, one name after the other; Python functions where asked for. Ask when all rows are there."""
         texts, kinds = self.names.texts, self.ranges.kind
-        rows = itertools.chain(*(rows for name, rows in self._ranges_by_name.items() if question(texts[name])))
+        rows = itertools.chain(*(rows for name, rows in self.ranges_by_name.items() if question(texts[name])))
         return [index for index in rows if python or kinds[index] != PYTHON]
 
     def thread(self, process: int, thread: int) -> int:
