@@ -1,12 +1,13 @@
 """What `sysperf tune` finds, beside the best of the settings that people try by hand.
 
-  SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/tune.py [--minutes 4.2] [--only NAME]
+  SYSPERF_TORCH_PYTHON=/path/to/python python benchmarks/tune.py [--minutes 14] [--only NAME]
 
 For each workload: the settings by hand run in turn, in random order, and the one of least median wins; `sysperf tune` searches, by the
-command that a user types; then `sysperf verify` compares its profile with plain, and with the winner by hand, in fresh pairs. Where tune
-says that nothing helps there is no profile: it stands for plain. Run times are the programs' own seconds per step, less is better.
-`--minutes` is for all of a workload: a tenth for the settings by hand (each runs twice at least), 55 % for the search, the
-rest for both comparisons. Needs a machine of its own; pairs during which others took CPUs are dropped.
+command that a user types. Then `sysperf verify` compares its profile with plain, and with the winner by hand, in fresh pairs that are
+looked at once, at the end. Where tune says that nothing helps there is no profile: it stands for plain, and what it is compared with is the
+winner by hand; where that is plain, too, there is nothing to compare. Run times are the programs' own seconds per step, less is better.
+`--minutes` is for all: 15 % for the settings by hand (each runs twice at least), 50 % for the searches, and what is left then for
+the comparisons that are needed. Needs a machine of its own; pairs during which others took CPUs are dropped.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from run_cpu import PROGRAMS, PYTHON, RUN_SECONDS, SYSPERF, compared
+from run_cpu import PROGRAMS, PYTHON, SYSPERF, compared
 
 MIN_ROUNDS = 2
-HAND_SHARE, TUNE_SHARE, COMPARISON_SHARE = 0.1, 0.55, 0.175
+HAND_SHARE, TUNE_SHARE = 0.15, 0.5
+RUN_SECONDS = "0.5"
+"""A search needs many runs, and each starts anew."""
 WORKLOADS = ("small_mlp", "loader_bound", "allocation_heavy")
 LARGE = str(1 << 31)
 TCMALLOC = next((str(path) for path in Path("/usr/lib").glob("*/libtcmalloc_minimal.so.4")), None)
@@ -51,9 +54,12 @@ def by_hand(program: Sequence[str], seconds: float) -> dict[str, list[float]]:
     return took
 
 
-def study(name: str, minutes: float) -> None:
-    """Print what each way finds for one workload."""
-    begun = time.monotonic()
+Comparing = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""A question, and the two commands that answer it."""
+
+
+def study(name: str, minutes: float, folder: str) -> list[Comparing]:
+    """Print what each way finds for one workload, and return what is to be compared then."""
     program = (PYTHON, PROGRAMS, name, RUN_SECONDS)
     took = by_hand(program, HAND_SHARE * 60 * minutes)
     settings = {setting: statistics.median(values) for setting, values in took.items()}
@@ -62,35 +68,37 @@ def study(name: str, minutes: float) -> None:
     for setting, seconds in sorted(settings.items(), key=lambda pair: pair[1]):
         apart = max(took[setting]) / min(took[setting]) - 1
         print(f"  {setting:30} {100 * (settings['plain'] / seconds - 1):+6.1f} %, its runs {100 * apart:.0f} % apart")
-    with tempfile.TemporaryDirectory() as folder:
-        print(f"  tune: {searched(program, TUNE_SHARE * minutes, folder)}", flush=True)
-        profile = Path(folder) / "found.toml"
-        tuned = (SYSPERF, "wrap", "--quiet", "--profile", str(profile), "--", *program) if profile.exists() else program
-        hand = ("env", *(f"{key}={value}" for key, value in BY_HAND[best].items()), *program)
-        if profile.exists():
-            print(f"  the profile against plain:     {compared(program, tuned, COMPARISON_SHARE * minutes, folder)}", flush=True)
-        if profile.exists() or best != "plain":
-            print(f"  tune's answer against {best}: {compared(hand, tuned, COMPARISON_SHARE * minutes, folder)}", flush=True)
-    print(f"  {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
+    profile = Path(folder) / f"{name}.toml"
+    print(f"  tune: {searched(program, TUNE_SHARE * minutes, profile)}", flush=True)
+    tuned = (SYSPERF, "wrap", "--quiet", "--profile", str(profile), "--", *program) if profile.exists() else program
+    hand = ("env", *(f"{key}={value}" for key, value in BY_HAND[best].items()), *program)
+    against_plain = [(f"{name}, the profile against plain", program, tuned)] if profile.exists() else []
+    against_hand = [(f"{name}, tune's answer against {best}", hand, tuned)] if best != "plain" else []
+    return against_plain + against_hand
 
 
-def searched(program: Sequence[str], minutes: float, folder: str) -> str:
-    """What `sysperf tune` says of a program; its profile is then found.toml in this folder."""
-    search = (SYSPERF, "tune", "--profile", "found.toml", "--metric", "^([0-9.]+)$", "--minutes", f"{minutes:g}", "--seed", "1")
-    environment = {**os.environ, "STATE_DIRECTORY": folder}
-    done = subprocess.run((*search, "--", *program), capture_output=True, text=True, check=False, cwd=folder, env=environment)
+def searched(program: Sequence[str], minutes: float, profile: Path) -> str:
+    """What `sysperf tune` says of a program; where it found something, its profile is then in this file."""
+    search = (SYSPERF, "tune", "--profile", profile.name, "--metric", "^([0-9.]+)$", "--minutes", f"{minutes:g}", "--seed", "1")
+    environment = {**os.environ, "STATE_DIRECTORY": str(profile.parent)}
+    done = subprocess.run((*search, "--", *program), capture_output=True, text=True, check=False, cwd=profile.parent, env=environment)
     said = " / ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
     return said[:600] or " / ".join(done.stderr.splitlines()[-2:])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=4.2, help="budget of each workload")
+    parser.add_argument("--minutes", type=float, default=14.0, help="for all workloads together")
     parser.add_argument("--only", action="append", default=[], choices=WORKLOADS)
     args = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}, {PYTHON}")
-    for name in args.only or WORKLOADS:
-        study(name, args.minutes)
+    end = time.monotonic() + 60 * args.minutes
+    names = args.only or WORKLOADS
+    with tempfile.TemporaryDirectory() as folder:
+        comparisons = [comparison for name in names for comparison in study(name, args.minutes / len(names), folder)]
+        for number, (question, a, b) in enumerate(comparisons):
+            share = max(0.0, end - time.monotonic()) / 60 / (len(comparisons) - number)
+            print(f"{question}: {compared(a, b, share, folder)}", flush=True)
 
 
 if __name__ == "__main__":

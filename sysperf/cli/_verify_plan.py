@@ -19,7 +19,9 @@ from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.experiment import OWN_PROGRAM
+from sysperf.verify import stats
 
+MAX_PAIRS = 100_000
 USUAL = "convolution_training"
 """The built-in program where nothing names a better one."""
 
@@ -33,8 +35,6 @@ def planned(args: argparse.Namespace) -> Plan:
 def plan_of(args: argparse.Namespace, measured: Metric, tried: tuple[Variant, Variant, tuple[Setting, ...]]) -> Plan:
     """Return the study of these variants and settings, as long as the options allow. Raises UsageError."""
     a, b, settings = tried
-    if args.max_pairs < 2:
-        raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
     _check_numbers(args)
     budget_s = None if args.minutes is None else args.minutes * 60
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
@@ -43,8 +43,9 @@ def plan_of(args: argparse.Namespace, measured: Metric, tried: tuple[Variant, Va
         b=b,
         metric=measured,
         margin=args.margin / 100,
-        max_pairs=args.max_pairs,
+        max_pairs=args.max_pairs or (MAX_PAIRS if args.one_look and args.minutes else stats.LOOKS[-1]),
         budget_s=budget_s,
+        one_look=args.one_look,
         limit_s=args.limit,
         seed=seed,
         settings=settings,
@@ -56,6 +57,10 @@ def plan_of(args: argparse.Namespace, measured: Metric, tried: tuple[Variant, Va
 
 def _check_numbers(args: argparse.Namespace) -> None:
     """Raise UsageError for what is no share, no time, or not a number at all."""
+    if args.max_pairs is not None and args.max_pairs < 2:
+        raise UsageError(f"--max-pairs {args.max_pairs}: an interval needs two pairs", "40 are the default")
+    if args.max_pairs is not None and args.max_pairs > MAX_PAIRS:
+        raise UsageError(f"--max-pairs {args.max_pairs}: {MAX_PAIRS} at most", "40 are the default")
     if not 0 < args.margin < 100:
         raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
     if args.fail_if_slower is not None and not 0 <= args.fail_if_slower < 100:

@@ -61,6 +61,9 @@ def begun(plan: Plan, *, resume: bool) -> State:
     if state is None:
         return State(plan=plan, machine=machine)
     resuming.check(state.machine, machine)
+    if plan.one_look != state.plan.one_look:  # the level of a look depends on how many there are
+        how, hint = ("with", "add it, too") if state.plan.one_look else ("without", "leave it out")
+        raise UsageError(f"the study was begun {how} --one-look", f"{hint}, or run it without --resume")
     return msgspec.structs.replace(state, plan=msgspec.structs.replace(plan, seed=state.plan.seed))
 
 
@@ -130,7 +133,7 @@ def is_over(state: State) -> bool:
 def progress_line(state: State) -> str:
     """Return where the study stands, with the estimate so far."""
     study, last = state.study(), state.runs[-1]
-    phase = _phase(study) if last.pair else "warming caches"
+    phase = _phase(study, state.plan) if last.pair else "warming caches"
     interval = study.progress().interval
     estimate = ""
     if interval is not None:
@@ -142,7 +145,8 @@ def progress_line(state: State) -> str:
     return f"{phase}; last run {last.wall_s:.2f} s{estimate}{dropped}{hint}"
 
 
-def _phase(study: Study) -> str:
+def _phase(study: Study, plan: Plan) -> str:
     if study.fresh or study.decided():
         return f"clear; measuring the gain on fresh pairs, {len(study.fresh)} of {study.fresh_pairs()}"
-    return f"{len(study.pairs)} pairs, next look at {study.next_look()}"
+    or_end = ", or when the time is over" if plan.budget_s else ""
+    return f"{len(study.pairs)} pairs, next look at {study.next_look()}{or_end}"

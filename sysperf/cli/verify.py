@@ -68,9 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", type=_measuring.percent, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
     )
     when = parser.add_argument_group("when it stops")
-    when.add_argument("--max-pairs", type=int, default=40, metavar="N", help="at most so many pairs that count (default: 40)")
+    when.add_argument("--max-pairs", type=int, metavar="N", help="at most so many pairs that count (default: 40)")
+    when.add_argument(
+        "--one-look", action="store_true", help="use all --minutes, or --max-pairs, and judge once, at the end: the narrowest interval"
+    )
     when.add_argument("--keep-disturbed", action="store_true", help="count pairs during which others took CPUs, too")
-    when.add_argument("--minutes", type=float, metavar="MINUTES", help="stop after this time, with what is there")
+    when.add_argument("--minutes", type=float, metavar="MINUTES", help="stop when this time is over: the last look is then")
     when.add_argument("--limit", type=float, default=3_600.0, metavar="SECONDS", help="end a run after so many seconds (default: 3600)")
     when.add_argument("--resume", action="store_true", help="go on with the study of the same commands that was interrupted")
     when.add_argument("--seed", type=int, default=None, metavar="N", help="of the random order within pairs (default: from the clock)")

@@ -133,8 +133,9 @@ class _Sweeper:
 
     def confirmed(self, best: Level) -> Comparison:
         """Compare plain with a level in fresh pairs. Raises SysperfError."""
-        plan = msgspec.structs.replace(self.plan.study, b=self.variant(best))
         kept = self.state.study
+        one_look = (kept.plan if kept else self.plan.study).one_look  # looks that were made cannot become none
+        plan = msgspec.structs.replace(self.plan.study, b=self.variant(best), one_look=one_look)
         return verify.verify(plan, self._keep, msgspec.structs.replace(kept, plan=plan) if kept else None)
 
     def _keep(self, study: verify.State | None = None) -> None:

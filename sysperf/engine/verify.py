@@ -37,14 +37,31 @@ def _run_until_clear(plan: Plan, observe: Observe, state: State | None = None, c
     changer = changer or (change.Changer() if plan.settings else None)
     end = math.inf if plan.budget_s is None else time.monotonic() + plan.budget_s
     try:
+        state = _planned(state, end - time.monotonic())
         while state.study().progress().verdict is None:
-            state = _next_run(state, changer)
-            observe(state)
-            if time.monotonic() >= end:
+            if _is_over(state, end - time.monotonic()):
+                observe(state := state.at_the_end())  # a look that was made is kept: --resume does not forget it
                 return state, OUT_OF_TIME
+            state = _planned(_next_run(state, changer), end - time.monotonic())
+            observe(state)
     except KeyboardInterrupt:
         return state, INTERRUPTED
     return state, ""
+
+
+def _planned(state: State, left_s: float) -> State:
+    """The study with the looks to come that the time left allows: planned anew after each pair, since runs get slower and faster."""
+    return state if _is_open(state) else state.with_time_left(left_s)
+
+
+def _is_over(state: State, left_s: float) -> bool:
+    """Whether the time is over, or would be within the next pair."""
+    return left_s <= 0 or (not _is_open(state) and left_s < state.pair_s())
+
+
+def _is_open(state: State) -> bool:
+    """Whether the last pair lacks its second run."""
+    return bool(state.runs) and [run.pair for run in state.runs[-2:]].count(state.runs[-1].pair) == 1
 
 
 def verify_each(
@@ -77,12 +94,11 @@ def _has_verdict(fix: TriedFix) -> bool:
 
 def _next_run(state: State, changer: change.Changer | None) -> State:
     """Do the next run of the pair that is open, or the first one of a new pair, in an order drawn by the pair's number."""
-    done = [earlier.arm for earlier in state.runs if earlier.pair == state.runs[-1].pair] if state.runs else []
-    is_open = len(done) == 1
+    is_open = _is_open(state)
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
     # the first pair does not count: where the program cannot run at all, plain says so, and not the wrapped one
     first: Arm = "a" if pair == 0 or random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
-    arm: Arm = ("b" if done[0] == "a" else "a") if is_open else first
+    arm: Arm = ("b" if state.runs[-1].arm == "a" else "a") if is_open else first
     after = _with_run(state, arm, pair, changer)
     if is_open:
         _check_work(after)

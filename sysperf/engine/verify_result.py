@@ -21,7 +21,9 @@ LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 def conclude(state: State, interrupted: str = "") -> Comparison:
     """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
     study = state.study()
-    progress = _at_any_time(study, interrupted) if interrupted and study.progress().verdict is None else study.progress()
+    progress = study.progress()
+    if interrupted:
+        progress = _ended(progress, len(study.pairs), interrupted) if progress.verdict else _at_any_time(study, interrupted)
     values = {arm: [done.value for done in state.counting(arm)] for arm in ("a", "b")}
     losses = {arm: [done.loss for done in state.counting(arm) if done.loss is not None] for arm in ("a", "b")}
     if progress.verdict in ("faster", "slower") and (differ := _different_losses(losses["a"], losses["b"])):
@@ -91,11 +93,20 @@ def _different_losses(a: Sequence[float], b: Sequence[float]) -> str:
     return f"the losses differ, {fmean(a):.4g} and {fmean(b):.4g}: they do not do the same work"
 
 
+def _ended(progress: Progress, pairs: int, why: str) -> Progress:
+    """What the last look said, made when the time was over."""
+    reason = f"{why} after {pairs} pairs; {progress.reason}" if progress.verdict == "unclear" else why
+    return progress._replace(reason=reason)
+
+
 def _at_any_time(study: Study, why: str) -> Progress:
     if not study.pairs:
         return Progress("unclear", None, None, f"{why} before a pair was complete")
-    interval = stats.anytime_interval(study.pairs)
-    verdict = stats.verdict(interval, study.margin)
     needed = study.pairs_needed()
     advice = f"about {needed} pairs, or longer runs, would decide" if needed else LONGER_RUNS
-    return Progress(verdict, interval, interval, f"{why} after {len(study.pairs)} pairs; {advice}" if verdict == "unclear" else why)
+    pairs = f"{len(study.pairs)} pair{'s' if len(study.pairs) > 1 else ''}"
+    interval = stats.anytime_interval(study.pairs)
+    if interval is None:
+        return Progress("unclear", None, None, f"{why} after {pairs}, too few for an interval; {advice}")
+    verdict = stats.verdict(interval, study.margin)
+    return Progress(verdict, interval, interval, f"{why} after {pairs}; {advice}" if verdict == "unclear" else why)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import NamedTuple
+
+import msgspec
 
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Arm, Metric, Run, Variant
@@ -23,6 +27,8 @@ class Plan(Record, kw_only=True):
     max_pairs: int = stats.LOOKS[-1]
     budget_s: float | None = None
     """Stop after this time, with what is there; None: until it is clear or `max_pairs` are done."""
+    one_look: bool = False
+    """Look once, at the end of the budget or after `max_pairs`: the narrowest interval for the time."""
     limit_s: float = 3_600.0
     """The first runs are ended after this time."""
     seed: int = 0
@@ -55,22 +61,43 @@ class State(Record, kw_only=True):
     machine: dict[str, str] = {}
     """How it was when the study began, as far as that decides whether runs can be compared."""
 
+    looks: tuple[int, ...] = ()
+    """After how many pairs it is looked at, as the time allows; empty: as many as `max_pairs` have."""
+
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
-        study = Study(math.log1p(self.plan.margin), stats.looks(self.plan.max_pairs))
+        plan, dropped, ratios = self.plan, 0, list[float]()
         for a, b in self.complete_pairs():
             if a.disturbed or b.disturbed:
-                study = study.with_dropped()
-            elif study.progress().verdict is None:
-                study = study.with_pair(log_ratio(a, b, self.plan.metric))
-        return study
+                dropped += 1
+            else:
+                ratios.append(log_ratio(a, b, plan.metric))
+        usual = (plan.max_pairs,) if plan.one_look else stats.looks(plan.max_pairs)
+        return Study(math.log1p(plan.margin), self.looks or usual, plan.one_look).with_pairs(ratios, dropped)
+
+    def with_time_left(self, seconds: float) -> State:
+        """Return the study with the looks to come that there is time for."""
+        study = self.study()
+        possible = len(study.pairs) + seconds / self.pair_s() if self.pair_s() else math.inf
+        return msgspec.structs.replace(self, looks=tuple(study.with_room_for(possible, self.plan.max_pairs).looks))
+
+    def at_the_end(self) -> State:
+        """Return the study when its time is over: it is looked at for the last time, where it has two pairs."""
+        study = self.study()
+        if study.progress().verdict or len(study.pairs) < 2:
+            return self
+        return msgspec.structs.replace(self, looks=tuple(study.at_the_end().looks))
+
+    def pair_s(self) -> float:
+        """Return the median time of its pairs; of the one that warms caches while there is no other; 0 before."""
+        took = [a.wall_s + b.wall_s for a, b in self.complete_pairs()]
+        return median(took) if took else sum(run.wall_s for run in self.runs) if len(self.runs) == 2 else 0.0
 
     def complete_pairs(self) -> Iterator[tuple[Run, Run]]:
         """Return the pairs of which both runs are done, without the first one, which only warms caches."""
-        for number in range(1, 1 + max((done.pair for done in self.runs), default=0)):
-            pair = {done.arm: done for done in self.runs if done.pair == number}
-            if len(pair) == 2:
-                yield pair["a"], pair["b"]
+        for first, second in itertools.pairwise(self.runs):
+            if first.pair == second.pair > 0:
+                yield (first, second) if first.arm == "a" else (second, first)
 
     def counting(self, arm: Arm) -> list[Run]:
         """Return the runs of an arm whose pairs count."""

@@ -6,11 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from sysperf.verify.stats import LOOKS, Verdict
 from sysperf.verify.study import Study
 
+MAX_PAIRS = 1_000
 LogTimes = Iterator[float]
 """Logarithms of the run times of a program, one launch after the other."""
 
@@ -24,6 +26,8 @@ class Rates(NamedTuple):
     mean_gain: float
     """Of the gains that were kept, as a log ratio."""
     mean_pairs: float
+    half_width: float
+    """Median half width of the intervals, a log ratio."""
 
     @property
     def different(self) -> float:
@@ -31,29 +35,46 @@ class Rates(NamedTuple):
         return self.verdicts["faster"] + self.verdicts["slower"]
 
 
-def study(times: LogTimes, gain: float, rng: random.Random, looks: Sequence[int] = LOOKS) -> Study:
+class Budget(NamedTuple):
+    """For how long each study runs, in run times of the median program, and how often it is looked at."""
+
+    run_times: float
+    one_look: bool = False
+
+
+def study(times: LogTimes, gain: float, rng: random.Random, budget: Budget | None = None) -> Study:
     """Return a study of a program and of the same one made faster by `gain`, a log ratio; random order within pairs."""
-    simulated = Study(looks=looks)
+    max_pairs = MAX_PAIRS if budget and budget.one_look else LOOKS[-1]
+    simulated = Study(looks=(max_pairs,) if budget and budget.one_look else LOOKS, one_look=bool(budget and budget.one_look))
+    spent, took = 0.0, list[float]()
     while simulated.progress().verdict is None:
+        if budget and took:
+            left, pair = budget.run_times - spent, median(took)
+            if left <= pair and len(took) > 1:
+                return simulated.at_the_end()
+            simulated = simulated.with_room_for(len(simulated.pairs) + left / pair, max_pairs)
         first, second = next(times), next(times)
         a, b = (first, second) if rng.random() < 0.5 else (second, first)
         simulated = simulated.with_pair(a - (b - gain))
+        took.append(math.exp(a) + math.exp(b - gain))
+        spent += took[-1]
     return simulated
 
 
-def rates(times: Callable[[], LogTimes], gain: float, studies: int, rng: random.Random) -> Rates:
-    """Return what comes of so many studies; `times` gives the run times of each."""
+def rates(times: Callable[[], LogTimes], gain: float, studies: int, rng: random.Random, budget: Budget | None = None) -> Rates:
+    """Return what comes of so many studies; `times` gives the run times of each, around e^0."""
     verdicts: dict[Verdict, float] = dict.fromkeys(("faster", "slower", "same", "unclear"), 0.0)
-    covered, gains, pairs = 0, 0.0, 0
+    covered, gains, pairs, widths = 0, 0.0, 0, list[float]()
     for _ in range(studies):
-        done = study(times(), gain, rng)
+        done = study(times(), gain, rng, budget)
         progress = done.progress()
         verdicts[progress.verdict or "unclear"] += 1 / studies
         if progress.gain:
             covered += progress.gain.low <= gain <= progress.gain.high
             gains += progress.gain.mean
+            widths.append((progress.gain.high - progress.gain.low) / 2)
         pairs += len(done.pairs) + len(done.fresh)
-    return Rates(verdicts, covered / studies, gains / studies, pairs / studies)
+    return Rates(verdicts, covered / studies, gains / studies, pairs / studies, median(widths) if widths else math.inf)
 
 
 def made_up(rng: random.Random, spread: float) -> LogTimes:

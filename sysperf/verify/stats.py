@@ -28,6 +28,8 @@ POWER_ONE_SIDED, POWER_TWO_SIDED = 0.84, 1.28
 """Standard errors by which a mean misses the true one to one side, or to either, in one of five studies."""
 MAX_FORECAST_PAIRS = 1_000_000
 E_VALUE_LIMIT = 1 / TOTAL_LEVEL
+MIN_ANYTIME_PAIRS = 6
+"""Of fewer pairs the e-process excludes nothing: five that agree are as likely as 6 % by chance."""
 LAMBDAS = tuple(sign * 3 * 2**power for power in range(11) for sign in (1, -1))
 """Bets of the e-process, per unit of log ratio: from differences of 30 % to some of 0.03 %."""
 
@@ -129,10 +131,12 @@ def _log_payoff(stake: float) -> float:
     return math.log(2) - (math.log1p(math.exp(-2 * stake)) if stake > -300 else -2 * stake)
 
 
-def anytime_interval(log_ratios: Sequence[float]) -> Interval:
-    """Return the differences that the e-process does not exclude: valid after each pair, and after Ctrl-C."""
+def anytime_interval(log_ratios: Sequence[float]) -> Interval | None:
+    """Return the differences that the e-process does not exclude: valid after each pair, and after Ctrl-C. None of fewer than six pairs."""
+    if len(log_ratios) < MIN_ANYTIME_PAIRS:
+        return None
     mean = fmean(log_ratios)
-    reach = max(map(abs, log_ratios), default=0.0) + 1.0
+    reach = max(map(abs, log_ratios)) + 1.0
     return Interval(_edge(log_ratios, mean, mean - reach), mean, _edge(log_ratios, mean, mean + reach), TOTAL_LEVEL)
 
 

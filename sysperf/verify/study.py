@@ -3,6 +3,9 @@
 The protocol: a first pair is discarded, since it warms caches; pairs are looked at after 6, 9, 13, 19, 28 and 40; noisy pairs
 are dropped whole, blind to which variant was disturbed; a gain found at an early look is measured again on fresh pairs, since
 stopping early overstates it. Where fresh pairs show the opposite, nothing is clear.
+
+Where the time is bounded, the last look is when it is over. How many pairs there are by then follows from how long runs take, whichever
+variant ran, and not from their differences: that look is as good as one after a number of pairs that was known before.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Study(NamedTuple):
     margin: float = math.log(1.01)
     """Differences within ±margin, a log ratio, are called `same`."""
     looks: Sequence[int] = LOOKS
+    one_look: bool = False
+    """Look once, at the end: all pairs make one interval at 95 %, the narrowest that so many pairs can give."""
     pairs: tuple[float, ...] = ()
     fresh: tuple[float, ...] = ()
     """Pairs run after the verdict, to measure the gain without the bias of an early stop."""
@@ -46,7 +51,7 @@ class Study(NamedTuple):
     @property
     def level(self) -> float:
         """The two-sided level of each look."""
-        return stats.look_level(len(self.looks))
+        return TOTAL_LEVEL if self.one_look else stats.look_level(len(self.looks))
 
     def with_pair(self, log_ratio: float) -> Study:
         """Return the study with another pair, in the phase in which it is."""
@@ -54,21 +59,45 @@ class Study(NamedTuple):
             return self._replace(pairs=(*self.pairs, log_ratio))
         return self._replace(fresh=(*self.fresh, log_ratio))
 
-    def with_dropped(self) -> Study:
-        """Return the study with a pair that the noise guard refused."""
-        return self._replace(dropped=self.dropped + 1)
+    def with_pairs(self, log_ratios: Sequence[float], dropped: int) -> Study:
+        """Return the study with all these pairs, in their order, and so many that the noise guard refused. It has none before."""
+        for look in (look for look in self.looks if look <= len(log_ratios)):
+            study = self._replace(pairs=tuple(log_ratios[:look]), dropped=dropped)
+            if study.decided():
+                fresh = study.fresh_pairs() if study.is_early() else 0
+                return study._replace(fresh=tuple(log_ratios[look : look + fresh]))
+        return self._replace(pairs=tuple(log_ratios[: self.looks[-1]]), dropped=dropped)
+
+    def with_room_for(self, pairs: float, max_pairs: int) -> Study:
+        """Return the study with its next looks planned, where there is time for about so many pairs in all.
+
+        An early look is worth taking where its fresh pairs have time, too. The looks that were made stay, also that at the end of a
+        time that was allowed before. Where one look was asked for and made, there is no other.
+        """
+        if self._verdict() not in ((None,) if self.one_look else (None, "unclear")):
+            return self
+        done = len(self.pairs)
+        planned = (max_pairs,) if self.one_look else stats.looks(max_pairs)
+        to_come = (look for look in planned if look > done and (look == max_pairs or look + _fresh_pairs(look) <= pairs))
+        return self._replace(looks=(*(look for look in self.looks if look <= done), *to_come))
+
+    def at_the_end(self) -> Study:
+        """Return the study as it is when its time is over: the last look is now, at all its pairs. Needs two pairs."""
+        pairs = (*self.pairs, *self.fresh)
+        made = (look for look in self.looks if look < len(self.pairs))  # an early verdict whose fresh pairs had no time is no verdict
+        return self._replace(looks=(*made, len(pairs)), pairs=pairs, fresh=())
 
     def progress(self) -> Progress:
         """Return the verdict and the interval, or that more pairs are needed."""
         interval = stats.interval(self.pairs, self.level) if len(self.pairs) > 1 else None
         if self._too_noisy():
             total = self.dropped + len(self.pairs) + len(self.fresh)
-            gain = stats.anytime_interval(self.pairs) if self.pairs else None
+            gain = stats.anytime_interval(self.pairs)
             return Progress("unclear", interval, gain, f"{self.dropped} of {total} pairs were disturbed")
         verdict = self._verdict()
-        if verdict is None or (self._stopped_early(verdict) and len(self.fresh) < self.fresh_pairs()):
+        if verdict is None or (self.is_early() and len(self.fresh) < self.fresh_pairs()):
             return Progress(None, interval)
-        if not self._stopped_early(verdict):
+        if not self.is_early():
             return Progress(verdict, interval, interval, self._advice() if verdict == "unclear" else "")
         gain = stats.interval(self.fresh, TOTAL_LEVEL)
         if (gain.mean > 0) != (verdict == "faster"):
@@ -81,11 +110,15 @@ class Study(NamedTuple):
 
     def fresh_pairs(self) -> int:
         """Return how many fresh pairs an early verdict asks for: half as many as it took, and at least five."""
-        return max(MIN_FRESH_PAIRS, -(-len(self.pairs) // 2))
+        return _fresh_pairs(len(self.pairs))
 
     def decided(self) -> bool:
         """Whether the latest look gave a verdict."""
         return self._verdict() is not None
+
+    def is_early(self) -> bool:
+        """Whether a look before the last one found a difference, which fresh pairs are to show."""
+        return self._verdict() in ("faster", "slower") and len(self.pairs) < self.looks[-1]
 
     def p_value(self) -> float | None:
         """Return the p-value of no difference: of the fresh pairs where there are enough, which stopping does not bias.
@@ -108,9 +141,6 @@ class Study(NamedTuple):
         verdict = stats.verdict(stats.interval(self.pairs, self.level), self.margin)
         return None if verdict == "unclear" and len(self.pairs) < self.looks[-1] else verdict
 
-    def _stopped_early(self, verdict: Verdict) -> bool:
-        return verdict in ("faster", "slower") and len(self.pairs) < self.looks[-1]
-
     def _too_noisy(self) -> bool:
         total = self.dropped + len(self.pairs) + len(self.fresh)
         return total >= self.looks[0] and self.dropped > MAX_DROPPED_SHARE * total
@@ -118,3 +148,7 @@ class Study(NamedTuple):
     def _advice(self) -> str:
         needed = self.pairs_needed()
         return f"about {needed} pairs, or longer runs, would decide" if needed else "more pairs would decide"
+
+
+def _fresh_pairs(pairs: int) -> int:
+    return max(MIN_FRESH_PAIRS, -(-pairs // 2))

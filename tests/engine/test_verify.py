@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from sysperf.cli._verify_output import exit_code
+from sysperf.cli._verify_study import progress_line
 from sysperf.engine import measuring, trying, verify
 from sysperf.engine.measuring import Measured
 from sysperf.engine.verify import Plan, State, TriedPlan, conclude
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
+from sysperf.verify import stats
 
 A, B = Variant("A", ("a",)), Variant("B", ("b",))
 SPEED = Metric("speed", "", True, "speed: (.*)")
@@ -51,12 +55,18 @@ def test_no_bound_is_kept_by_work_that_differs() -> None:
 
 
 def test_the_interval_of_a_study_that_noise_ended_may_be_looked_at_any_time() -> None:
-    """It ended at no planned look: its interval is the e-process's, at its level."""
-    runs = [*study([1.03, 1.031, 1.029, 1.03]).runs, *(Run(pair, arm, 1.0, 1.0, 1.0, disturbed="others") for pair in (5, 6) for arm in ("a", "b"))]  # fmt: skip
-    noisy = conclude(State(plan=Plan(a=A, b=B, metric=SPEED), runs=tuple(runs)))
+    """It ended at no planned look: its interval is the e-process's, at its level. Fewer than six pairs have none."""
 
+    def disturbed(*pairs: int) -> list[Run]:
+        return [Run(pair, arm, 1.0, 1.0, 1.0, disturbed="others") for pair in pairs for arm in ("a", "b")]
+
+    few = conclude(State(plan=Plan(a=A, b=B, metric=SPEED), runs=(*study([1.03, 1.031, 1.029, 1.03]).runs, *disturbed(5, 6))))
+    runs = (*study([1.03, 1.031, 1.029, 1.03, 1.1, 0.97, 1.03]).runs, *disturbed(8, 9))
+    noisy = conclude(State(plan=Plan(a=A, b=B, metric=SPEED), runs=runs))
+
+    assert (few.verdict, few.reason, few.ratio) == ("unclear", "2 of 6 pairs were disturbed", None)
     assert noisy.verdict == "unclear"
-    assert noisy.reason == "2 of 6 pairs were disturbed"
+    assert noisy.reason == "2 of 9 pairs were disturbed"
     assert noisy.low
     assert noisy.low < 1
     assert (noisy.high or math.inf) > 1.03
@@ -155,8 +165,98 @@ def test_a_study_that_was_interrupted_says_how_many_pairs_would_decide(monkeypat
     comparison = verify.verify(Plan(a=A, b=B, metric=SPEED))
 
     assert comparison.verdict == "unclear"
-    assert "interrupted after 4 pairs; about " in comparison.reason
+    assert "interrupted after 4 pairs, too few for an interval; about " in comparison.reason
     assert "pairs, or longer runs, would decide" in comparison.reason
+
+
+class Machine:
+    """A machine on which each run takes a second, or what is said of the pair: a clock that only runs advance."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, ratio: Callable[[int], float], pair_s: Callable[[int], float] = lambda _: 2.0
+    ) -> None:
+        self.at_s, self.runs, self.ratio, self.pair_s = 1_000.0, 0, ratio, pair_s
+        monkeypatch.setattr(measuring, "measure", self.measured)
+        monkeypatch.setattr(verify, "time", SimpleNamespace(monotonic=lambda: self.at_s))
+
+    def measured(self, variant: Variant, *_: object, **__: object) -> Measured:
+        pair, took_s = self.runs // 2, self.pair_s(self.runs // 2) / 2
+        self.runs += 1
+        self.at_s += took_s
+        return Measured(100.0 * (self.ratio(pair) if variant.name == "B" else 1.0), took_s, took_s)
+
+
+def unsteady(pair: int) -> float:
+    """B's speed over A's: 30 % and 5 % faster, in turn."""
+    return 1.3 if pair % 2 else 1.05
+
+
+def test_the_last_look_is_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """15 pairs fit beside the one that warms caches: a look is at them all, and none before that leaves no time for fresh pairs."""
+    machine = Machine(monkeypatch, lambda pair: 1.5 if pair % 3 else 0.9)
+    states: list[State] = []
+    comparison = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=33.0), states.append)
+
+    assert machine.at_s == 1_032.0  # a pair that would end too late is not begun
+    assert (comparison.pairs, comparison.verdict, comparison.confidence) == (15, "faster", 1 - stats.LOOK_LEVEL)
+    assert comparison.reason == "the time that was allowed is over"
+    assert states[-1].looks == (6, 9, 15)
+    assert "when the time is over" in progress_line(states[10])
+
+
+def test_one_look_is_at_all_pairs_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However clear it is before: the interval is that of all pairs, at 95 %. A study of a number of pairs is the same."""
+    machine = Machine(monkeypatch, unsteady)
+    timed = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=120.0, one_look=True, max_pairs=1_000))
+    assert machine.at_s == 1_120.0
+    assert (timed.pairs, timed.fresh_pairs, timed.verdict, timed.confidence) == (59, 0, "faster", 0.95)
+
+    counted = verify.verify(Plan(a=A, b=B, metric=SPEED, one_look=True, max_pairs=20))
+    assert (counted.pairs, counted.fresh_pairs, counted.verdict, counted.confidence) == (20, 0, "faster", 0.95)
+
+
+def test_looks_follow_runs_that_get_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the sixth pair on a pair takes five times as long: the look after nine has no time for its fresh pairs any more."""
+    Machine(monkeypatch, lambda pair: 2.0 if pair % 2 else 0.8, lambda pair: 2.0 if pair < 6 else 10.0)
+    comparison = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=62.0))
+
+    assert (comparison.pairs, comparison.fresh_pairs) == (10, 0)
+
+
+def test_an_early_gain_is_measured_anew_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six pairs are clear; with time for five further ones the gain is theirs, without it that of all pairs."""
+    Machine(monkeypatch, lambda pair: 1.5 + 0.01 * (pair % 3))
+    long = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=30.0))
+    short = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=21.0))
+
+    assert (long.pairs, long.fresh_pairs) == (6, 5)
+    assert (short.pairs, short.fresh_pairs, short.verdict) == (9, 0, "faster")
+
+
+def test_more_time_for_a_study_whose_time_was_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on from its pairs, and the look that was made counts among all. One look that was made is not made again."""
+    Machine(monkeypatch, lambda pair: 1.5 if pair % 2 else 0.7)
+    states: list[State] = []
+    first = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=18.0), states.append)
+    more = verify.verify(states[-1].plan, states.append, states[-1])
+    assert first.verdict == "unclear"
+    assert first.reason.startswith("the time that was allowed is over after 8 pairs; about ")
+    assert more.pairs == 17
+    assert states[-1].looks == (8, 9, 17)
+
+    once = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=18.0, one_look=True), states.append)
+    again = verify.verify(states[-1].plan, states.append, states[-1])
+    assert (once.pairs, again.pairs) == (8, 8)
+
+
+@pytest.mark.parametrize(("budget_s", "reason"), [(1.0, "before a pair was complete"), (4.0, "after 1 pair, too few for an interval")])
+def test_too_little_time_is_told(monkeypatch: pytest.MonkeyPatch, budget_s: float, reason: str) -> None:
+    """No ratio is made up."""
+    Machine(monkeypatch, unsteady)
+    comparison = verify.verify(Plan(a=A, b=B, metric=SPEED, budget_s=budget_s))
+
+    assert (comparison.verdict, comparison.ratio) == ("unclear", None)
+    assert reason in comparison.reason
 
 
 def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

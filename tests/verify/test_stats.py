@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
+import statistics
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.verify import stats
-from sysperf.verify.simulation import Rates, made_up, rates, replayed
+from sysperf.verify.simulation import Budget, Rates, made_up, rates, replayed
 from sysperf.verify.study import MIN_FRESH_PAIRS, Study
 
 T_TABLE = [
@@ -24,7 +26,7 @@ T_TABLE = [
     (0.99, 30, 2.457262),
 ]
 """NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
-values = st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=40)
+values = st.lists(st.floats(-0.5, 0.5), min_size=stats.MIN_ANYTIME_PAIRS, max_size=40)
 
 
 @pytest.mark.parametrize(("probability", "freedom", "expected"), T_TABLE)
@@ -38,6 +40,9 @@ def test_intervals_move_with_the_data_and_hold_their_mean(log_ratios: list[float
     """Both kinds; exchanging the variants mirrors them."""
     for make in (lambda data: stats.interval(data, 0.05), stats.anytime_interval):
         interval, moved, mirrored = make(log_ratios), make([value + shift for value in log_ratios]), make([-value for value in log_ratios])
+        assert interval
+        assert moved
+        assert mirrored
         assert interval.low <= interval.mean <= interval.high
         assert moved.mean == pytest.approx(interval.mean + shift, abs=1e-9)
         assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low), abs=1e-6)
@@ -202,3 +207,91 @@ def test_as_many_pairs_as_were_forecast_decide(gain: float, spread: float) -> No
         decided += any(stats.verdict(stats.interval(pairs[:look], level), study.margin) != "unclear" for look in planned if look >= 40)
 
     assert decided >= 0.65 * forecasts
+
+
+# ---------------------------------------------------------------------- studies with a budget of time
+
+
+@pytest.mark.parametrize("one_look", [False, True])
+@pytest.mark.parametrize(("name", "run_times"), [("quiet", 30.0), pytest.param("crowded", 16.0, marks=pytest.mark.slow)])
+def test_a_study_whose_time_is_over_is_as_right_as_one_of_planned_pairs(
+    name: str, run_times: float, one_look: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last look is when the time is over, and slow runs leave fewer pairs: A/A and a gain of 20 % on recorded run times."""
+    studies, rng, budget = 200, random.Random(f"{name} {one_look}"), Budget(run_times, one_look)
+    middle = statistics.median(SERIES[name])
+    series = [math.log(microseconds / middle) for microseconds in SERIES[name]]
+    same, gained = (rates(lambda: replayed(series, rng), gain, studies, rng, budget) for gain in (0.0, 0.2))
+    with capsys.disabled():
+        print(f"\n{name}, {run_times:g} run times, {'one look' if one_look else 'looks'}: A/A called different {same.different:.3f}, "
+              f"coverage {same.coverage:.3f} and {gained.coverage:.3f}, {gained.verdicts}, half width {gained.half_width:.3f}")  # fmt: skip
+
+    assert same.different <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+    assert min(same.coverage, gained.coverage) >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert gained.mean_gain == pytest.approx(0.2, abs=0.02)
+
+
+def test_one_look_gives_the_narrowest_interval_for_the_time() -> None:
+    """The same noise and budget: no interval at the level of a look, and none of few further pairs."""
+    widths = []
+    for one_look in (False, True):
+        rng = random.Random(5)
+        widths.append(rates(functools.partial(made_up, rng, 0.01), 0.05, 60, rng, Budget(60.0, one_look)).half_width)
+
+    assert widths[1] < 0.6 * widths[0]
+
+
+def test_looks_are_planned_for_the_time_that_is_left() -> None:
+    """An early look needs time for its fresh pairs; looks that were made stay; the end of the time is the last one."""
+    study = Study()
+    assert study.with_room_for(14, 40).looks == (6, 9, 40)
+    assert study.with_room_for(10.9, 40).looks == (40,)
+    assert study.with_room_for(math.inf, 40).looks == stats.LOOKS
+
+    noisy = Study(looks=(6, 40)).with_pairs([0.2, -0.2] * 4, 0)
+    assert noisy.with_room_for(12, 40).looks == (6, 40)
+    over = noisy.at_the_end()
+    assert over.looks == (6, 8)
+    assert over.progress().verdict == "unclear"
+    assert over.progress().gain == stats.interval(noisy.pairs, stats.LOOK_LEVEL)
+
+
+def test_an_early_verdict_without_time_for_its_fresh_pairs_is_none() -> None:
+    """The gain is that of all pairs at the end, which no lucky moment chose."""
+    clear = [0.10, 0.11, 0.10, 0.11, 0.10, 0.11]
+    study = Study().with_pairs([*clear, 0.05, 0.04], 0)
+    assert (len(study.pairs), len(study.fresh), study.progress().verdict) == (6, 2, None)
+
+    over = study.at_the_end()
+    assert (over.looks, len(over.pairs), over.fresh) == ((8,), 8, ())
+    assert over.progress().verdict == "faster"
+    assert over.progress().gain == stats.interval([*clear, 0.05, 0.04], stats.LOOK_LEVEL)
+
+
+def test_one_look_that_was_made_is_the_only_one() -> None:
+    """A second one at the same level would call a program different from itself too often. Of several looks there may be one more."""
+    noise = [0.2, -0.2] * 4
+    once = Study(looks=(40,), one_look=True).with_pairs(noise, 0).at_the_end()
+    assert once.level == stats.TOTAL_LEVEL
+    assert once.with_room_for(30, 40).looks == (8,)
+
+    several = Study().with_pairs(noise, 0).at_the_end()
+    assert several.with_room_for(30, 40).looks == (6, 8, 9, 13, 19, 40)
+
+
+def test_all_pairs_at_once_are_the_same_study_as_one_after_the_other() -> None:
+    """Pairs, fresh pairs and verdict, at any length of several sequences."""
+    rng = random.Random(3)
+    for gain in (0.0, 0.01, 0.05):
+        study, ratios = Study(), list[float]()
+        while study.progress().verdict is None:
+            ratios.append(rng.gauss(gain, 0.02))
+            study = study.with_pair(ratios[-1])
+            assert Study().with_pairs(ratios, 0) == study
+
+
+def test_few_pairs_have_no_interval_at_any_time() -> None:
+    """Five that agree are as likely as 6 % by chance: nothing is excluded at 5 %, and no interval is made up."""
+    assert stats.e_value([10.0] * 5) < stats.E_VALUE_LIMIT < stats.e_value([10.0] * 6)
+    assert stats.anytime_interval([0.1] * 5) is None
+    assert stats.anytime_interval([0.1] * 6) is not None
