@@ -15,7 +15,7 @@ from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length
 from sysperf.trace.nesting import Threads
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.trust import examine
-from sysperf.trace.window import Window, loader_calls, primary, steps
+from sysperf.trace.window import Window, device_steps, loader_calls, on_device, primary, steps
 
 MAX_GAPS = 50
 _WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
@@ -31,16 +31,17 @@ class Accounting:
 
     def __init__(self, timeline: Timeline, window: Window | None = None) -> None:
         self.timeline = timeline
-        self.window = window or primary(timeline)
         self.launches = Launches(timeline)
+        marked = window or primary(timeline)
+        self.host_window = marked
+        """That of the host's own steps, which is another one where the devices do them later."""
+        self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
         devices = sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None
-        self.times = (
-            [DeviceTime(timeline, device, self.window, self.loader.spans, self.launches) for device in devices] if self.window else []
-        )
+        self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []
 
     def facts(self, *, with_gains: bool = True) -> Rank:
         """Everything that is known, and what follows from it. Gains on a device can be left to `with_gains_of`: each takes replays."""
@@ -87,7 +88,7 @@ class Accounting:
             on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)
         named = work.named(timeline)
         figured = self.figures()
-        did = host.describe(timeline, window, times)
+        did = host.describe(timeline, self.host_window or window, times)
         worked = work.describe(times[0], named) if times else rank.work
         costs = Costs(figured, did, worked, hole)
         self._costs = None if on_cpu else costs
@@ -122,7 +123,7 @@ class Accounting:
     def replayer(self) -> Replayer:
         """Replays of the window; the graph is built once."""
         if self._replayer is None:
-            self._replayer = Replayer(self.timeline, self.window, self.times, self.launches)
+            self._replayer = Replayer(self.timeline, self.host_window, self.times, self.launches)
         return self._replayer
 
     def _with_verdict(self, rank: Rank) -> Rank:
@@ -160,12 +161,19 @@ class Accounting:
         )
 
     def _steps(self, window: Window) -> Steps:
-        by, spans = iterations.find(self.timeline, window)
+        by, spans = self.iterations(window)
         described = iterations.describe(by, spans)
         if described.outlier:
             longest = max(spans, key=lambda span: span[1] - span[0])
             return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(spans, longest))
         return described
+
+    def iterations(self, window: Window) -> tuple[str, list[Interval]]:
+        """(what was used to find them, the iterations, as the devices do them where the host is far ahead)."""
+        if window.is_of_device:
+            return "ProfilerStep" if steps(self.timeline) else "loader", list(window.steps)
+        by, spans = iterations.find(self.timeline, window)
+        return by, device_steps(spans, self.timeline, self.launches.times) or spans
 
     def _outlier_cause(self, steps_in_order: Intervals, longest: Interval) -> str:
         """What the longest step has more of than the others have on average."""

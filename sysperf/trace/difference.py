@@ -9,7 +9,6 @@ from sysperf.model.record import Record, fact
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
 from sysperf.trace.intervals import median
-from sysperf.trace.iterations import find
 
 RESAMPLES = 2_000
 MAX_KERNELS = 20
@@ -79,7 +78,7 @@ def _steps(accounting: Accounting) -> list[float]:
     """The lengths of the iterations in ms."""
     if accounting.window is None:
         return []
-    return [(end - start) / 1e6 for start, end in find(accounting.timeline, accounting.window)[1]]
+    return [(end - start) / 1e6 for start, end in accounting.iterations(accounting.window)[1]]
 
 
 def _interval(before: list[float], after: list[float]) -> tuple[float, float]:

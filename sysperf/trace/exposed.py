@@ -16,7 +16,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, KERNEL, Timeline
-from sysperf.trace.window import Window
+from sysperf.trace.window import Window, loader_calls
 
 LONG_GAP_NS = 1_000_000
 TINY_KERNEL_NS = 10_000
@@ -64,7 +64,7 @@ class HostCalls:
 class DeviceTime:
     """The time of one device within a window, as sets of intervals."""
 
-    def __init__(self, timeline: Timeline, device: int, window: Window, loader: Intervals, launches: Launches) -> None:
+    def __init__(self, timeline: Timeline, device: int, window: Window, launches: Launches) -> None:
         self.timeline, self.device, self.window = timeline, device, window
         self.launches = launches
         rows = timeline.operations
@@ -80,7 +80,10 @@ class DeviceTime:
         self.kernels = self._union(self.kernel_indices)
         self.idle = subtract([window.span], self.busy)
         self.calls = HostCalls(timeline, device, window)
-        self.loader = union(clip(loader, window.span))
+        every_loader = union(clip(loader_calls(timeline).spans, window.span))
+        users = timeline.device_processes.get(device, ())
+        self.loader = union(clip(loader_calls(timeline, users).spans, window.span)) if users else every_loader
+        self.has_loader = bool(every_loader or self.loader)
         free = subtract(self.idle, self.loader)
         self.loader_exposed = intersect(self.idle, self.loader)
         self.sync_exposed = intersect(free, self.calls.sync)
@@ -159,10 +162,12 @@ class Launches:
 
 
 def members(time: DeviceTime, indices: list[int]) -> list[int]:
-    """The operations that belong to the window: launched in it; in an extent, all."""
+    """The operations that belong to the window: launched in it; in an extent, all; in the devices' own steps, started in it."""
     if time.window.is_extent:
         return indices
     starts, launched, (low, high) = time.timeline.operations.start, time.launches.times, time.window.span
+    if time.window.is_of_device:
+        return [index for index in indices if low <= starts[index] < high]
     return [index for index in indices if low <= (starts[index] if (at := launched[index]) is None else at) < high]
 
 
@@ -177,12 +182,11 @@ def figures(time: DeviceTime) -> dict[str, float | None]:
     short = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED and gap.end - gap.start < LONG_GAP_NS]
     long = [(gap.start, gap.end) for gap in time.gaps if gap.end - gap.start >= LONG_GAP_NS]
     iterations = time.window.iterations
-    has_loader = bool(time.loader)
     return {
         "gpu_busy_pct_mean": percent(time.busy),
         "kernel_busy_pct": percent(time.kernels),
-        "dataloader_pct": percent(time.loader) if has_loader else None,
-        "dataloader_exposed_pct": percent(time.loader_exposed) if has_loader else None,
+        "dataloader_pct": percent(time.loader) if time.has_loader else None,
+        "dataloader_exposed_pct": percent(time.loader_exposed) if time.has_loader else None,
         "sync_api_pct": percent(time.calls.sync),
         "sync_api_ms_per_step": length(time.calls.sync) / 1e6 / iterations if iterations else None,
         "sync_exposed_pct": percent(time.sync_exposed),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -107,6 +108,7 @@ class Builder:
 
     def __init__(self, timeline: Timeline, window: Window, launches: Launches, process: int) -> None:
         self.timeline, self.window, self.launches, self.process = timeline, window, launches, process
+        self._owners = (process,) if timeline.device_processes else ()
 
     def build(self) -> Graph:
         chosen, launched = self._operations()
@@ -192,9 +194,11 @@ class Builder:
             for call, (start, end, name, thread) in enumerate(zip(calls.start, calls.end, calls.name, calls.thread, strict=True))
             if low <= start < high and thread in threads
         ]
-        timed += [(start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline).spans if low <= start < high]
+        timed += [
+            (start, min(end, high), LOADER, -1) for start, end in loader_calls(self.timeline, self._owners).spans if low <= start < high
+        ]
         timed.sort()
-        regions = _Regions(self.timeline)
+        regions = _Regions(self.timeline, self._owners)
         items, frontier, previous, loading = [], low, low, low
         for start, end, kind, call in timed:
             launched = tuple(by_call[call]) if call in by_call else ()
@@ -260,10 +264,10 @@ class _Ends:
 class _Regions:
     """Which of the optimizer's ranges a moment lies in; moments ascend."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, processes: Collection[int]) -> None:
         rows = timeline.ranges
-        zeroing = rows.spans_of(timeline.ranges_named(lambda name: name.startswith("Optimizer.zero_grad#")))
-        stepping = optimizer_steps(timeline)
+        zeroing = rows.spans_of(timeline.marks(lambda name: name.startswith("Optimizer.zero_grad#"), processes))
+        stepping = optimizer_steps(timeline, processes)
         self.spans = sorted([*((*span, OPTIMIZER) for span in stepping), *((*span, ZERO_GRAD) for span in zeroing)])
         self._position = 0
 

@@ -172,12 +172,13 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
         for gap in time.gaps:
             if gap.kind != STARVED or gap.end - gap.start < LONG_GAP_NS:
                 continue
-            ours = length(intersect(time.host_exposed, [(gap.start, gap.end)]))
+            parts = intersect(time.host_exposed, [(gap.start, gap.end)])
+            ours = length(parts)
             total, longest = total + ours, max(longest, ours)
             feeding += ours if timeline.operations.kind[gap.ended_by] == COPY else 0
             call = time.launches.call(gap.ended_by)
             if call is not None and ours:
-                places.setdefault(timeline.calls.thread[call], []).append((gap.start, gap.end))
+                places.setdefault(timeline.calls.thread[call], []).extend(parts)
     whole = sum(time.window.duration for time in times)
     sites_of_gaps = sites(places, threads, whole)
     return (

@@ -25,7 +25,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
-    optimizer_steps = _between(sorted(timeline.ranges.spans_of(timeline.ranges_named(_OPTIMIZER.match))))
+    optimizer_steps = _between(sorted(timeline.ranges.spans_of(timeline.marks(_OPTIMIZER.match))))
     if len(optimizer_steps) >= MIN_REPEATS:
         return "optimizer", optimizer_steps[1:]
     loader_steps = _between(loader_calls(timeline).spans)

@@ -16,6 +16,7 @@ from sysperf.model.errors import TraceError
 from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
+from sysperf.trace.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
 
 MAX_ROWS = 1_000_000
@@ -66,6 +67,7 @@ class Reader:
         for step in (self._kernels, self._copies, self._sets, self._calls, self._ranges, self._devices, self._rest):
             step()
             self._progress(0)
+        choose_one(self._timeline)
         return self._timeline
 
     def _first_part(self) -> int | None:

@@ -17,7 +17,7 @@ def keep_one(timeline: Timeline) -> None:
     steps = _steps(timeline)
     if len(steps) < 2:
         return
-    chosen = max(steps, key=lambda process: (steps[process], -process))
+    chosen = _most(steps)
     others = {number for number, (process, _) in enumerate(timeline.threads) if process in steps and process != chosen}
     timeline.other_programs = len(steps) - 1
     ranges, calls, operations = timeline.ranges, timeline.calls, timeline.operations
@@ -28,14 +28,23 @@ def keep_one(timeline: Timeline) -> None:
     operations.keep([index for index, number in enumerate(operations.correlation) if number not in elsewhere])
 
 
+def choose_one(timeline: Timeline) -> None:
+    """Count the steps of the program that has most, where processes that share a job are in one file. Nothing is left out."""
+    steps = _steps(timeline)
+    if len(steps) > 1:
+        timeline.program = _most(steps)
+
+
+def _most(steps: Counter[int]) -> int:
+    return max(steps, key=lambda process: (steps[process], -process))
+
+
 def _steps(timeline: Timeline) -> Counter[int]:
     """How many steps each process marks, by the first kind of mark that any of them has."""
     rows = timeline.ranges
     for mark in STEP_MARKS:
-        names = named(timeline, mark)
-        numbers = Counter(
-            timeline.threads[rows.thread[i]][0] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON
-        )
-        if numbers:
-            return numbers
+        if names := named(timeline, mark):
+            chosen = (i for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
+            if numbers := Counter(timeline.threads[rows.thread[i]][0] for i in chosen):
+                return numbers
     return Counter()

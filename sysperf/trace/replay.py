@@ -75,6 +75,7 @@ class Prepared:
         )
         self._plans: list[Plan] = [(operation.stream, operation.latency, operation.after) for operation in graph.operations]
         self._lengths = [operation.duration + operation.lag + operation.unexplained for operation in graph.operations]
+        self.first_batch = _first_batch(graph)
         self._hosts: dict[Edit, Host] = {}
         self._times: dict[tuple[Edit, bool], int] = {}
 
@@ -202,6 +203,12 @@ class _Operations:
         return list(itertools.chain(*(self.flagged.get(flag, ()) for flag in flags)))
 
 
+def _first_batch(graph: Graph) -> int:
+    """When the batch of the step before the window was there, if that step went on as long behind its batch as the last one does."""
+    loads = [item for item in graph.items if item.kind == nodes.LOADER]
+    return graph.start - (graph.end - loads[-1].end) if loads else graph.start
+
+
 def _took(item: nodes.Item) -> int:
     """What an item takes of the host; a request to the loader is negative."""
     took = item.end - item.start
@@ -220,7 +227,8 @@ class _Run:
         self._ends = [self._graph.start] * len(self._graph.operations)
         self._free = [self._graph.start] * (self._streams + 2)
         """When each stream is free; the last two are those of copies and collectives that get one of their own."""
-        self._batch = -1
+        self._batch = prepared.first_batch
+        """When the worker had the last batch ready."""
 
     def total(self) -> int:
         """Nanoseconds from the window's start until host and device are done."""
@@ -260,6 +268,6 @@ class _Run:
         if self._edit.loader == "gone":
             return start
         if self._edit.loader == "worker":
-            self._batch = start if self._batch < 0 else max(self._batch + took, start)
+            self._batch = max(self._batch + took, start)
             return self._batch
         return start + took

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -184,6 +184,7 @@ class Timeline:
         self.damage = Damage()
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out
+        self.program: int | None = None  # of several processes with steps of their own, the one whose steps are counted; None: there is one
         self._thread_numbers: dict[tuple[int, int], int] = {}
 
     @cached_property
@@ -199,6 +200,12 @@ class Timeline:
         texts, kinds = self.names.texts, self.ranges.kind
         rows = itertools.chain(*(rows for name, rows in self.ranges_by_name.items() if question(texts[name])))
         return [index for index in rows if python or kinds[index] != PYTHON]
+
+    def marks(self, question: Callable[[str], object], processes: Collection[int] = ()) -> list[int]:
+        """The rows of `ranges` with such names of these processes; of none, of the program whose steps are counted."""
+        rows, threads = self.ranges_named(question), self.ranges.thread
+        owners = processes or ((self.program,) if self.program is not None else ())
+        return [index for index in rows if self.threads[threads[index]][0] in owners] if owners else rows
 
     def thread(self, process: int, thread: int) -> int:
         """The number of a host thread."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysperf.startup import lazy
 from sysperf.trace.intervals import Interval
 from sysperf.trace.timeline import Timeline
 
+DEVICE_STEPS = "device_steps"
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
 STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
@@ -41,6 +43,11 @@ class Window(NamedTuple):
         """Whether it is all that the file has, start-up included."""
         return self.rule.endswith("extent")
 
+    @property
+    def is_of_device(self) -> bool:
+        """Whether its steps are those of the devices: operations belong to it that run in it, whenever they were launched."""
+        return self.rule == DEVICE_STEPS
+
 
 class LoaderCalls(NamedTuple):
     """The times that the program asked its loader for a batch."""
@@ -52,22 +59,22 @@ class LoaderCalls(NamedTuple):
 
 def steps(timeline: Timeline) -> list[Interval]:
     """The profiler's own steps on the host, in order."""
-    return sorted(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith("ProfilerStep"))))
+    return sorted(timeline.ranges.spans_of(timeline.marks(lambda name: name.startswith("ProfilerStep"))))
 
 
-def loader_calls(timeline: Timeline) -> LoaderCalls:
-    """The ranges in which PyTorch's DataLoader made or waited for a batch, in order."""
+def loader_calls(timeline: Timeline, processes: Collection[int] = ()) -> LoaderCalls:
+    """The ranges in which PyTorch's DataLoader made or waited for a batch, in order; of these processes, as `Timeline.marks`."""
     rows, texts = timeline.ranges, timeline.names.texts
-    chosen = timeline.ranges_named(_LOADER.match)
+    chosen = timeline.marks(_LOADER.match, processes)
     classes = {loader[1] for name in {rows.name[index] for index in chosen} if (loader := _LOADER.match(texts[name]))}
     threads = tuple(sorted({rows.thread[index] for index in chosen}))
     return LoaderCalls(sorted(rows.spans_of(chosen)), classes.pop() if len(classes) == 1 else "", threads)
 
 
-def optimizer_steps(timeline: Timeline) -> list[Interval]:
+def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list[Interval]:
     """The times that optimizers themselves take, in order: of a step with a closure, what follows the closure's last backward pass."""
-    spans = sorted(timeline.ranges.spans_of(timeline.ranges_named(lambda name: name.startswith("Optimizer.step#"))))
-    done = sorted(timeline.ranges.end[index] for index in timeline.ranges_named(_BACKWARD.match)) if spans else []
+    spans = sorted(timeline.ranges.spans_of(timeline.marks(lambda name: name.startswith("Optimizer.step#"), processes)))
+    done = sorted(timeline.ranges.end[index] for index in timeline.marks(_BACKWARD.match, processes)) if spans else []
     latest = [done[place - 1] if (place := bisect_right(done, end)) else start for start, end in spans]
     return [(max(start, backward), end) for (start, end), backward in zip(spans, latest, strict=True)]
 
@@ -76,6 +83,36 @@ def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
     marked, loads = _kept(steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
     return _of_steps(marked) or _of_loader(loads) or extent(timeline)
+
+
+def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]) -> Window:
+    """The window of the same steps as the devices do them, where the host is far ahead; else the window as it is."""
+    spans = device_steps(window.steps, timeline, launched)
+    return Window(DEVICE_STEPS, spans[0][0], spans[-1][1], window.iterations, tuple(spans)) if spans else window
+
+
+def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequence[int | None]) -> list[Interval]:
+    """When devices do what the host launches in these steps; empty where they do most of it while the steps last.
+
+    A host that waits for nothing is done with all its steps while the device is at the first one: then the host's marks
+    say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one.
+    """
+    if not spans:
+        return []
+    rows, (low, high) = timeline.operations, (spans[0][0], spans[-1][1])
+    starts = [start for start, _ in spans]
+    first, last, behind, within = dict[int, int](), high, 0, 0
+    for at, start, end in zip(launched, rows.start, rows.end, strict=True):
+        if at is not None and low <= at < high and end >= start:
+            place = bisect_right(starts, at) - 1
+            first[place] = min(start, first.get(place, start))
+            last = max(last, end)
+            behind += end - max(start, min(end, high))
+            within += min(end, high) - min(start, high)
+    begun = [first[place] for place in sorted(first)]
+    if behind <= within or begun != sorted(begun):
+        return []
+    return list(itertools.pairwise([*begun, last]))
 
 
 def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:

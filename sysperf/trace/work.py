@@ -35,7 +35,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
 
     iterations = time.window.iterations
     launched = sorted((at, index) for index in ours if (at := time.launches.times[index]) is not None)
-    in_optimizer = _launched_in(launched, optimizer_steps(time.timeline))
+    in_optimizer = _launched_in(launched, optimizer_steps(time.timeline, time.timeline.device_processes.get(time.device, ())))
     zeroing = _launched_in(launched, _ranges(time, "Optimizer.zero_grad#"))
     small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
     flash = share(by_name.is_flash)

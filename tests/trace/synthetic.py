@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -110,4 +111,38 @@ def written(folder: Path, trace: Any, name: str = "trace.json") -> str:
     """The path of a file with this trace."""
     path = folder / name
     path.write_text(trace if isinstance(trace, str) else json.dumps(trace))
+    return str(path)
+
+
+def exported(folder: Path, *machines: Machine) -> str:
+    """The path of an export of Nsight Systems that holds these machines, each a process with a device of its own."""
+    path = folder / "export.sqlite"
+    connection = sqlite3.connect(path)
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts) + 1)
+
+    connection.executescript("""
+        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, globalPid, shortName);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
+        CREATE TABLE NVTX_EVENTS (start, end, eventType, text, globalTid);
+    """)
+    for process, machine in enumerate(machines, 4_000):
+        owner = process << 24
+        for event in machine.events:
+            start, name, args = round(event["ts"] * 1_000), event["name"], event["args"]
+            times = start, start + round(event["dur"] * 1_000)
+            if event["cat"] == "kernel":
+                kernel = (*times, machine.device, args["stream"], args["correlation"], owner, number(name))
+                connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel)
+            elif event["cat"] == "cuda_runtime":
+                call = (*times, owner | process, args["correlation"], number(name))
+                connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", call)
+            else:
+                connection.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?)", (*times, name, owner | process))
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(key, text) for text, key in texts.items()])
+    connection.commit()
+    connection.close()
     return str(path)

@@ -13,7 +13,7 @@ from sysperf.trace.facts import Cpu, Hole, Prediction
 from sysperf.trace.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
-from .synthetic import MS, Machine, steps, written
+from .synthetic import MS, Machine, exported, steps, written
 
 
 def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
@@ -380,3 +380,60 @@ def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
 
     assert replay.usable is (replay.error_pct is not None and replay.error_pct <= 5)
     assert replay.usable or not any(finding.predicted_gain for finding in result.analysis.findings)
+
+
+def test_steps_that_the_device_does_after_the_host_are_the_devices(tmp_path: Path) -> None:
+    """A host that waits for nothing has marked all steps while the device is at the first: 3 of 11 ms are a collective alone."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(200)
+        machine.kernel(3 * MS, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    (rank,) = result.analysis.trace.ranks
+
+    assert (rank.verdict, rank.window_rule, rank.steps.by, rank.steps.count) == ("comm-bound", "device_steps", "ProfilerStep", 5)
+    assert rank.figures.nccl_exposed_pct == pytest.approx(100 * 3 / 11, abs=0.1)
+    assert rank.figures.kernels_per_step == 41
+    assert rank.steps.median_ms == pytest.approx(11, abs=0.01)
+    assert "T29" not in detected(result)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 20])
+def test_one_worker_gains_as_much_however_short_the_trace_is(tmp_path: Path, count: int) -> None:
+    """It makes a batch in 8 ms, so no step takes less: of 10.6 ms that is a quarter, also where only two steps were profiled."""
+
+    def step(machine: Machine) -> None:
+        machine.load(8 * MS)
+        for _ in range(26):
+            machine.kernel(100)
+        machine.synchronize()
+
+    low, high = gain(analyzed(tmp_path, steps(Machine(), count, step)), "loader")
+
+    assert low == pytest.approx(25, abs=1.5)
+    assert high > 70
+
+
+def test_each_rank_of_one_export_has_its_own_loader(tmp_path: Path) -> None:
+    """One process waits 8 ms a step for its loader, the other one is 8 ms in Python: half of both is the mean, and six steps are six."""
+
+    def step(machine: Machine, wait: str) -> None:
+        if wait == "loader":
+            machine.load(8 * MS)
+        else:
+            machine.think(8 * MS)
+        for _ in range(40):
+            machine.kernel(60)
+        machine.synchronize()
+
+    ranks = [
+        steps(Machine(device=device), 6, lambda machine, wait=wait: step(machine, wait)) for device, wait in enumerate(("loader", "Python"))
+    ]
+    (both,) = analyze([exported(tmp_path, *ranks)], rules()).analysis.trace.ranks
+
+    assert (both.step_count, both.figures.kernels_per_step, both.dataloader_calls) == (6, 40, 6)
+    assert both.figures.dataloader_exposed_pct == pytest.approx(both.figures.host_starved_pct, abs=1)
+    assert both.figures.dataloader_exposed_pct == pytest.approx(38, abs=3)
+    assert both.hole.cause == "Python between operators"
