@@ -234,6 +234,7 @@ RANDOM = st.one_of(
 @given(WORDS, st.sampled_from(CARRIERS), st.sampled_from(("python\0x.py\0", "", "--verbose\0")))
 @example("Tr0ub4dor", CARRIERS[3], "")
 @example("taskset", CARRIERS[10], "")
+@example("FLOAT16", CARRIERS[10], "python\0x.py\0")
 def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -> None:
     """Whatever a secret looks like, its name or its place gives it away."""
     plain = carrier.format("")

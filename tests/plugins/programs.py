@@ -23,14 +23,14 @@ from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):
     def __len__(self): return 1 << 40
-    def __getitem__(self, index): time.sleep(0.006); return torch.rand(64), index % 10
+    def __getitem__(self, index): time.sleep(0.025); return torch.rand(64), index % 10
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     end, told = time.monotonic() + 600, False
-    for x, y in DataLoader(Slow(), num_workers=int(sys.argv[1]), batch_size=8):
+    for x, y in DataLoader(Slow(), num_workers=int(sys.argv[1]), batch_size=2):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
