@@ -25,7 +25,10 @@ def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the options that say what is measured."""
     group = parser.add_argument_group("what is measured")
     group.add_argument(
-        "--metric", default="", metavar="REGEX", help="the last match in the output is a run's value (default: its wall time)"
+        "--metric",
+        type=_pattern,
+        metavar="REGEX",
+        help="the last match in the output is a run's value (default: its wall time)",
     )
     group.add_argument("--higher-is-better", action="store_true", help="a larger value is faster, such as steps per second")
     group.add_argument(
@@ -40,10 +43,6 @@ def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def metric(args: argparse.Namespace) -> Metric:
     """Return the metric that the options name. Raises UsageError."""
-    try:
-        re.compile(args.metric)
-    except re.error as error:
-        raise UsageError(f"--metric: {error}", "a regular expression of Python, whose last group is the number") from None
     if args.steps and args.metric:
         raise UsageError("--steps and --metric are two metrics", "choose one")
     if args.higher_is_better and not args.metric:
@@ -53,6 +52,17 @@ def metric(args: argparse.Namespace) -> Metric:
     if args.steps:
         return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps)
     return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
+
+
+def _pattern(text: str) -> str:
+    """Return a regular expression that can match a number. Raises ArgumentTypeError, which argparse tells."""
+    if not text:
+        raise argparse.ArgumentTypeError("no pattern; wall time is measured without it")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{error}: a regular expression of Python, whose last group is the number") from None
+    return text
 
 
 def percent(text: str) -> float:

@@ -146,7 +146,9 @@ def progress_line(state: State) -> str:
 
 
 def _phase(study: Study, plan: Plan) -> str:
-    if study.fresh or study.decided():
+    if study.is_early():
         return f"clear; measuring the gain on fresh pairs, {len(study.fresh)} of {study.fresh_pairs()}"
+    if study.decided():
+        return f"{len(study.pairs)} pairs, the last look"
     or_end = ", or when the time is over" if plan.budget_s else ""
     return f"{len(study.pairs)} pairs, next look at {study.next_look()}{or_end}"

@@ -15,10 +15,12 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.verify import noise, probe, watch
-from sysperf.verify.run import Finished, Meanwhile, run
+from sysperf.verify.run import MAX_SEARCH_S, Finished, Meanwhile, run
 
 LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
-"""A run is ended after ten times the longest run so far, and never within a minute."""
+"""A run is ended after ten times the longest run of its variant so far, and not within a minute, where --limit does not say less."""
+
+LIMIT_HINT = f"a run may take {LIMIT_FACTOR:g} times the longest one of its kind before it, and no more than --limit"
 
 
 class RunFailed(SysperfError):
@@ -80,9 +82,9 @@ def _folder() -> Iterator[str]:
         yield path
 
 
-def limit_s(first_s: float, earlier_s: Sequence[float]) -> float:
-    """Return how long a run may take: `first_s` for the first one."""
-    return max(MIN_LIMIT_S, LIMIT_FACTOR * max(earlier_s)) if earlier_s else first_s
+def limit_s(most_s: float, earlier_s: Sequence[float]) -> float:
+    """Return how long a run may take: `most_s`, and no more than ten times the longest run before it."""
+    return min(most_s, max(MIN_LIMIT_S, LIMIT_FACTOR * max(earlier_s))) if earlier_s else most_s
 
 
 def check(variant: Variant, finished: Finished, limit_s: float) -> None:
@@ -91,7 +93,7 @@ def check(variant: Variant, finished: Finished, limit_s: float) -> None:
     if finished.error:
         raise RunFailed(f"{variant.name}: {neutral(finished.error, 300)}", f"the command is: {command}")
     if finished.timed_out:
-        raise RunFailed(f"{variant.name} was ended after {limit_s:g} s: {command}", "--limit allows more time for a run")
+        raise RunFailed(f"{variant.name} was ended after {limit_s:g} s: {command}", LIMIT_HINT)
     if finished.left_behind:
         raise RunFailed(
             f"{variant.name} left something running, which was ended ({finished.left_behind}): {command}",
@@ -110,10 +112,19 @@ def _value(variant: Variant, metric: Metric, finished: Finished, processes: Sequ
     if metric.counts:
         return sum(_rate(variant, metric, steps, warm_up) for steps in processes or (probe.Steps(()),))
     value = (finished.values[-1] if finished.values else None) if metric.pattern else finished.wall_s / instances
-    if value is None:
+    pattern = neutral(metric.pattern, 200)
+    if finished.slow_pattern:
         raise RunFailed(
-            f"nothing that {variant.name} printed matches {neutral(metric.pattern, 200)}", "the pattern's last group is the number"
+            f"the pattern {pattern} takes more than {MAX_SEARCH_S:g} s on a line that {variant.name} printed",
+            "repeat no group that repeats, such as (a+)+",
         )
+    if finished.no_number:
+        raise RunFailed(
+            f"what {pattern} matched last is no number: {neutral(finished.no_number, 100)!r}",
+            "its last group is the number: 'speed: ([0-9.]+)'; a comma may only set thousands apart",
+        )
+    if value is None:
+        raise RunFailed(f"nothing that {variant.name} printed matches {pattern}", "the pattern's last group is the number")
     if not (math.isfinite(value) and value > 0):
         raise RunFailed(f"{variant.name} printed {value:g}, of which no ratio can be made", "the value must be greater than 0")
     return value

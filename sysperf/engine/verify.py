@@ -117,7 +117,7 @@ def _check_work(state: State) -> None:
 
 def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> State:
     plan = state.plan
-    limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs])
+    limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs if earlier.arm == arm])
     with applied(plan.settings if arm == "b" else (), changer) as renewing:
         variant = _in_pair(plan.a if arm == "a" else plan.b, plan.seed, pair)
         done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=renewing)

@@ -6,6 +6,7 @@ waits on three things at once: the program's end (pidfd_open(2)), its output, an
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import re
@@ -23,8 +24,14 @@ from sysperf.model.record import Record
 
 MAX_TAIL_BYTES = 16 << 10
 MAX_LINE_BYTES = 16 << 10
-"""A line of output is searched for the metric up to here."""
+"""Of a longer line of output the end is searched for the metric."""
 MAX_VALUES = 10_000
+"""The last ones are kept."""
+MAX_SEARCH_S = 1.0
+"""A pattern may take exponential time on a line: then it is searched for no more."""
+MAX_SHOWN_BYTES = 80
+_GROUPED = re.compile(rb"\s*[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\s*")
+"""A number whose thousands are set apart. Another comma is a decimal one, which would be read as a number a thousand times as large."""
 TERM_GRACE_S = 5.0
 DRAIN_S = 0.2
 MAX_POLL_S = 86_400.0
@@ -42,7 +49,11 @@ class Finished(Record):
     exit_code: int
     """Negative: the signal that ended it."""
     values: tuple[float, ...] = ()
-    """What the metric's pattern matched, in order."""
+    """The numbers that the metric's pattern matched last, in order."""
+    no_number: str = ""
+    """What its last match was, where that is no number."""
+    slow_pattern: bool = False
+    """The pattern took too long on a line, and was given up."""
     tail: str = ""
     """The end of its output, both streams."""
     timed_out: bool = False
@@ -99,6 +110,7 @@ def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], 
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, _end_search)
         adopt_orphans()
         finished = _guarded(life, argv, env, limit_s, pattern, cwd)
         os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
@@ -123,7 +135,19 @@ def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: fl
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     error = f"{argv[0]}: {os.strerror(exit_code - _EXEC_FAILED)}" if exit_code > _EXEC_FAILED and output.failed_to_start else ""
     cpu_s = usage.ru_utime + usage.ru_stime
-    return Finished(wall_s, cpu_s, usage.ru_minflt, exit_code, tuple(output.values), output.tail(), timed_out, left_behind, error)
+    return Finished(
+        wall_s,
+        cpu_s,
+        usage.ru_minflt,
+        exit_code,
+        tuple(output.values),
+        output.no_number,
+        output.slow_pattern,
+        output.tail(),
+        timed_out,
+        left_behind,
+        error,
+    )
 
 
 _EXEC_FAILED = 126
@@ -177,7 +201,9 @@ class _Output:
     def __init__(self, descriptor: int, pattern: str) -> None:
         self.descriptor = descriptor
         os.set_blocking(descriptor, False)
-        self.values: list[float] = []
+        self.values: collections.deque[float] = collections.deque(maxlen=MAX_VALUES)
+        self.no_number = ""
+        self.slow_pattern = False
         self.failed_to_start = False
         self._pattern = re.compile(pattern.encode()) if pattern else None
         self._tail = b""
@@ -192,10 +218,10 @@ class _Output:
         self._tail = (self._tail + data)[-MAX_TAIL_BYTES:]
         self.failed_to_start = self.failed_to_start or _START_MARK in data
         if self._pattern:
-            *lines, rest = (self._line + data).split(b"\n")
-            self._line = rest[:MAX_LINE_BYTES]
+            *lines, rest = (self._line + data).replace(b"\r", b"\n").split(b"\n")  # a progress bar rewrites its line
+            self._line = rest[-MAX_LINE_BYTES:]
             for line in lines:
-                self._search(line[:MAX_LINE_BYTES])
+                self._search(line[-MAX_LINE_BYTES:])
         return bool(data)
 
     def drain(self) -> None:
@@ -210,11 +236,26 @@ class _Output:
         return self._tail.replace(_START_MARK, b"").decode("utf-8", "replace")
 
     def _search(self, line: bytes) -> None:
-        if self._pattern is None or len(self.values) >= MAX_VALUES:
+        if self._pattern is None or not line:
             return
-        for match in self._pattern.finditer(line):
-            with contextlib.suppress(ValueError, TypeError):
-                self.values.append(float(match[match.lastindex or 0].replace(b",", b"")))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, MAX_SEARCH_S)
+            for match in self._pattern.finditer(line):
+                self._take(match[match.lastindex or 0] or b"")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except TimeoutError:
+            self._pattern, self.slow_pattern = None, True
+
+    def _take(self, word: bytes) -> None:
+        try:
+            self.values.append(float(word.replace(b",", b"") if _GROUPED.fullmatch(word) else word))
+            self.no_number = ""
+        except ValueError:
+            self.no_number = word[:MAX_SHOWN_BYTES].decode("utf-8", "replace") or "nothing"
+
+
+def _end_search(_number: int, _frame: object) -> None:
+    raise TimeoutError
 
 
 def _children(pid: int) -> list[int]:

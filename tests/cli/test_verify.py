@@ -131,6 +131,11 @@ def test_two_interpreters(tmp_path: Path) -> None:
         (("--", "sh", "-c", "echo why; exit 7"), "exit code 7"),
         (("--", "sh", "-c", "sleep 300 & exit 0"), "left something running"),
         (("--limit", "0.5", "--", "sleep", "300"), "ended after 0.5 s"),
+        (("--metric", "", "--", "true"), "no pattern"),
+        (("--metric", "(", "--", "true"), "missing )"),
+        (("--metric", "speed: [0-9]+", "--a", "echo speed: 1", "--b", "true"), "matched last is no number: 'speed: 1'"),
+        (("--metric", "speed: ([0-9,]+)", "--a", "echo speed: 1,5", "--b", "true"), "matched last is no number: '1,5'"),
+        (("--metric", "(a+)+$", "--a", f"echo {'a' * 60}!", "--b", "true"), "takes more than 1 s on a line that A printed"),
     ],
 )
 def test_what_cannot_be_compared_is_an_error_with_the_next_step(tmp_path: Path, argv: tuple[str, ...], message: str) -> None:

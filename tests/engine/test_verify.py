@@ -259,6 +259,33 @@ def test_too_little_time_is_told(monkeypatch: pytest.MonkeyPatch, budget_s: floa
     assert reason in comparison.reason
 
 
+def test_a_variant_that_is_much_slower_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is ten times the longest run of the same variant, a minute at least, and never more than the one that was asked for."""
+    limits: list[tuple[str, float]] = []
+
+    def measured(variant: Variant, _: Metric, limit_s: float, *__: object, **___: object) -> Measured:
+        limits.append((variant.name, limit_s))
+        return Measured(1.0, 1.0 if variant.name == "A" else 65.0, 1.0)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    verify.verify(Plan(a=A, b=B, metric=SPEED, max_pairs=2))
+    assert limits[:2] == [("A", 3_600.0), ("B", 3_600.0)]
+    assert set(limits[2:]) == {("A", 60.0), ("B", 650.0)}
+
+    limits.clear()
+    verify.verify(Plan(a=A, b=B, metric=SPEED, max_pairs=2, limit_s=5.0))
+    assert {seconds for _, seconds in limits} == {5.0}
+
+
+def test_progress_says_in_which_phase_a_study_is() -> None:
+    """A look that finds nothing is the last one, and measures no gain."""
+    unclear, early = study([1.5, 0.7] * 20), study([1.3] * 6 + [1.31])
+
+    assert progress_line(unclear).startswith("40 pairs, the last look; ")
+    assert progress_line(early).startswith("clear; measuring the gain on fresh pairs, 1 of 5; ")
+    assert progress_line(study([1.0] * 3)).startswith("3 pairs, next look at 6; ")
+
+
 def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """B's first 30 steps take ten times as long: its compilation may cost more than it gains. A's steps never become steady."""
 

@@ -57,6 +57,38 @@ def test_steps_are_counted_and_the_program_notices_nothing(program: Path) -> Non
     assert list(steps.times) == sorted(steps.times)
 
 
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ("for phase in range(4):\n    optimizer = SGD()\n    for _ in range(15): optimizer.step()\n    kept.append(optimizer)", 60),
+        ("SGD().step()\nmain = SGD()\nfor _ in range(20): main.step()", (20, 21)),
+        ("critic, generator = SGD(), SGD()\nfor _ in range(20):\n    for _ in range(5): critic.step()\n    generator.step()", 100),
+        ("generator, critic = SGD(), SGD()\nfor _ in range(20):\n    generator.step()\n    for _ in range(5): critic.step()", 101),
+        ("three = [SGD() for _ in range(3)]\nfor _ in range(20):\n    for optimizer in three: optimizer.step()", 20),
+        ("one, two, three = SGD(), SGD(), SGD()\none.step()\nfor _ in range(20): two.step(); three.step()", 21),
+    ],
+    ids=["phases", "trial step", "critic first", "generator first", "three", "the first is gone"],
+)
+def test_an_optimizer_that_takes_over_is_counted(program: Path, training: str, steps: int | tuple[int, ...]) -> None:
+    """A new optimizer each phase, one that steps once before the training, and two or three that take turns."""
+    program.write_text(f"from torch.optim.optimizer import SGD\nkept = []\n{training}\n")
+    done, counted = run(program)
+
+    assert done.returncode == 0, done.stderr
+    assert len(counted.times) in (steps if isinstance(steps, tuple) else (steps,))
+    assert list(counted.times) == sorted(counted.times)
+
+
+def test_a_run_ends_after_its_steps_of_several_optimizers(program: Path) -> None:
+    """The tenth step may be that of an optimizer that takes over."""
+    program.write_text(
+        "from torch.optim.optimizer import SGD\nfor _ in range(9):\n    optimizer = SGD()\n    kept = [optimizer]\nfor _ in range(9): optimizer.step()\n"
+        "other = SGD()\nfor _ in range(9): other.step()\n"
+    )
+
+    assert len(run(program, max_steps=10)[1].times) == 10
+
+
 def test_a_run_ends_after_its_steps(program: Path) -> None:
     """Cleanly, with exit code 0 and its atexit handlers."""
     program.write_text("import atexit; atexit.register(print, 'tidied')\n" + TRAIN)

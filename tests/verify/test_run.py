@@ -54,6 +54,43 @@ def test_a_program_that_prints_gigabytes_or_binary_is_read_to_its_end() -> None:
     assert run.values[-1:] == (4.0,)
 
 
+def test_the_last_state_of_a_progress_bar_counts() -> None:
+    """Thousands of updates on one line, and what comes last on a line of megabytes."""
+    bar = "import sys\nfor n in range(3000): sys.stdout.write(f'\\r{n}/3000 speed: {10 + n // 1500}.5 it/s')\nprint()"
+    run = shell(f'{sys.executable} -c "{bar}"', pattern=r"speed: ([\d.]+)")
+    assert (len(run.values), run.values[-1]) == (3_000, 11.5)
+
+    long_line = "head -c 3000000 /dev/zero | tr '\\0' x; echo ' speed: 7'"
+    assert shell(long_line, pattern=r"speed: ([\d.]+)").values == (7.0,)
+
+
+def test_the_last_of_many_values_is_kept() -> None:
+    """More of them than are kept."""
+    assert shell("seq 25000", pattern="([0-9]+)").values[-1] == 25_000
+
+
+@pytest.mark.parametrize(
+    ("printed", "values", "no_number"),
+    [
+        ("1,250.5", (1250.5,), ""), ("-12,345,678", (-12_345_678.0,), ""), ("1,5", (), "1,5"), ("1,25", (), "1,25"),
+        ("1.234,5", (), "1.234,5"), ("1,2345", (), "1,2345"), ("3 then 2,5", (3.0,), "2,5"), ("2,5 then 3", (3.0,), ""),
+    ],
+)  # fmt: skip
+def test_a_decimal_comma_is_not_taken_for_thousands(printed: str, values: tuple[float, ...], no_number: str) -> None:
+    """A number a thousand times as large would be an answer, and a wrong one."""
+    run = shell(f"echo '{printed}'", pattern=r"(-?\d[\d.,]*)")
+
+    assert (run.values, run.no_number) == (values, no_number)
+
+
+def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
+    """Its time is exponential in the line. The run goes on to its end, and the guard ends with us."""
+    run = shell("printf 'speed: 3\\n'; printf 'a%.0s' $(seq 60); echo '!'; sleep 0.1; echo end", pattern="(a+)+$", limit_s=30)
+
+    assert (run.slow_pattern, run.timed_out, run.exit_code) == (True, False, 0)
+    assert run.tail.endswith("end\n")
+
+
 def test_what_a_program_leaves_behind_is_ended_and_counted() -> None:
     """A daemon in a session of its own, and one below another."""
     marker = f"77{os.getpid()}"

@@ -66,6 +66,7 @@ class Steps:
         self.times: list[float] = []
         self.left = MAX_STEPS or sys.maxsize
         self.first: int | None = None
+        self.others: dict[int, float] = {}
         self.depth = 0
         self.losses = Losses()
 
@@ -78,15 +79,27 @@ class Steps:
 
     def step(self, optimizer: object, _arguments: object, _keywords: object) -> None:
         """Count a step of the first optimizer that makes one: a program with two makes one step with both."""
-        if id(optimizer) != self.first:
-            if self.first is not None:
-                return
-            self.first = id(optimizer)
         now = monotonic()
+        if id(optimizer) != self.first:
+            if not self.follows(id(optimizer), now):
+                return
+        elif self.others:
+            self.others = {}
         self.times.append(now)
         self.left -= 1
         if now > self.flush_at or self.left <= 0:
             self.flush_or_end()
+
+    def follows(self, optimizer: int, now: float) -> bool:
+        """Whether another optimizer is counted from now on: it made two steps while the one that was counted made none."""
+        if self.first is not None and optimizer not in self.others:
+            self.others[optimizer] = now
+            return False
+        if self.first is not None and self.left > 1:
+            self.times.append(self.others[optimizer])
+            self.left -= 1
+        self.first, self.others = optimizer, {}
+        return True
 
     def enter(self, _module: object, _arguments: object) -> None:
         """Count the calls of modules inside modules."""
