@@ -9,10 +9,11 @@ import msgspec
 
 from sysperf.cli import _measuring, _options, _verify_plan, _verify_study
 from sysperf.engine import trying, verify
-from sysperf.model.comparison import Metric
+from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
-from sysperf.report import comparison, comparison_page
+from sysperf.report import comparison as report
+from sysperf.report import comparison_page
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,16 +32,26 @@ def run(args: argparse.Namespace) -> int:
         plans = [tried._replace(plan=msgspec.structs.replace(tried.plan, budget_s=share_s)) for tried in plans]
     if plans[-1].plan.settings and not args.yes:
         _verify_study.confirm(plans[-1].plan.settings)
+    earlier: dict[bytes, int] = {}
+
+    def begun(plan: verify.Plan) -> verify.State:
+        state = _verify_study.begun(plan, resume=args.resume)
+        earlier[_key(plan.a, plan.b)] = len(state.runs)
+        return state
+
     with _measuring.alone():
-        fixes = verify.verify_each(plans, _Each(), lambda plan: _verify_study.begun(plan, resume=args.resume))
+        fixes = verify.verify_each(plans, _Each(), begun)
     for fix in fixes:
-        if fix.comparison and len(fix.rules) == 1:
-            _measuring.keep(fix.comparison, fix.rules[0])
+        comparison = fix.comparison
+        if (
+            comparison and len(fix.rules) == 1 and len(comparison.runs) > earlier[_key(comparison.a, comparison.b)]
+        ):  # else it was kept before
+            _measuring.keep(comparison, fix.rules[0])
     forms = {
         "json": lambda: to_json({"schema": 1, "tried": fixes}, indent=2).decode(),
-        "markdown": lambda: comparison.tried_markdown(fixes),
+        "markdown": lambda: report.tried_markdown(fixes),
         "html": lambda: comparison_page.tried_page(fixes),
-        "text": lambda: comparison.tried(fixes, color=_options.wants_color(args), width=_options.width()),
+        "text": lambda: report.tried(fixes, color=_options.wants_color(args), width=_options.width()),
     }
     _options.write(forms[args.format](), args)
     return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in fixes) else Exit.CLEAN
@@ -54,6 +65,10 @@ def _plan_of(args: argparse.Namespace, tries: Sequence[trying.Try], argv: tuple[
         _verify_plan.plan_of(args, measured, (*variants, settings)), rule=tries[0].rule if len(tries) == 1 else ""
     )
     return verify.TriedPlan(tuple(tried.rule for tried in tries), tries[0].promised if len(tries) == 1 else "", plan)
+
+
+def _key(a: Variant, b: Variant) -> bytes:
+    return to_json([a, b])
 
 
 class _Each:

@@ -101,9 +101,13 @@ def _copies(args: argparse.Namespace) -> int:
         return Exit.PARTIAL
     a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
     plan = msgspec.structs.replace(_verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
+    state = _verify_study.begun(plan, resume=args.resume)
     with _measuring.alone():
-        comparison = verify.verify(plan, _verify_study.Progress(plan), _verify_study.begun(plan, resume=args.resume))
-    _measuring.keep(comparison, plan.rule)
+        comparison = verify.verify(plan, _verify_study.Progress(plan), state)
+    if len(comparison.runs) > len(state.runs):
+        _measuring.keep(comparison, plan.rule)
+    else:
+        _verify_study.say_nothing_new()
     _options.write(_verify_output.rendered(comparison, args), args)
     return _verify_output.exit_code(comparison, args.fail_if_slower)
 

@@ -103,6 +103,13 @@ class StudyFile:
         return ""
 
 
+def say_nothing_new() -> None:
+    """Say on stderr that a study that is gone on with had ended: its result was kept when it was new."""
+    sys.stderr.write(
+        "sysperf: this study had ended: its result is shown again, and not kept anew; --max-pairs or --minutes may allow more\n"
+    )
+
+
 class Progress:
     """Keeps the study after each run, and says on stderr how it stands: one line that is rewritten on a terminal."""
 

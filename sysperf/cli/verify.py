@@ -99,6 +99,9 @@ def run(args: argparse.Namespace) -> int:
         _verify_study.confirm(plan.settings)
     with _measuring.alone():
         result = verify.verify(plan, _verify_study.Progress(plan), state)
-    _measuring.keep(result, plan.rule)
+    if len(result.runs) > len(state.runs):
+        _measuring.keep(result, plan.rule)
+    else:
+        _verify_study.say_nothing_new()
     _options.write(_verify_output.rendered(result, args), args)
     return _verify_output.exit_code(result, args.fail_if_slower)

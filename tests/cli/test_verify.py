@@ -175,6 +175,29 @@ def test_what_is_there_is_kept_and_resume_goes_on(tmp_path: Path, number: signal
     assert resumed["seed"] == 1
 
 
+def test_a_study_that_had_ended_is_shown_again_and_not_kept_anew(tmp_path: Path) -> None:
+    """What was measured yesterday is no trial of today."""
+    command = (*SPEED, "--max-pairs", "2", "--a", says(10), "--b", says(12))
+    first = verify(tmp_path, *command)
+    again = verify(tmp_path, *command, "--resume")
+
+    assert again.stdout == first.stdout
+    assert "this study had ended" in again.stderr
+    assert "this study had ended" not in first.stderr
+    assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1
+
+
+def test_one_look_is_asked_for_from_the_beginning(tmp_path: Path) -> None:
+    """Looks that were made cannot become one. It uses all pairs, however clear they are."""
+    command = (*SPEED, "--a", says(10), "--b", says(12), "--max-pairs", "7")
+    done = json.loads(verify(tmp_path, *command, "--one-look", "--json").stdout)["comparison"]
+    refused = verify(tmp_path, *command, "--resume")
+
+    assert (done["pairs"], done["fresh_pairs"], done["confidence"], done["verdict"]) == (7, 0, 0.95, "faster")
+    assert refused.returncode == 2
+    assert "the study was begun with --one-look" in refused.stderr
+
+
 def nice_of(pid: int) -> int:
     """The nice value of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[16])

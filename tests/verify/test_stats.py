@@ -7,6 +7,7 @@ import json
 import math
 import random
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -295,3 +296,21 @@ def test_few_pairs_have_no_interval_at_any_time() -> None:
     assert stats.e_value([10.0] * 5) < stats.E_VALUE_LIMIT < stats.e_value([10.0] * 6)
     assert stats.anytime_interval([0.1] * 5) is None
     assert stats.anytime_interval([0.1] * 6) is not None
+
+
+def test_a_study_of_thousands_of_pairs_is_judged_at_its_looks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its statistics are asked for after each run: they look at each pair once, and make no interval of each."""
+    made = 0
+    make = stats.interval
+
+    def counted(log_ratios: Sequence[float], level: float) -> stats.Interval:
+        nonlocal made
+        made += 1
+        return make(log_ratios, level)
+
+    monkeypatch.setattr(stats, "interval", counted)
+    rng, looks = random.Random(1), stats.looks(5_000)
+    study = Study(looks=looks).with_pairs([rng.gauss(0, 0.3) for _ in range(4_900)], 0)
+
+    assert study.progress().verdict is None
+    assert made <= 3 * len(looks)
