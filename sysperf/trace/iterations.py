@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from heapq import nlargest
+from operator import eq
 
 from sysperf.startup import lazy
 from sysperf.trace.facts import Steps
@@ -18,6 +21,8 @@ MAX_SPREAD = 3.0
 """Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
 MIN_COVERED = 0.5
 DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
+MIN_TURNS = 3
+"""So often optimizers must take their turns before these are iterations."""
 _OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
@@ -25,7 +30,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
-    optimizer_steps = _between(sorted(timeline.ranges.spans_of(timeline.marks(_OPTIMIZER.match))))
+    optimizer_steps = _between(timeline.ranges.spans_of(_optimizer_marks(timeline)))
     if len(optimizer_steps) >= MIN_REPEATS:
         return "optimizer", optimizer_steps[1:]
     loader_steps = _between(loader_calls(timeline).spans)
@@ -71,6 +76,47 @@ def describe(by: str, spans: list[Interval]) -> Steps:
 def _between(marks: list[Interval]) -> list[Interval]:
     starts = [start for start, _ in marks]
     return list(itertools.pairwise(starts))
+
+
+def _optimizer_marks(timeline: Timeline) -> list[int]:
+    """The first step of an optimizer in each iteration: programs with several (GANs, Muon beside Adam) take their steps in turn."""
+    rows, marks = timeline.ranges, list[int]()
+    for index in sorted(timeline.marks(_OPTIMIZER.match), key=rows.start.__getitem__):
+        if not marks or rows.start[index] >= rows.end[marks[-1]]:  # one within another belongs to it
+            marks.append(index)
+    updates = _updates(timeline, marks)
+    turns = _turns(updates) if len(set(updates[1:])) > 1 else _turns(_new_batches(timeline, marks))
+    return marks[:: max(turns, 1)]
+
+
+def _turns(kinds: Sequence[Hashable]) -> int:
+    """How many of these come before the first kind comes again, again and again; the first turn may differ. 0: they do not repeat."""
+    longest = len(kinds) // MIN_TURNS
+    return next((turns for turns in range(1, longest + 1) if all(map(eq, kinds[turns:-turns], kinds[2 * turns :]))), 0)
+
+
+def _updates(timeline: Timeline, marks: list[int]) -> list[tuple[int, int]]:
+    """What each step of an optimizer does: its name, and how many operators and calls it consists of."""
+    rows, calls = timeline.ranges, timeline.calls
+    threads = {rows.thread[index] for index in marks}
+    starts = sorted(
+        itertools.chain(
+            (
+                start
+                for start, thread, kind in zip(rows.start, rows.thread, rows.kind, strict=True)
+                if kind == OPERATOR and thread in threads
+            ),
+            (start for start, thread in zip(calls.start, calls.thread, strict=True) if thread in threads),
+        )
+    )
+    return [(rows.name[index], bisect_left(starts, rows.end[index]) - bisect_left(starts, rows.start[index])) for index in marks]
+
+
+def _new_batches(timeline: Timeline, marks: list[int]) -> list[bool]:
+    """Whether the program asked its loader for a batch before each of these, since the one before it."""
+    asked = [start for start, _ in loader_calls(timeline).spans]
+    places = [bisect_left(asked, timeline.ranges.start[index]) for index in marks]
+    return [after > before for before, after in itertools.pairwise([0, *places])]
 
 
 def _annotations(timeline: Timeline) -> list[Interval]:

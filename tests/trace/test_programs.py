@@ -546,3 +546,56 @@ def test_what_lightning_names_itself_is_no_part_of_the_users_program(tmp_path: P
         machine.range("[pl][profile]run_training_batch", start)
 
     assert rank(analyzed(tmp_path, steps(Machine(), 6, step).trace())).host.region == ""
+
+
+def turns(updates: list[int], count: int, *, batches: bool) -> Machine:
+    """Optimizers of one class in turn, whose steps have so many operators; a new batch for the first of each turn, where wished."""
+    machine = Machine()
+    for _ in range(count):
+        if batches:
+            machine.load(200)
+        for operators in updates:
+            compute(machine, 12, 20)
+            began = machine.now
+            for _ in range(operators):
+                machine.kernel(20)
+            machine.range("Optimizer.step#Adam.step", began)
+    return machine
+
+
+@pytest.mark.parametrize(("updates", "batches"), [([8, 12], False), ([8, 8], True), ([8, 8, 8, 20], False), ([8], True), ([8], False)])
+def test_optimizers_that_take_turns_are_one_iteration(tmp_path: Path, updates: list[int], batches: bool) -> None:
+    """A GAN has two of one class: they differ by what they update, or by the batch that only the first of them needs."""
+    steps_of = rank(analyzed(tmp_path, turns(updates, 10, batches=batches).trace())).steps
+
+    assert (steps_of.by, steps_of.count) == ("optimizer", 8)  # from one to the next, without the first
+
+
+def test_accumulated_gradients_are_one_iteration_also_at_the_end_of_an_epoch(tmp_path: Path) -> None:
+    """Four batches a step, and two at the end of each epoch: an iteration is a step, and not an epoch."""
+    machine = Machine()
+    for batches in (4, 4, 2) * 4:
+        for _ in range(batches):
+            machine.load(200)
+            compute(machine, 4, 20)
+        began = machine.now
+        compute(machine, 8, 20)
+        machine.range("Optimizer.step#Adam.step", began)
+    steps_of = rank(analyzed(tmp_path, machine.trace())).steps
+
+    assert (steps_of.by, steps_of.count) == ("optimizer", 10)
+
+
+def test_a_step_of_an_optimizer_within_another_ones_is_no_step_of_its_own(tmp_path: Path) -> None:
+    """Optimizers that wrap another one call it in their own step."""
+    machine = Machine()
+    for _ in range(10):
+        compute(machine, 12, 20)
+        began = machine.now
+        machine.think(5)
+        inner = machine.now
+        compute(machine, 8, 20)
+        machine.range("Optimizer.step#SGD.step", inner)
+        machine.range("Optimizer.step#Lookahead.step", began)
+
+    assert rank(analyzed(tmp_path, machine.trace())).steps.count == 8
