@@ -8,7 +8,7 @@ from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Rank
-from sysperf.trace.verdict import MIN_EXPOSED_PCT, MIN_UNLAUNCHED_PCT
+from sysperf.trace.verdict import MIN_EXPOSED_PCT, MIN_UNLAUNCHED_PCT, unexplained_pct
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
@@ -68,7 +68,8 @@ def _rank(page: Page, rank: Rank, *, several: bool) -> None:
 
 def _about(rank: Rank) -> str:
     """Which device, how many steps, and which part of the file is judged."""
-    parts = [neutral(rank.gpu, 60) if rank.gpu else "no device" if not rank.has_device else count(len(rank.devices), "device")]
+    no_device = "a device that was not recorded" if rank.trust.device_missing else "no device"
+    parts = [neutral(rank.gpu, 60) if rank.gpu else no_device if not rank.has_device else count(len(rank.devices), "device")]
     if rank.steps.by and rank.steps.median_ms is not None:
         parts.append(f"{count(rank.steps.count, 'iteration')} of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
     if rank.window_ms is not None:
@@ -86,6 +87,8 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
     """(a bar of where the time goes, its parts in words); empty where nothing is known of it."""
     facts: object = rank.figures if rank.has_device else rank.cpu
     parts = [(label, getattr(facts, name, None), sign, style) for label, name, sign, style in (PARTS if rank.has_device else CPU_PARTS)]
+    if rank.has_device and rank.figures.host_exposed_pct is None and rank.figures.gpu_busy_pct_mean is not None:
+        parts[-1] = ("idle", unexplained_pct(rank.figures), *parts[-1][2:])
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         parts = [("idle" if label == "host" else label, value, sign, style) for label, value, sign, style in parts]
     known = [(label, float(value), sign, style) for label, value, sign, style in parts if value and value >= 0.05]

@@ -55,7 +55,11 @@ def _text(text: str) -> str:
 
 
 def _about(rank: Rank) -> str:
-    parts = [rank.file, rank.gpu or ("no device" if not rank.has_device else ""), f"window: {rank.window_rule.replace('_', ' ')}"]
+    parts = [
+        rank.file,
+        rank.gpu or ("no device" if not rank.has_device and not rank.trust.device_missing else ""),
+        f"window: {rank.window_rule.replace('_', ' ')}",
+    ]
     if rank.steps.by and rank.steps.median_ms is not None:
         parts.append(f"{rank.steps.count} iterations of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
     return " · ".join(part for part in parts if part)

@@ -7,13 +7,13 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace import cpu, host, iterations, verdict, work
+from sysperf.trace import coverage, cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
 from sysperf.trace.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
-from sysperf.trace.timeline import Timeline
+from sysperf.trace.timeline import KERNELS, Timeline
 from sysperf.trace.trust import examine
 from sysperf.trace.window import Window, device_steps, loader_calls, on_device, primary, steps
 
@@ -38,7 +38,8 @@ class Accounting:
         self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
-        devices = sorted(set(timeline.operations.device))
+        self.untold = coverage.untold(timeline, self.launches)
+        devices = sorted(set(timeline.operations.device)) if KERNELS not in self.untold else []
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None
         self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []
@@ -59,7 +60,7 @@ class Accounting:
             step_ms=tuple((end - start) / 1e6 for start, end in marked) or None,
             dataloader_workers=_WORKERS.get(self.loader.worker_class),
             dataloader_calls=len(self.loader.spans),
-            trust=examine(timeline, self.launches),
+            trust=examine(timeline, self.launches, self.untold),
             sm_active_pct=_metric(timeline, "SMs Active", "SM Active"),
             tensor_active_pct=_metric(timeline, "Tensor Active"),
             page_faults=timeline.page_faults,
@@ -93,7 +94,7 @@ class Accounting:
         costs = Costs(figured, did, worked, hole)
         self._costs = None if on_cpu else costs
         lengths = sorted((end - start) / 1e6 for start, end in window.steps)
-        return msgspec.structs.replace(
+        facts = msgspec.structs.replace(
             rank,
             window_rule=window.rule,
             window_ms=window.duration / 1e6,
@@ -114,6 +115,7 @@ class Accounting:
             if on_cpu
             else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
         )
+        return coverage.without_unknown(facts, self.untold)
 
     def _batches(self, window: Window) -> Batches:
         """How the program gets its data on the CPU."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
+from sysperf.trace import coverage
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import QUEUED, DeviceTime
 from sysperf.trace.intervals import Interval, Intervals, intersect, subtract
@@ -43,8 +44,10 @@ class Drawing(NamedTuple):
     """Events that are not drawn because there are too many; the shortest ones."""
 
 
-def causes(time: DeviceTime) -> list[tuple[int, Intervals]]:
-    """The window of a device by cause; the parts do not overlap and cover all of it."""
+def causes(time: DeviceTime, untold: frozenset[str] = frozenset()) -> list[tuple[int, Intervals]]:
+    """The window of a device by cause; the parts do not overlap, and cover all of it that the file tells."""
+    if not coverage.has_gaps(untold):
+        return [(BUSY, time.busy), (LOADER, time.loader_exposed)] if coverage.has_idle(untold) else [(BUSY, time.busy)]
     queued: Intervals = [(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]
     host = subtract(time.host_exposed, queued)
     return [
@@ -105,7 +108,11 @@ class _Artist:
     def _exposed(self) -> list[Row]:
         rows = []
         for time in self._accounting.times:
-            events = [self._event(start, end, CAUSES[color], color) for color, parts in causes(time) for start, end in parts]
+            events = [
+                self._event(start, end, CAUSES[color], color)
+                for color, parts in causes(time, self._accounting.untold)
+                for start, end in parts
+            ]
             rows.append(Row(f"device {time.device}: exposed time", sorted(event for event in events if event)))
         return rows
 

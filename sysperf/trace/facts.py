@@ -84,13 +84,14 @@ class Trust(Record, kw_only=True):
     dropped_events: Annotated[int, fact("events that the profiler says it lost")] = 0
     truncated: Annotated[str, fact("why the file ends early; empty: it does not")] = ""
     device_missing: Annotated[bool, fact("the program used a device, and nothing that it did is in the file")] = False
-    device_use: Annotated[str, fact("the call or operator that tells so")] = ""
+    device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
+    untold: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
 
 class Hole(Record, kw_only=True):
     """The host's share of long gaps outside loader, synchronisation and copies."""
 
-    pct: float = 0.0
+    pct: Annotated[float | None, fact("percent of the window; null: the file does not tell")] = 0.0
     recurring_pct: Annotated[
         float | None, fact("on a CPU, the share that the median iteration has, of two or three what each has; null: there are not two")
     ] = None

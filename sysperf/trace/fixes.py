@@ -88,7 +88,7 @@ FIXES = (
         "hole", Edit(long_host=0.5), Edit(long_host=0.0),
         "high: what the host does in the long times without a launch is done beside the step, by threads or processes with CPUs of "
         "their own; low: half of it",
-        lambda at: at.hole.pct,
+        lambda at: at.hole.pct or 0.0,
     ),
     Fix(
         "allocation", Edit(no_allocation=True), Edit(no_allocation=True),

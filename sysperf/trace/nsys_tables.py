@@ -15,6 +15,7 @@ import msgspec
 from sysperf.model.errors import TraceError
 from sysperf.model.record import Json
 from sysperf.startup import lazy
+from sysperf.trace import timeline as columns
 from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
 from sysperf.trace.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
@@ -63,6 +64,7 @@ class Reader:
         if not any(table in self._columns for table in (KERNELS, COPIES, CALLS, RANGES)):
             raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
         self._strings = dict(self._rows("StringIds", ("id", "value")))
+        self._timeline.absent = self._absent()
         self._cut = self._timeline.cut = self._first_part()
         for step in (self._kernels, self._copies, self._sets, self._calls, self._ranges, self._devices, self._rest):
             step()
@@ -88,6 +90,18 @@ class Reader:
         """The least or largest number of a row behind this one; None: there is none."""
         number: int | None = next(self._connection.execute(f'SELECT {function}(rowid) FROM "{table}" WHERE rowid > {after}'))[0]  # noqa: S608 - our own words
         return number
+
+    def _absent(self) -> set[str]:
+        """What there is no table or column for."""
+        tables = {columns.KERNELS: KERNELS, columns.COPIES: COPIES, columns.SETS: SETS, columns.CALLS: CALLS}
+        absent = {word for word, table in tables.items() if not {"start", "end"} <= self._columns.get(table, set())}
+        details = (
+            (columns.KERNEL_NAMES, KERNELS, bool(self._strings) and self._has(KERNELS, "shortName")),
+            (columns.CALL_NAMES, CALLS, bool(self._strings) and self._has(CALLS, "nameId")),
+            (columns.DIRECTIONS, COPIES, self._has(COPIES, "copyKind")),
+            (columns.MEMORY_KINDS, COPIES, self._has(COPIES, "srcKind") and self._has(COPIES, "dstKind")),
+        )
+        return absent | {word for word, table, is_there in details if table in self._columns and not is_there}
 
     # ------------------------------------------------------------------ rows
 

@@ -24,6 +24,10 @@ OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 """Operators whose floating-point operations follow from the shapes of their inputs."""
 
+KERNELS, COPIES, SETS, CALLS = "kernels", "copies", "memsets", "calls of the host"
+KERNEL_NAMES, CALL_NAMES, DIRECTIONS, MEMORY_KINDS = "names of kernels", "names of calls", "directions of copies", "kinds of memory"
+"""What a file can have no table or column for."""
+
 MAX_NAMES = 400_000
 OTHER_NAME = "(more names)"
 MAX_THREADS = 10_000
@@ -181,6 +185,7 @@ class Timeline:
         self.scheduling: dict[int, int] = {}  # ns that a thread was runnable and did not run, by thread number
         self.metrics: dict[str, float] = {}  # means of the GPU's own counters
         self.page_faults: int | None = None
+        self.absent: set[str] = set()  # what the file has no table or column for
         self.damage = Damage()
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out

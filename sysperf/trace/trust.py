@@ -6,7 +6,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import MAX_DEVICE_NS, Launches
 from sysperf.trace.facts import Trust
-from sysperf.trace.timeline import PYTHON, Timeline
+from sysperf.trace.timeline import KERNELS, PYTHON, Timeline
 
 _OF_DEVICE = lazy(
     r"aten::(?:_?cudnn_(?!is_acceptable)|miopen_|_?mps_|_thnn_fused_|_flash_attention|_efficient_attention|_cslt_"
@@ -18,13 +18,13 @@ CLOCK_NS = 1_000
 """Files with whole microseconds round start and length each for itself."""
 
 
-def examine(timeline: Timeline, launches: Launches) -> Trust:
+def examine(timeline: Timeline, launches: Launches, untold: frozenset[str] = frozenset()) -> Trust:
     """Count what cannot be: over the whole file, not over the window."""
     rows, damage = timeline.operations, timeline.damage
     unlaunched = launches.times.count(None)
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
-    used = "" if total or timeline.accelerator else _device_use(timeline)
+    used = _device_use(timeline) if KERNELS in untold or not (total or timeline.accelerator) else ""
     return Trust(
         gpu_ops=total,
         gpu_before_launch=early,
@@ -35,8 +35,9 @@ def examine(timeline: Timeline, launches: Launches) -> Trust:
         damaged_events=damage.events + damage.no_duration,
         dropped_events=damage.dropped,
         truncated=damage.truncated,
-        device_missing=bool(used),
+        device_missing=bool(used) or KERNELS in untold,
         device_use=used,
+        untold=tuple(sorted(untold)),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sysperf.trace.facts import Rank
+from sysperf.trace import coverage
+from sysperf.trace.facts import Figures, Rank
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -20,8 +21,15 @@ def of_rank(rank: Rank) -> Verdict:
     if rank.figures.mtia_busy_pct is not None:
         return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
     if rank.trust.device_missing:
-        return _cannot(f"`{rank.trust.device_use}` works on a device, of which the file has nothing: profile with its activity, too")
+        return _cannot(_missing(rank.trust.device_use))
     return _of_cpu(rank)
+
+
+def _missing(use: str) -> str:
+    """Why nothing is known of a device."""
+    if use:
+        return f"`{use}` works on a device, and the file has no kernels of it: profile with its activity, too"
+    return "the file has no table of kernels, so whether a device worked is unknown: record it, too (nsys profile --trace cuda,nvtx)"
 
 
 def _of_device(rank: Rank) -> Verdict:
@@ -34,17 +42,43 @@ def _of_device(rank: Rank) -> Verdict:
         "copy-bound": figures.h2d_exposed_pct or 0.0,
     }
     verdict = max(causes, key=causes.__getitem__)
-    share, busy = causes[verdict], figures.gpu_busy_pct_mean or 0.0
+    share, busy = causes[verdict], _least_busy(figures)
+    unexplained = unexplained_pct(figures)
+    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
+        return _cannot(f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}")
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
     if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
         return _cannot(f"{figures.kernels or 0:.0f} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
-        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {busy:.0f} % of the time"
+        least = "at least " if figures.gpu_busy_pct_mean is None else ""
+        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _least_busy(figures: Figures) -> float:
+    """How busy the device is, or at least is: copies that are not in the file come on top of its kernels."""
+    return (figures.kernel_busy_pct if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean) or 0.0
+
+
+def unexplained_pct(figures: Figures) -> float:
+    """The share of the time of which the file does not tell what it went to."""
+    if figures.gpu_busy_pct_mean is None:
+        return 100 - (figures.kernel_busy_pct or 0.0)
+    if figures.host_exposed_pct is None:
+        return 100 - figures.gpu_busy_pct_mean - (figures.dataloader_exposed_pct or 0.0)
+    if figures.host_starved_pct is None:
+        return figures.host_exposed_pct
+    return (figures.copy_exposed_pct or 0.0) if figures.h2d_exposed_pct is None else 0.0
+
+
+def _not_there(rank: Rank) -> str:
+    lacking = [kind for kind in rank.trust.untold if kind != coverage.LAUNCHES]
+    unlaunched = "the file does not say what launched its operations" if coverage.LAUNCHES in rank.trust.untold else ""
+    return " and ".join(filter(None, (unlaunched, f"the file has no {', '.join(lacking)}" if lacking else "")))
 
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
@@ -57,7 +91,7 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
             return _cannot("no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished")
         if (figures.kernels or 0) < MIN_KERNELS:
             return _cannot(f"{figures.kernels or 0:.0f} kernels in the window are too few to conclude from")
-    if verdict == "host-bound" and rank.hole.feeds_device and rank.hole.pct > share / 2:
+    if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
         return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
     words = {
         "input-bound": "the device waits for the loader",
@@ -70,13 +104,14 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
 
 
 def is_healthy(rank: Rank) -> bool:
-    """Whether there is nothing to win outside the kernels themselves."""
+    """Whether there is nothing to win outside the kernels themselves, as far as all of that is known."""
     figures = rank.figures
-    exposed = (figures.dataloader_exposed_pct, figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct)
+    exposed = (figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct)
     return (
         (figures.gpu_busy_pct_mean or 0.0) >= HEALTHY_BUSY_PCT
         and (figures.kernel_busy_pct or 0.0) >= HEALTHY_KERNELS_PCT
-        and all((share or 0.0) < HEALTHY_EXPOSED_PCT for share in exposed)
+        and (figures.dataloader_exposed_pct or 0.0) < HEALTHY_EXPOSED_PCT
+        and all(share is not None and share < HEALTHY_EXPOSED_PCT for share in exposed)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,35 +115,51 @@ def written(folder: Path, trace: Any, name: str = "trace.json") -> str:
     return str(path)
 
 
-def exported(folder: Path, *machines: Machine) -> str:
-    """The path of an export of Nsight Systems that holds these machines, each a process with a device of its own."""
-    path = folder / "export.sqlite"
+_TABLES = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, streamId, correlationId, globalPid, shortName",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, streamId, correlationId, globalPid, copyKind, srcKind, dstKind",
+    "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId, streamId, correlationId, globalPid",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, globalTid, correlationId, nameId",
+    "NVTX_EVENTS": "start, end, eventType, globalTid, text",
+    "StringIds": "id, value",
+}
+_KINDS = {"Device": 2, "Pinned": 1, "Pageable": 0}
+
+
+def exported(folder: Path, *machines: Machine, changes: Sequence[str] = ()) -> str:
+    """The path of an export of Nsight Systems that holds these machines, each a process with a device of its own, after these changes."""
+    path, texts = folder / "export.sqlite", dict[str, int]()
+    path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
-    texts: dict[str, int] = {}
-
-    def number(text: str) -> int:
-        return texts.setdefault(text, len(texts) + 1)
-
-    connection.executescript("""
-        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
-        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, globalPid, shortName);
-        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
-        CREATE TABLE NVTX_EVENTS (start, end, eventType, text, globalTid);
-    """)
+    for table, columns in _TABLES.items():
+        connection.execute(f"CREATE TABLE {table} ({columns})")
     for process, machine in enumerate(machines, 4_000):
-        owner = process << 24
         for event in machine.events:
-            start, name, args = round(event["ts"] * 1_000), event["name"], event["args"]
-            times = start, start + round(event["dur"] * 1_000)
-            if event["cat"] == "kernel":
-                kernel = (*times, machine.device, args["stream"], args["correlation"], owner, number(name))
-                connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel)
-            elif event["cat"] == "cuda_runtime":
-                call = (*times, owner | process, args["correlation"], number(name))
-                connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", call)
-            else:
-                connection.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?)", (*times, name, owner | process))
-    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(key, text) for text, key in texts.items()])
+            table, values = _row(event, process << 24, texts)
+            start = round(event["ts"] * 1_000)
+            row = (start, start + round(event["dur"] * 1_000), *values)
+            connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - our own tables
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, text) for text, number in texts.items()])
+    for change in changes:
+        connection.execute(change)
     connection.commit()
     connection.close()
     return str(path)
+
+
+def _row(event: dict[str, Any], process: int, texts: dict[str, int]) -> tuple[str, tuple[Any, ...]]:
+    """(the table of an event, the columns behind its times)."""
+    args, name, thread = event["args"], event["name"], process | process >> 24
+    operation = (args.get("device"), args.get("stream"), args.get("correlation"), process)
+    match event["cat"]:
+        case "kernel":
+            return "CUPTI_ACTIVITY_KIND_KERNEL", (*operation, texts.setdefault(name, len(texts) + 1))
+        case "gpu_memcpy":
+            source, target = name.partition("(")[2].rstrip(")").split(" -> ")
+            kind = {"HtoD": 1, "DtoH": 2}[name.split()[1]]
+            return "CUPTI_ACTIVITY_KIND_MEMCPY", (*operation, kind, _KINDS[source], _KINDS[target])
+        case "gpu_memset":
+            return "CUPTI_ACTIVITY_KIND_MEMSET", operation
+        case "cuda_runtime":
+            return "CUPTI_ACTIVITY_KIND_RUNTIME", (thread, args["correlation"], texts.setdefault(name, len(texts) + 1))
+    return "NVTX_EVENTS", (59, thread, name)
