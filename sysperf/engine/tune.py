@@ -26,6 +26,7 @@ from sysperf.verify import noise
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 
+MIN_CONFIRMING_PAIRS = 6
 MAX_DISTURBED_SHARE = 0.2
 """Once more runs than this were disturbed, disturbed ones count: that is how this machine is."""
 
@@ -96,24 +97,30 @@ class _Tuner:
             metric=self._pilot().metric,
             margin=self.plan.margin,
             budget_s=max(self._pilot().run_s, self.end - time.monotonic()),
+            one_look=True,  # what was measured before chose the winner: none of these pairs did, and all of them tell how much it gains
             limit_s=self.plan.limit_s,
             seed=self.plan.seed,
             keep_disturbed=self.plan.keep_disturbed,
         )
         note = f"confirm {winner}"  # by choice: all of them are started in the same way, and read the same file
-        saved = self.store.kept(note, verify.State)
-        state = None if saved is None else msgspec.structs.replace(saved, plan=plan)
+        state = self._confirmation_to_go_on_with(self.store.kept(note, verify.State), plan)
 
         def keep(now: verify.State) -> None:
             self.store.keep(note, now)
             self.observe(now)
 
         comparison = verify.verify(plan, keep, state)
-        if comparison.verdict == "faster" and not comparison.is_certain():
-            return self.result("unconfirmed", "faster by little: the further pairs do not show how much", winner, comparison)
         states: dict[str, State] = {"faster": "confirmed", "unclear": "unconfirmed"}
         reason = comparison.reason if comparison.verdict in states else "the best of the race is no faster than plain in fresh pairs"
         return self.result(states.get(comparison.verdict, "nothing"), reason, winner, comparison)
+
+    def _confirmation_to_go_on_with(self, saved: verify.State | None, plan: verify.Plan) -> verify.State | None:
+        """The pairs that are kept; None: it begins anew, since its one look told nothing, and there is time for another."""
+        if saved is None or not saved.plan.one_look:
+            return None
+        is_unclear = saved.study().progress().verdict == "unclear"
+        has_time = self.end - time.monotonic() > MIN_CONFIRMING_PAIRS * saved.pair_s()
+        return None if is_unclear and has_time else msgspec.structs.replace(saved, plan=plan)
 
     def result(self, state: State, reason: str, winner: Choice | None = None, comparison: Comparison | None = None) -> Tuning:
         """Return what is known so far."""

@@ -28,7 +28,7 @@ MAX_RUNS = 120
 SEARCH_SHARE = 0.6
 """Of the budget; the rest confirms the winner."""
 CONFIRMING_RUNS = 26
-"""A pair that warms caches, six pairs, and their fresh ones with some room."""
+"""A pair that warms caches, and twelve that are looked at."""
 PILOT_RUNS = 3
 MAX_ERROR = 0.01
 """Standard error of a run's rate that is good enough: a run ends after the steps that this takes."""

@@ -53,7 +53,7 @@ def profile_text(plan: Plan, winner: Choice, comparison: Comparison) -> str:
     name = os.path.basename(plan.argv[1] if len(plan.argv) > 1 and not plan.argv[1].startswith("-") else plan.argv[0])
     note = (
         f"{PROFILE_MARK} for {neutral(name, 100)} on {time.strftime('%Y-%m-%d')}: {words(plan.factors, winner)}\n"
-        f"{gained} ({interval}; {plan.metric.name}, {comparison.fresh_pairs or comparison.pairs} pairs)"
+        f"{gained} ({interval}; {plan.metric.name}, {comparison.pairs} pairs)"
     )
     fields = {} if WRAP in winner else tune_space.profile_of(plan.factors, winner)
     return text(convert({**fields, "note": note}, Profile))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from pathlib import Path
 
@@ -50,23 +51,48 @@ def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Pa
     assert (second.winner, second.state) == ((0, 1), "nothing")
 
 
-def test_a_gain_whose_size_fresh_pairs_do_not_show_writes_no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The early pairs say faster, the further ones anything between -9 and +11 %."""
-    speeds = iter([100, 120, 121, 119, 120, 120.5, 120, *[90, 112, 104, 97, 103] * 40])
+def confirming(monkeypatch: pytest.MonkeyPatch, speeds: list[float]) -> None:
+    """A search that is over, and a machine on which the winner has these speeds beside 100 of plain, again and again."""
+    tuned = itertools.cycle(speeds)
     monkeypatch.setattr(
-        measuring, "measure", lambda variant, *_, **__: Measured(next(speeds) if variant.name == "tuned" else 100.0, 1.0, 1.0)
+        measuring, "measure", lambda variant, *_, **__: Measured(next(tuned) if variant.name == "tuned" else 100.0, 1.0, 1.0)
     )
     monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
-    plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
+
+
+PLAN = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
+
+
+def test_the_winner_is_confirmed_by_all_its_pairs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large gain whose runs lie far apart, and one that only the first pairs seem to show."""
+    states = []
+    for speeds in ([220.0, 90.0, 190.0, 240.0, 95.0], [120.0, 121.0, 119.0, 120.0, 120.5, 120.0, *[85.0, 116.0, 104.0, 92.0, 103.0] * 7]):
+        confirming(monkeypatch, speeds)
+        with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+            store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+            searched(store, (1, 0))
+            states.append(tune.tune(PLAN, store, str(tmp_path / "scratch.toml")))
+    large, lucky = states
+
+    assert large.comparison
+    assert (large.state, large.comparison.pairs, large.comparison.fresh_pairs, large.comparison.confidence) == ("confirmed", 40, 0, 0.95)
+    assert "40 pairs" in large.profile
+    assert (lucky.state, lucky.profile) == ("unconfirmed", "")
+
+
+def test_more_time_confirms_anew_what_was_unclear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one look told nothing: a larger budget looks once at other pairs. What was confirmed stays so, and runs no more."""
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0, total=24))
         searched(store, (1, 0))
-        tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+        tried = []
+        for speeds in ([130.0, 80.0], [130.0, 131.0, 129.0], [70.0]):
+            confirming(monkeypatch, speeds)
+            tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+            assert tuning.comparison
+            tried.append((tuning.state, tuning.comparison.median_b))
 
-    assert tuning.comparison
-    assert not tuning.comparison.is_certain()
-    assert (tuning.state, tuning.profile) == ("unconfirmed", "")
-    assert "further pairs" in tuning.reason
+    assert tried == [("unconfirmed", 105.0), ("confirmed", 130.0), ("confirmed", 130.0)]
 
 
 def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
