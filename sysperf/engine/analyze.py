@@ -205,7 +205,10 @@ def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
 
 def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
     """The source lines that pay most for this cause."""
-    sites = () if rank is None else rank.sync_sites if fix in ("sync", "pageable") else rank.hole_sites if fix in ("hole", "loader") else ()
+    if rank is None:
+        return ()
+    of_fix = {"sync": rank.sync_sites, "pageable": rank.sync_sites, "hole": rank.hole_sites, "loader": rank.loader_sites}
+    sites = of_fix.get(fix, ())
     lines = dict.fromkeys(site.where for site in sites if site.where)
     return tuple(lines)[:3]
 

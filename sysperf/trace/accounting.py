@@ -9,7 +9,7 @@ import msgspec
 
 from sysperf.trace import coverage, cpu, host, iterations, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
-from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Steps
+from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Site, Steps
 from sysperf.trace.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
@@ -105,6 +105,7 @@ class Accounting:
             steps=self._steps(window),
             hole=hole,
             hole_sites=hole_sites,
+            loader_sites=self._loader_sites(window),
             sync_sites=host.sync_sites(timeline, times, self.threads),
             work=worked,
             host=did,
@@ -116,6 +117,11 @@ class Accounting:
             else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
         )
         return coverage.without_unknown(facts, self.untold)
+
+    def _loader_sites(self, window: Window) -> tuple[Site, ...]:
+        """Where the program is while devices, or on a CPU its main thread, wait for a batch."""
+        waits = [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
+        return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
 
     def _batches(self, window: Window) -> Batches:
         """How the program gets its data on the CPU."""

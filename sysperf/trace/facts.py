@@ -266,6 +266,7 @@ class Rank(Record, kw_only=True):
     hole: Hole = Hole()
     sync_sites: tuple[Site, ...] = ()
     hole_sites: tuple[Site, ...] = ()
+    loader_sites: Annotated[tuple[Site, ...], fact("where the program makes batches or waits for them, as far as that is exposed")] = ()
     work: Work = Work()
     host: HostWork = HostWork()
     cpu: Cpu | None = None

@@ -11,11 +11,11 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import LONG_GAP_NS, STARVED, DeviceTime
 from sysperf.trace.facts import Hole, HostWork, Site
-from sysperf.trace.intervals import Interval, clip, intersect, length, median, overlap, union
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.nesting import Around, Threads
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
-from sysperf.trace.window import Window, optimizer_steps
+from sysperf.trace.window import Window, is_loader, optimizer_steps
 
 MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
@@ -190,6 +190,15 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
         ),
         sites_of_gaps,
     )
+
+
+def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:
+    """Where the threads that ask a loader for batches are in these times."""
+    rows, asking = timeline.ranges, dict[int, list[Interval]]()
+    for index in timeline.marks(is_loader):
+        asking.setdefault(rows.thread[index], []).append(rows.span(index))
+    places = {thread: [span for part in parts for span in intersect(part, union(spans))] for thread, spans in asking.items()}
+    return sites(places, threads, whole)
 
 
 def sites(places: dict[int, list[Interval]], threads: Threads, whole: int) -> tuple[Site, ...]:

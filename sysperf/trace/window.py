@@ -65,10 +65,15 @@ def steps(timeline: Timeline) -> list[Interval]:
 def loader_calls(timeline: Timeline, processes: Collection[int] = ()) -> LoaderCalls:
     """The ranges in which PyTorch's DataLoader made or waited for a batch, in order; of these processes, as `Timeline.marks`."""
     rows, texts = timeline.ranges, timeline.names.texts
-    chosen = timeline.marks(_LOADER.match, processes)
+    chosen = timeline.marks(is_loader, processes)
     classes = {loader[1] for name in {rows.name[index] for index in chosen} if (loader := _LOADER.match(texts[name]))}
     threads = tuple(sorted({rows.thread[index] for index in chosen}))
     return LoaderCalls(sorted(rows.spans_of(chosen)), classes.pop() if len(classes) == 1 else "", threads)
+
+
+def is_loader(name: str) -> bool:
+    """Whether a range is one in which the DataLoader makes or waits for a batch."""
+    return bool(_LOADER.match(name))
 
 
 def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list[Interval]:
