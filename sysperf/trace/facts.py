@@ -124,7 +124,10 @@ class Work(Record, kw_only=True):
     unfused_attention_pct: Annotated[float | None, fact("kernels of the operators softmax and bmm, where both are used")] = None
     efficient_attention_pct: float | None = None
     flash_attention_pct: float | None = None
-    plain_matmul_pct: Annotated[float | None, fact("matmul kernels without tensor cores")] = None
+    plain_matmul_pct: Annotated[float | None, fact("matmul kernels for 32-bit floats without tensor cores, by their names")] = None
+    plain_matmul_share: Annotated[float | None, fact("their part of the matmuls' time; null: names that do not tell could decide it")] = (
+        None
+    )
     small_wave_pct: Annotated[float | None, fact("kernels with less than one thread block per multiprocessor")] = None
     misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None

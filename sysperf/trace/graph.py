@@ -281,7 +281,7 @@ class _Regions:
 _OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))
 _OF_KERNELS = (
     (NCCL, by_name.is_collective),
-    (PLAIN_MATMUL, lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name)),
+    (PLAIN_MATMUL, lambda name: by_name.is_matmul(name) and by_name.is_plain_float(name) is True),
     (LAYOUT, by_name.is_layout),
     (CAST, by_name.is_copy),
     (POINTWISE, by_name.is_pointwise),

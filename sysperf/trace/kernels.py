@@ -22,6 +22,15 @@ _TENSOR = (
     "tensorop", "tensor16x", "hmma", "884", "1688", "16816", "161616", "wmma", "gmma", "tf32", "bf16bf16", "f16f16", "nvjet", "flash",
     "fmha", "bmm_mxe", "bmm_bfloat16",
 )  # fmt: skip
+_FLOAT = ("sgemm", "scudnn", "ffma", "f32f32_f32f32")
+_FLOAT_FORM = lazy(r"(?:gemm|conv|dgrad|wgrad|fprop|winograd)\w*<float\b|cijk_\w*_sb_")
+"""Multiplying 32-bit floats by the plain units: as cuBLAS, cuDNN and CUTLASS say it, as a template's first type, and as rocBLAS does."""
+_OTHER_TYPE = (
+    "half", "fp16", "bf16", "bfloat16", "hgemm", "hfma", "f16", "e4m3", "e5m2", "e2m1", "fp8", "float8", "fp4", "mxf", "i8i8", "int8",
+    "imma", "igemm", "dgemm", "double", "f64",
+)  # fmt: skip
+_BY_VECTOR = ("gemv", "depthwise", "grouped_direct", "_c1_k1_")
+"""Limited by memory: a matrix times a vector, and convolutions of one channel each."""
 _AMD_TENSOR = lazy(r"cijk_.*_mi\d+x\d+")
 _LAYOUT = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw")
 _COPIES = ("direct_copy_kernel", "copy_kernel", "copykernel", "bfloat16_copy", "float8_copy", "float16_copy")
@@ -45,6 +54,13 @@ def uses_tensor_cores(name: str) -> bool:
     if any(word in name for word in _PLAIN) and "tensorop" not in name and "tf32" not in name:
         return False
     return any(word in name for word in _TENSOR) or bool(_AMD_TENSOR.search(name))
+
+
+def is_plain_float(name: str) -> bool | None:
+    """Whether a matmul kernel multiplies 32-bit floats where tensor cores could; None where its name does not tell."""
+    if uses_tensor_cores(name) or any(word in name for word in (*_BY_VECTOR, *_OTHER_TYPE)):
+        return False
+    return any(word in name for word in _FLOAT) or bool(_FLOAT_FORM.search(name)) or None
 
 
 def is_collective(name: str) -> bool:

@@ -52,11 +52,22 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
         unfused_attention_pct=_part(time, [i for part in parts for i in part or ()]) if parts[0] and (parts[1] or parts[2]) else 0.0,
         efficient_attention_pct=share(by_name.is_efficient_attention),
         flash_attention_pct=flash,
-        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and not by_name.uses_tensor_cores(name)),
+        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and by_name.is_plain_float(name) is True),
+        plain_matmul_share=_plain_share(time),
         small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
         **_products(time, ranges_of),
     )
+
+
+def _plain_share(time: DeviceTime) -> float | None:
+    """Of the matmuls' time, that of plain kernels for 32-bit floats, in percent; None where names that do not tell could decide it."""
+    rows, texts = time.timeline.operations, time.timeline.names.texts
+    took: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+    for index in members(time, time.kernels_named(by_name.is_matmul)):
+        took[by_name.is_plain_float(texts[rows.name[index]].lower())] += rows.end[index] - rows.start[index]
+    whole = sum(took.values())
+    return None if not whole or took[True] < whole / 2 <= took[True] + took[None] else 100 * took[True] / whole
 
 
 def _one_wave(time: DeviceTime) -> float:
