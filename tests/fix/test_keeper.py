@@ -15,8 +15,14 @@ import pytest
 
 from sysperf.fix import keeper, keepers, latency, recovery, standing, transaction
 from sysperf.fix.journal import Journal
-from sysperf.model.change import Keeper, Transaction
+from sysperf.fix.journal_lines import End, StepResult, StepStarted
+from sysperf.fix.lease import boot_id, lease_of
+from sysperf.fix.plan import plan
+from sysperf.host import Host
+from sysperf.host.forked import close_all_but
+from sysperf.model.change import Change, Keeper, Setting, Step, Transaction, TransactionState
 from tests.fix import journals
+from tests.fix.conftest import Victim
 from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Machine, asked
 
 
@@ -82,6 +88,26 @@ def signals(pid: int, what: str) -> set[int]:
     with open(f"/proc/{pid}/status") as file:
         (mask,) = (int(line.split()[1], 16) for line in file if line.startswith(f"{what}:"))
     return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def test_who_starts_a_keeper_has_no_child_of_it(machine: Machine) -> None:
+    """The helper lives on for months, and would collect a zombie with each lease."""
+
+    def children() -> set[str]:
+        return {name for name in os.listdir("/proc") if name.isdigit() and parent_of(name) == os.getpid()}
+
+    before = children()
+    leased(machine, "vm.swappiness=10", lease_s=60)
+
+    assert children() == before
+
+
+def parent_of(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended meanwhile
+        return None
 
 
 def test_a_keeper_outlives_the_terminal_and_ends_when_it_is_asked_to(machine: Machine) -> None:
@@ -184,7 +210,6 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
     try:
         from sysperf.fix import process
         from sysperf.fix.journal_lines import KeeperStarted
-        from sysperf.host import Host
 
         transaction.apply(machine.host, machine.journal, machine.plan("vm.swappiness=10"), asked())
         with machine.journal.locked(), machine.journal.resume(1) as log:
@@ -195,6 +220,41 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
     finally:
         bystander.kill()
         bystander.communicate()
+
+
+def test_settings_of_gpus_are_taken_back_by_a_new_program(sandbox: Machine, victim: Victim) -> None:
+    """NVML's connection to the driver does not survive a fork: the keeper becomes `sysperf undo --expired`, on the same journal."""
+    host, pid = Host(), victim.pid
+    nice = plan(host, [Setting("process.nice", "5", str(pid))]).changes[0]
+    gpu = Change("gpu.persistence", "0000:01:00.0", "persistence mode of GPU 0000:01:00.0", "0", "1")
+    with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="", lease=lease_of(-1)) as log:
+        for index, change in enumerate((gpu, nice)):
+            log.add(StepStarted(index, change), StepResult(index, "applied", change.after))
+        log.add(End("applied"))
+    os.setpriority(os.PRIO_PROCESS, pid, 5)
+    child = os.fork()
+    if child == 0:
+        try:
+            close_all_but(())
+            keeper._end(host, sandbox.journal, 1)
+        finally:
+            os._exit(77)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) != 77
+    assert [step.state for step in sandbox.journal.read(1).steps][1] == "undone"
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "left_s", "nap_s"), [("applied", 3600.0, 60.0), ("applied", 20.0, 20.0), ("applied", -1.0, 0.5), ("open", 3600.0, 0.5)]
+)
+def test_a_keeper_looks_again_in_a_minute_at_the_latest(machine: Machine, state: TransactionState, left_s: float, nap_s: float) -> None:
+    """A lease may be shortened; and what is not written as applied yet may be left behind by who was killed."""
+    change = machine.plan("vm.swappiness=10").changes[0]
+    leased_change = Transaction(number=1, state=state, steps=(Step(change, "applied"),), lease=lease_of(left_s))
+
+    assert keeper._nap_s(leased_change) == pytest.approx(nap_s, abs=5 if left_s == 20 else 0)
 
 
 # ---------------------------------------------------------------------- what only a process can hold
