@@ -231,6 +231,9 @@ def test_settings_of_gpus_are_taken_back_by_a_new_program(sandbox: Machine, vict
         for index, change in enumerate((gpu, nice)):
             log.add(StepStarted(index, change), StepResult(index, "applied", change.after))
         log.add(End("applied"))
+    idle = plan(host, [Setting("process.io_class", "idle", str(pid))]).changes[0]
+    with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
+        log.add(StepStarted(0, idle), StepResult(0, "applied", "idle"), End("applied"))  # no lease of it ends
     os.setpriority(os.PRIO_PROCESS, pid, 5)
     child = os.fork()
     if child == 0:
@@ -242,7 +245,8 @@ def test_settings_of_gpus_are_taken_back_by_a_new_program(sandbox: Machine, vict
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) != 77
-    assert [step.state for step in sandbox.journal.read(1).steps][1] == "undone"
+    assert sandbox.journal.read(1).steps[1].state == "undone"
+    assert sandbox.journal.read(2).steps[0].state == "applied"
     assert os.getpriority(os.PRIO_PROCESS, pid) == 0
 
 
