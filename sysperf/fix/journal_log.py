@@ -26,12 +26,13 @@ class JournalError(SysperfError):
 class Log:
     """The file of one transaction, open for adding lines. Raises JournalError when a line cannot be put on the disk.
 
-    On a read-only file system an existing file is opened for reading, and each line that is added is refused with the reason.
+    Values can be put back where nothing can be written: an existing file on a read-only file system, or one whose end cannot be
+    mended, is opened all the same, and each line that is added is refused with the reason.
     """
 
     def __init__(self, path: str, number: int, *, new: bool = False) -> None:
         self.path, self.number = path, number
-        self._read_only = ""
+        self._refusal = ""
         try:
             self._file = self._create() if new else self._open()
         except OSError as error:
@@ -39,8 +40,8 @@ class Log:
 
     def add(self, *lines: Line) -> None:
         """Write lines and wait until they are on the disk. What could not be written as a whole is taken out again."""
-        if self._read_only:
-            raise JournalError(f"{self.path}: {self._read_only}", "mount it writable, then run `sysperf undo` again")
+        if self._refusal:
+            raise JournalError(f"{self.path}: {self._refusal}", "mount it writable and make room, then run `sysperf undo` again")
         content = b"".join(encode(line) for line in lines)
         size = os.fstat(self._file).st_size
         if isinstance(lines[0], _ANNOUNCING) and size + len(content) > _MAX_BYTES_OF_STEPS:
@@ -81,10 +82,15 @@ class Log:
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-            self._read_only = os.strerror(errno.EROFS)
+            self._refusal = os.strerror(errno.EROFS)
             return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._mend_end()
-        self._compact()
+        if os.fstat(self._file).st_size <= MAX_BYTES:  # what is not read is neither mended nor left out
+            try:
+                self._mend_end()
+            except OSError as error:
+                self._refusal = error.strerror or str(error)
+            else:
+                self._compact()
         return self._file
 
     def _content(self) -> bytes:
@@ -94,7 +100,7 @@ class Log:
         """Take out a last line that a crash cut short, so that the next one begins where a line begins."""
         raw = self._content()
         tail = raw.rpartition(b"\n")[2]
-        if not tail or len(raw) > MAX_BYTES:
+        if not tail:
             return
         if is_whole(tail) or not is_torn(tail):
             os.write(self._file, b"\n")
