@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf.fix import journal_log, recovery
+from sysperf.fix import recovery
 from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import Begin, End, LeaseSet, StepResult, StepStarted, decode, encode
 from sysperf.fix.journal_log import MAX_LINES, JournalError, Log
@@ -192,8 +192,17 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(tmp_path: Pa
     journal, path = journal_of(tmp_path, *renewals(MAX_LINES))
     order: list[str] = []
     sync, rename = os.fsync, os.rename
-    monkeypatch.setattr(journal_log.os, "fsync", lambda file: (order.append(os.readlink(f"/proc/self/fd/{file}")), sync(file))[1])
-    monkeypatch.setattr(journal_log.os, "rename", lambda old, new: (order.append("renamed"), rename(old, new))[1])
+
+    def synced(file: int) -> None:
+        order.append(os.readlink(f"/proc/self/fd/{file}"))
+        sync(file)
+
+    def renamed(old: str, new: str) -> None:
+        order.append("renamed")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
     with journal.resume(1):
         pass
 
