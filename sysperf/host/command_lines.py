@@ -151,13 +151,13 @@ class _Command:
             return (word if _OWN_CODE.fullmatch(word) else HIDDEN) if flag == "-c" else (word if _is_module(word) else HIDDEN)
         if flag == "-m" and _is_module(word) and not _PYTHON.fullmatch(word):
             return word
-        if flag == "-p" and not self._trusted:
-            return HIDDEN  # a password, whatever it looks like: `sshpass -p taskset`
-        if not _is_known(flag) and not names_secret(flag) and (_is_program_word(word) or _is_script(word)):
+        is_password = flag == "-p" and not self._trusted  # `sshpass -p taskset`
+        if not (_is_known(flag) or names_secret(flag) or is_password) and (_is_program_word(word) or _is_script(word)):
             return self._positional(word)  # `--standalone python`, `time -p python`
         if len(flag) == 2:
             numeric = self._trusted and flag in SHORT_NUMERIC and (_SMALL_NUMBER.fullmatch(word) or _LIST.fullmatch(word))
-            return word if numeric or word.lower() in VALUE_WORDS or _is_path(word) else HIDDEN
+            harmless = not is_password and (word.lower() in VALUE_WORDS or _is_path(word))
+            return word if numeric or harmless else HIDDEN
         return value(flag, word, self._depth)
 
     def _positional(self, word: str) -> str:
