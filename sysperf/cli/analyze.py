@@ -20,6 +20,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from sysperf import report
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.schema:
         return _print_schema(args)
+    _keep(args)
     if not args.traces:
         raise UsageError("no trace is named", "`sysperf trace PID` takes one of a running program")
     select, ignore = _options.listed(args.select), _options.listed(args.ignore)
@@ -64,6 +66,13 @@ def run(args: argparse.Namespace) -> int:
         _annotate(args, result)
     _options.write(render(args, result), args)
     return Exit.FINDINGS if args.fail_on != "never" and at_least(result.report.outcomes, args.fail_on) else Exit.CLEAN
+
+
+def _keep(args: argparse.Namespace) -> None:
+    """Raises UsageError where the report would replace a trace."""
+    for trace in filter(None, (*args.traces, args.against)):
+        if args.output and os.path.exists(args.output) and os.path.exists(trace) and os.path.samefile(args.output, trace):
+            raise UsageError(f"--output {args.output}: is the trace itself", "name another file: the trace stays as it is")
 
 
 def _print_schema(args: argparse.Namespace) -> int:

@@ -32,7 +32,8 @@ def _headline(comparison: Comparison) -> str:
     return (
         f"{comparison.verdict.capitalize()}: a step takes {comparison.step_ms_after:.1f} ms instead of {comparison.step_ms_before:.1f} ms "
         f"({percent:+.0f} %; difference {low:+.1f} to {high:+.1f} ms with 95 % confidence, "
-        f"{comparison.steps_before} and {comparison.steps_after} steps)."
+        f"{comparison.steps_before} and {comparison.steps_after} steps). That is of these two runs; "
+        "`sysperf verify` tells how far two runs of one program differ."
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import random
+import itertools
+import math
 from typing import Annotated
 
 from sysperf.model.record import Record, fact
@@ -10,7 +11,9 @@ from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
 from sysperf.trace.intervals import median
 
-RESAMPLES = 2_000
+MIN_STEPS = 4
+"""Of fewer, nobody knows how steps differ."""
+MAX_DEPENDENCE = 0.9
 MAX_KERNELS = 20
 MIN_CHANGE = 0.05
 """Kernels whose time changes by less, relative to the larger of both, are the same."""
@@ -46,7 +49,7 @@ class Comparison(Record, kw_only=True):
     steps_after: int
     step_ms_before: float | None
     step_ms_after: float | None
-    difference_ms: Annotated[tuple[float, float] | None, fact("95 % interval of the difference of the medians, by resampling steps")]
+    difference_ms: Annotated[tuple[float, float] | None, fact("95 % interval of the difference of the medians of these two runs")]
     verdict: Annotated[str, fact("faster, slower, no difference, or cannot tell")]
     why: str = ""
     times: tuple[Change, ...] = ()
@@ -56,7 +59,7 @@ class Comparison(Record, kw_only=True):
 def compare(before: Accounting, after: Accounting) -> Comparison:
     """Match the steps of two traces, and tell what came, went and changed."""
     steps = [_steps(accounting) for accounting in (before, after)]
-    interval = _interval(*steps) if all(len(step) >= 2 for step in steps) else None
+    interval = _interval(*steps) if all(len(step) >= MIN_STEPS for step in steps) else None
     middle = [median(step) if step else None for step in steps]
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
     return Comparison(
@@ -68,7 +71,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
         step_ms_after=middle[1],
         difference_ms=interval,
         verdict=_verdict(interval),
-        why="" if interval else "fewer than two steps were found in one of the files",
+        why="" if interval else f"fewer than {MIN_STEPS} steps were found in one of the files",
         times=_times(before, after, middle) if alike else (),
         kernels=_kernels(before, after, [len(step) for step in steps]) if alike else (),
     )
@@ -82,12 +85,27 @@ def _steps(accounting: Accounting) -> list[float]:
 
 
 def _interval(before: list[float], after: list[float]) -> tuple[float, float]:
-    """Percentiles 2.5 and 97.5 of the difference of the medians of resampled steps; the same for the same files."""
-    chance = random.Random(1)  # noqa: S311 - statistics, not secrets
-    differences = sorted(
-        median(chance.choices(after, k=len(after))) - median(chance.choices(before, k=len(before))) for _ in range(RESAMPLES)
-    )
-    return differences[RESAMPLES // 40], differences[-1 - RESAMPLES // 40]
+    """95 % interval of the difference of the medians, for steps that may depend on the step before them (Welch's t)."""
+    spreads = [_spread_of_median(steps) for steps in (before, after)]
+    variance = sum(spread for spread, _ in spreads)
+    freedom = variance**2 / (sum(spread**2 / (count - 1) for spread, count in spreads) or 1.0) if variance else 1.0
+    middle, half = median(after) - median(before), _t95(freedom) * math.sqrt(variance)
+    return middle - half, middle + half
+
+
+def _spread_of_median(steps: list[float]) -> tuple[float, float]:
+    """(variance of the median of these steps, the number of independent steps that they are worth)."""
+    count, mean = len(steps), sum(steps) / len(steps)
+    squares = sum((step - mean) ** 2 for step in steps)
+    follows = sum((left - mean) * (right - mean) for left, right in itertools.pairwise(steps)) / squares if squares else 0.0
+    follows = min(MAX_DEPENDENCE, max(0.0, follows + (1 + 4 * follows) / count))  # of few steps, the estimate is too low by this
+    worth = max(2.0, count * (1 - follows) / (1 + follows))
+    return math.pi / 2 * squares / (count - 1) / worth, worth
+
+
+def _t95(freedom: float) -> float:
+    """The quantile of Student's t for 95 % (Abramowitz and Stegun 26.7.5)."""
+    return 1.96 + 2.372 / freedom + 2.823 / freedom**2 + 2.555 / freedom**3
 
 
 def _verdict(interval: tuple[float, float] | None) -> str:

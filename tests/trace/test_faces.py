@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from sysperf.cli import main
 from sysperf.evaluate.rule_files import read_file
 from sysperf.report import as_json
 from sysperf.trace import account, analysis, read
+from sysperf.trace.accounting import Accounting
+from sysperf.trace.difference import compare
 
 from .labelled import HERE
 from .synthetic import Machine, steps, written
@@ -196,6 +199,53 @@ def test_a_trace_against_itself_shows_no_difference(capsys: pytest.CaptureFixtur
 
     assert document["verdict"] == "no difference"
     assert not document["kernels"]
+
+
+def loop(lengths: list[float]) -> Machine:
+    """A program whose steps take so long, in µs."""
+    machine = Machine()
+    for number, length in enumerate(lengths):
+        began = machine.now
+        machine.kernel(length / 2)
+        machine.now = began + length
+        machine.range(f"ProfilerStep#{number}", began)
+    return machine
+
+
+def test_two_runs_of_one_program_seldom_differ_also_where_steps_depend_on_each_other(tmp_path: Path) -> None:
+    """Of steps with the noise and the dependence of a shared machine, few comparisons find a difference that is none."""
+    chance, found = random.Random(7), 0
+    for _ in range(60):
+        paths = []
+        for name in ("before.json", "after.json"):
+            lengths, level = [], chance.gauss(0, 1)
+            for _ in range(6):
+                level = 0.6 * level + 0.8 * chance.gauss(0, 1)
+                lengths.append(10_000 * (1 + 0.03 * level))
+            paths.append(written(tmp_path, loop(lengths).trace(), name))
+        found += compare(*(Accounting(read(path)) for path in paths)).verdict != "no difference"
+
+    assert found <= 9  # the bootstrap of so few steps found more than twice as many
+
+
+def test_of_three_steps_nobody_knows_how_steps_differ(tmp_path: Path) -> None:
+    few, many = (Accounting(read(written(tmp_path, loop([10_000.0] * count).trace()))) for count in (4, 8))
+
+    assert compare(few, many).verdict == "cannot tell"
+    assert "fewer than 4 steps" in compare(many, few).why
+
+
+@pytest.mark.parametrize("arguments", ["{trace} --output {same}", "{other} --against {trace} --output {same} --json"])
+def test_a_report_does_not_replace_the_trace(tmp_path: Path, arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor by way of a link."""
+    trace, other = written(tmp_path, loop([10_000.0] * 8).trace()), written(tmp_path, loop([9_000.0] * 8).trace(), "other.json")
+    same = tmp_path / "link"
+    same.symlink_to(trace)
+    before = Path(trace).read_bytes()
+
+    assert main(["analyze", *arguments.format(trace=trace, other=other, same=same).split()]) == 2
+    assert "is the trace itself" in capsys.readouterr().err
+    assert Path(trace).read_bytes() == before
 
 
 def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
