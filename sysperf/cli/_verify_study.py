@@ -18,7 +18,7 @@ from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, to_json
-from sysperf.report import changes
+from sysperf.report import changes, comparison
 from sysperf.report.terminal import clip
 from sysperf.verify.study import Study
 
@@ -105,9 +105,7 @@ class StudyFile:
 
 def say_nothing_new() -> None:
     """Say on stderr that a study that is gone on with had ended: its result was kept when it was new."""
-    sys.stderr.write(
-        "sysperf: this study had ended: its result is shown again, and not kept anew; --max-pairs or --minutes may allow more\n"
-    )
+    sys.stderr.write("sysperf: this study had ended: its result is shown again, and not kept anew; without --resume it is done again\n")
 
 
 class Progress:
@@ -144,8 +142,8 @@ def progress_line(state: State) -> str:
     interval = study.progress().interval
     estimate = ""
     if interval is not None:
-        low, middle, high = (100 * (ratio - 1) for ratio in interval.ratios())
-        estimate = f"; so far {middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+        low, middle, high = map(comparison.percent, interval.ratios())
+        estimate = f"; so far {middle} % [{low}, {high}]"
     needed = study.pairs_needed()
     hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
     dropped = f"; {study.dropped} dropped" if study.dropped else ""

@@ -109,5 +109,5 @@ Observe = Callable[[State], None]
 
 def log_ratio(a: Run, b: Run, metric: Metric) -> float:
     """Return the log of B's speed over A's."""
-    ratio = math.log(b.value / a.value)
+    ratio = math.log(b.value) - math.log(a.value)  # the quotient of two floats may be none
     return ratio if metric.higher_is_better else -ratio

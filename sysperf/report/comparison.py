@@ -13,6 +13,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 MAX_PLOT_COLUMNS = 48
 MIN_FAULTS, FAULTS_RATIO = 10_000, 1.5
 """Page faults of a run that are worth a line, and how many times as many one variant has."""
+MAX_SHOWN_RATIO = 100.0
 STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
 
 
@@ -27,7 +28,7 @@ def verdict(comparison: Comparison) -> str:
         return f"{b} is {by}{comparison.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
     if comparison.verdict == "same":
         return f"{b} and {a} are equally fast, within {comparison.margin * 100:g} %"
-    return f"unclear whether {b} is faster than {a}"
+    return f"unclear whether {b} {'are' if comparison.ranks and comparison.ranks[1] > 1 else 'is'} faster than {a}"
 
 
 def basis(comparison: Comparison) -> str:
@@ -57,7 +58,14 @@ def remarks(comparison: Comparison) -> list[str]:
 
 def interval(comparison: Comparison) -> str:
     """Return ``+3.1 to +5.3 %``."""
-    return f"{((comparison.low or 1) - 1) * 100:+.1f} to {((comparison.high or 1) - 1) * 100:+.1f} %"
+    return f"{percent(comparison.low or 1)} to {percent(comparison.high or 1)} %"
+
+
+def percent(ratio: float) -> str:
+    """Return ``+3.1``; of a bound that only says that nothing is known, what it is beyond."""
+    if ratio > MAX_SHOWN_RATIO:
+        return f"above +{(MAX_SHOWN_RATIO - 1) * 100:.0f}"
+    return f"below {(1 / MAX_SHOWN_RATIO - 1) * 100:.0f}" if ratio < 1 / MAX_SHOWN_RATIO else f"{(ratio - 1) * 100:+.1f}"
 
 
 def text(comparison: Comparison, *, color: bool = False, width: int = 100) -> str:

@@ -26,6 +26,7 @@ MAX_LOOKS_AT_LEVEL = 10
 TOTAL_LEVEL = 0.05
 POWER_ONE_SIDED, POWER_TWO_SIDED = 0.84, 1.28
 """Standard errors by which a mean misses the true one to one side, or to either, in one of five studies."""
+MAX_LOG_RATIO = 700.0
 MAX_FORECAST_PAIRS = 1_000_000
 E_VALUE_LIMIT = 1 / TOTAL_LEVEL
 MIN_ANYTIME_PAIRS = 6
@@ -44,8 +45,9 @@ class Interval(NamedTuple):
     """How often an interval made this way misses the true value."""
 
     def ratios(self) -> tuple[float, float, float]:
-        """Return low, mean and high as ratios of speeds: 1 is no difference."""
-        return math.exp(self.low), math.exp(self.mean), math.exp(self.high)
+        """Return low, mean and high as ratios of speeds: 1 is no difference. None is beyond what a float can hold."""
+        low, mean, high = (math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, value))) for value in (self.low, self.mean, self.high))
+        return low, mean, high
 
 
 def looks(max_pairs: int) -> tuple[int, ...]:

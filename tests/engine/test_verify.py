@@ -19,6 +19,7 @@ from sysperf.engine.measuring import Measured
 from sysperf.engine.verify import Plan, State, TriedPlan, conclude
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
+from sysperf.report.comparison import interval
 from sysperf.verify import stats
 
 A, B = Variant("A", ("a",)), Variant("B", ("b",))
@@ -275,6 +276,19 @@ def test_a_variant_that_is_much_slower_may_run(monkeypatch: pytest.MonkeyPatch) 
     limits.clear()
     verify.verify(Plan(a=A, b=B, metric=SPEED, max_pairs=2, limit_s=5.0))
     assert {seconds for _, seconds in limits} == {5.0}
+
+
+def test_an_interval_that_tells_nothing_is_shown_as_such() -> None:
+    """Two pairs at 1e-300 and 1e300 times the speed: a ratio that no float holds, and no row of digits."""
+    state = msgspec.structs.replace(study([1e-300, 1e300]), plan=Plan(a=A, b=B, metric=SPEED, max_pairs=2))
+    comparison = conclude(state)
+
+    assert comparison.verdict == "unclear"
+    assert comparison.high
+    assert math.isfinite(comparison.high)
+    assert interval(comparison) == "below -99 to above +9900 %"
+    assert "[below -99, above +9900]" in progress_line(state)
+    assert interval(msgspec.structs.replace(comparison, low=0.031, high=90.0)) == "-96.9 to +8900.0 %"
 
 
 def test_progress_says_in_which_phase_a_study_is() -> None:
