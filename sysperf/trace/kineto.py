@@ -76,14 +76,14 @@ def _read(text: Text, path: str, cut: int | None) -> tuple[Timeline, bool]:
     adder = Adder(timeline, text.unpacked_bytes)
     pieces = _pieces(text.pieces(None if cut is None else cut // 1_000))
     try:
-        head = _head(pieces, path)
+        head = _head(pieces, path, text)
         rest = _decode(pieces, head[1], adder, timeline)
     finally:
         pieces.close()
     timeline.damage.truncated = text.damage or timeline.damage.truncated
     describe(timeline, head[0], rest)
     if not adder.seen:
-        raise TraceError(f"{path}: no events in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
+        raise _nothing(path, text, "no events in it")
     return timeline, adder.has_steps
 
 
@@ -105,7 +105,7 @@ class _pieces:  # noqa: N801 - an iterator
         self._blocks.close()
 
 
-def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
+def _head(pieces: _pieces, path: str, file: Text) -> tuple[bytes, bool]:
     """(what stands before the events, whether the file is an object). `pieces.rest` starts with the first event."""
     while pieces.more():
         text = pieces.rest
@@ -117,7 +117,16 @@ def _head(pieces: _pieces, path: str) -> tuple[bytes, bool]:
             return text[: start.start()], True
         if len(text) > MAX_HEAD_BYTES:
             break
-    raise TraceError(f"{path}: no `traceEvents` in it", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
+    if pieces.rest.startswith(_GZIP):
+        raise TraceError(f"{path}: compressed twice", "unpack it once: gunzip")
+    raise _nothing(path, file, "no `traceEvents` in it")
+
+
+def _nothing(path: str, file: Text, what: str) -> TraceError:
+    """The error of a file without anything to analyze, with its damage."""
+    if file.damage:
+        return TraceError(f"{path}: {what}, and {file.damage}", "copy it again from where it was written, or take the trace again")
+    return TraceError(f"{path}: {what}", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
 
 
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:

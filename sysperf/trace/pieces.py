@@ -17,7 +17,7 @@ from sysperf.trace import scan
 
 PIECE_BYTES = 1 << 19
 PACKED_BYTES = 1 << 14
-"""What is lost before a damaged byte."""
+"""Read at a time."""
 AHEAD_BYTES = 2 << 20
 """Smaller compressed files are unpacked before a thread would have started."""
 AHEAD_PIECES = 4
@@ -101,10 +101,12 @@ class Text:
         """(place in the file, text). A file that breaks off gives all that came before."""
         file, unpacker, waiting, complete = self._file, zlib.decompressobj(_GZIP_BITS), b"", False
         while waiting or (waiting := file.read(PACKED_BYTES)):
+            intact = unpacker.copy()
             try:
                 block = unpacker.decompress(waiting, PIECE_BYTES)
             except zlib.error as error:
                 self.damage = f"its compression is damaged: {error}"
+                yield file.tell(), _until_damage(intact, waiting)
                 return
             waiting, complete = unpacker.unconsumed_tail, unpacker.eof
             if unpacker.eof:  # another compressed file may follow: they are one text
@@ -114,6 +116,15 @@ class Text:
                 yield file.tell(), block
         if not complete:
             self.damage = "its compression breaks off"
+
+
+def _until_damage(unpacker: zlib._Decompress, packed: bytes) -> bytes:
+    """The text before a damaged byte: zlib gives none of a part that has one."""
+    text = bytearray()
+    with contextlib.suppress(zlib.error):
+        for place in range(len(packed)):
+            text += unpacker.decompress(packed[place : place + 1])
+    return bytes(text)
 
 
 def _ahead(blocks: Generator[tuple[int, bytes]]) -> Generator[tuple[int, bytes]]:

@@ -14,6 +14,9 @@ MAX_NESTING = 64
 _TOKEN = lazy(rb'["{}\[\]]')
 _STRING = lazy(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NUMBER = lazy(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")
+_HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPE = lazy(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(" + _HALF + rb")|\\.", re.DOTALL)
+"""A whole character of two halves, half a one (the group), any other escape."""
 _decode = msgspec.json.Decoder(Event).decode
 
 
@@ -43,7 +46,7 @@ def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
 
 def event(text: bytes) -> Event | None:
     """One event with what is usable of it; None where nothing is."""
-    clean = _NO_NUMBER.sub(b"null", text.decode("utf-8", "replace").encode())
+    clean = _NO_NUMBER.sub(b"null", _whole_characters(text.decode("utf-8", "replace").encode()))
     try:
         return _decode(clean)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -52,6 +55,13 @@ def event(text: bytes) -> Event | None:
         return _from_plain(msgspec.json.decode(clean))
     except (msgspec.DecodeError, RecursionError, ValueError, OverflowError):
         return None
+
+
+def _whole_characters(text: bytes) -> bytes:
+    """The text with a mark for each half of a UTF-16 character that stands alone: Python and Chrome write such."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return text
+    return _ESCAPE.sub(lambda escape: b"\\ufffd" if escape[1] else escape[0], text)
 
 
 def _from_plain(data: Json) -> Event | None:

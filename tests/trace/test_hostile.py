@@ -66,6 +66,52 @@ def test_broken_compression_is_no_traceback(tmp_path: Path) -> None:
     assert account(read(str(path))).trust.truncated
 
 
+@pytest.mark.parametrize("damage", ["a byte in the middle", "the checksum", "the length"])
+def test_what_was_unpacked_before_the_damage_is_read(tmp_path: Path, damage: str) -> None:
+    """Also of a small file, which is unpacked in one piece."""
+    path, text = tmp_path / "trace.json.gz", json.dumps(good())
+    packed = bytearray(gzip.compress(text.encode()))
+    packed[{"a byte in the middle": len(packed) // 2, "the checksum": -8, "the length": -4}[damage]] ^= 0xFF
+    path.write_bytes(packed)
+    rank = account(read(str(path)))
+
+    assert "compression is damaged" in rank.trust.truncated
+    if damage == "a byte in the middle":
+        assert rank.trust.gpu_ops >= 20
+    else:
+        assert rank.figures == account(read(written(tmp_path, text))).figures
+
+
+@pytest.mark.parametrize(
+    ("packed", "words"),
+    [
+        (gzip.compress(b"{}" * 100)[:12], "compression breaks off"),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 40, "compression is damaged"),
+        (gzip.compress(gzip.compress(json.dumps({"traceEvents": []}).encode())), "compressed twice"),
+    ],
+    ids=["a header alone", "no data of gzip", "packed twice"],
+)
+def test_a_file_that_cannot_be_unpacked_says_why(tmp_path: Path, packed: bytes, words: str) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(packed)
+
+    with pytest.raises(TraceError, match=words):
+        read(str(path))
+
+
+@pytest.mark.parametrize("escaped", ["\\ud800x", "x\\udfff", "\\uDC00\\uD800", "a\\ud83d \\ude00"])
+def test_half_a_character_of_utf_16_is_shown_as_a_mark(tmp_path: Path, escaped: str) -> None:
+    """Python and Chrome write and read such; the events keep their times, and other names stay as they are."""
+    text = json.dumps(good()).replace("ampere_bf16_s16816gemm", f"{escaped} gemm \\\\ud800 \\ud83d\\ude00")
+    whole, timeline = account(read(written(tmp_path, good()))), read(written(tmp_path, text))
+
+    assert account(timeline).trust == whole.trust
+    assert account(timeline).figures.gpu_busy_pct_mean == whole.figures.gpu_busy_pct_mean
+    (name,) = [text for text in timeline.names.texts if "gemm" in text]
+    assert name.endswith(" gemm \\ud800 😀")
+    assert "�" in name
+
+
 STRANGE = {
     "NaN": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": NaN, "dur": 5}',
     "infinite": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": Infinity}',
