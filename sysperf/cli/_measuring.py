@@ -60,7 +60,7 @@ def _pattern(text: str) -> str:
         raise argparse.ArgumentTypeError("no pattern; wall time is measured without it")
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"{error}: a regular expression of Python, whose last group is the number") from None
     return text
 

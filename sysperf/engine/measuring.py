@@ -15,7 +15,8 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.verify import noise, probe, watch
-from sysperf.verify.run import MAX_SEARCH_S, Finished, Meanwhile, run
+from sysperf.verify.output import MAX_SEARCH_CPU_S, Match
+from sysperf.verify.run import Finished, Meanwhile, run
 
 LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
 """A run is ended after ten times the longest run of its variant so far, and not within a minute, where --limit does not say less."""
@@ -92,6 +93,11 @@ def check(variant: Variant, finished: Finished, limit_s: float) -> None:
     command = neutral(shlex.join(variant.argv), 300)
     if finished.error:
         raise RunFailed(f"{variant.name}: {neutral(finished.error, 300)}", f"the command is: {command}")
+    if finished.match and finished.match.took_too_long:
+        raise RunFailed(
+            f"the pattern takes more than {MAX_SEARCH_CPU_S:g} s on what {variant.name} printed: {neutral(finished.match.text)}",
+            "repeat no group that repeats, such as (a+)+",
+        )
     if finished.timed_out:
         raise RunFailed(f"{variant.name} was ended after {limit_s:g} s: {command}", LIMIT_HINT)
     if finished.left_behind:
@@ -111,23 +117,23 @@ def _value(variant: Variant, metric: Metric, finished: Finished, processes: Sequ
     """The metric; what several instances do together: the sum of their rates, or the wall time for one of them."""
     if metric.counts:
         return sum(_rate(variant, metric, steps, warm_up) for steps in processes or (probe.Steps(()),))
-    value = (finished.values[-1] if finished.values else None) if metric.pattern else finished.wall_s / instances
-    pattern = neutral(metric.pattern, 200)
-    if finished.slow_pattern:
-        raise RunFailed(
-            f"the pattern {pattern} takes more than {MAX_SEARCH_S:g} s on a line that {variant.name} printed",
-            "repeat no group that repeats, such as (a+)+",
-        )
-    if finished.no_number:
-        raise RunFailed(
-            f"what {pattern} matched last is no number: {neutral(finished.no_number, 100)!r}",
-            "its last group is the number: 'speed: ([0-9.]+)'; a comma may only set thousands apart",
-        )
-    if value is None:
-        raise RunFailed(f"nothing that {variant.name} printed matches {pattern}", "the pattern's last group is the number")
+    value = _printed(variant, metric.pattern, finished.match) if metric.pattern else finished.wall_s / instances
     if not (math.isfinite(value) and value > 0):
         raise RunFailed(f"{variant.name} printed {value:g}, of which no ratio can be made", "the value must be greater than 0")
     return value
+
+
+def _printed(variant: Variant, pattern: str, match: Match | None) -> float:
+    """The number that the pattern matched last."""
+    pattern = neutral(pattern, 200)
+    if match is None:
+        raise RunFailed(f"nothing that {variant.name} printed matches {pattern}", "the pattern's last group is the number")
+    if match.value is None:
+        raise RunFailed(
+            f"what {pattern} matched last is no number: '{neutral(match.text)}'",
+            "its last group is the number: 'speed: ([0-9.]+)'; a comma may only set thousands apart",
+        )
+    return match.value
 
 
 def _rate(variant: Variant, metric: Metric, steps: probe.Steps, warm_up: int) -> float:

@@ -6,10 +6,8 @@ waits on three things at once: the program's end (pidfd_open(2)), its output, an
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
-import re
 import resource
 import select
 import signal
@@ -21,19 +19,9 @@ import msgspec
 
 from sysperf.host.forked import adopt_orphans
 from sysperf.model.record import Record
+from sysperf.verify.output import FAILED_TO_START, Match, Output
 
-MAX_TAIL_BYTES = 16 << 10
-MAX_LINE_BYTES = 16 << 10
-"""Of a longer line of output the end is searched for the metric."""
-MAX_VALUES = 10_000
-"""The last ones are kept."""
-MAX_SEARCH_S = 1.0
-"""A pattern may take exponential time on a line: then it is searched for no more."""
-MAX_SHOWN_BYTES = 80
-_GROUPED = re.compile(rb"\s*[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\s*")
-"""A number whose thousands are set apart. Another comma is a decimal one, which would be read as a number a thousand times as large."""
 TERM_GRACE_S = 5.0
-DRAIN_S = 0.2
 MAX_POLL_S = 86_400.0
 """poll(2) takes 24 days at most, and a run may be given more."""
 
@@ -48,12 +36,8 @@ class Finished(Record):
     """Minor page faults of the same."""
     exit_code: int
     """Negative: the signal that ended it."""
-    values: tuple[float, ...] = ()
-    """The numbers that the metric's pattern matched last, in order."""
-    no_number: str = ""
-    """What its last match was, where that is no number."""
-    slow_pattern: bool = False
-    """The pattern took too long on a line, and was given up."""
+    match: Match | None = None
+    """What the metric's pattern matched last."""
     tail: str = ""
     """The end of its output, both streams."""
     timed_out: bool = False
@@ -110,7 +94,6 @@ def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], 
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, _end_search)
         adopt_orphans()
         finished = _guarded(life, argv, env, limit_s, pattern, cwd)
         os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
@@ -126,7 +109,7 @@ def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: fl
     if pid == 0:
         _exec(argv, env, cwd, out_write)
     os.close(out_write)
-    output = _Output(out_read, pattern)
+    output = Output(out_read, pattern)
     timed_out = _wait(pid, life, output, start + limit_s)
     wall_s = time.monotonic() - start
     exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -135,23 +118,10 @@ def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: fl
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     error = f"{argv[0]}: {os.strerror(exit_code - _EXEC_FAILED)}" if exit_code > _EXEC_FAILED and output.failed_to_start else ""
     cpu_s = usage.ru_utime + usage.ru_stime
-    return Finished(
-        wall_s,
-        cpu_s,
-        usage.ru_minflt,
-        exit_code,
-        tuple(output.values),
-        output.no_number,
-        output.slow_pattern,
-        output.tail(),
-        timed_out,
-        left_behind,
-        error,
-    )
+    return Finished(wall_s, cpu_s, usage.ru_minflt, exit_code, output.match, output.tail(), timed_out, left_behind, error)
 
 
 _EXEC_FAILED = 126
-_START_MARK = b"\0sysperf-exec-failed\0"
 
 
 def _exec(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) -> NoReturn:
@@ -166,13 +136,13 @@ def _exec(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) ->
         os.chdir(cwd)
         os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606 - the user's own command, as typed
     except OSError as error:
-        os.write(1, _START_MARK)
+        os.write(1, FAILED_TO_START)
         os._exit(_EXEC_FAILED + min(error.errno or 1, 120))
     finally:
         os._exit(_EXEC_FAILED)
 
 
-def _wait(pid: int, life: int, output: _Output, deadline: float) -> bool:
+def _wait(pid: int, life: int, output: Output, deadline: float) -> bool:
     """Wait for the program's end; return whether it was killed at the deadline. Ends this process when our parent died."""
     process = os.pidfd_open(pid)
     poll = select.poll()
@@ -186,6 +156,8 @@ def _wait(pid: int, life: int, output: _Output, deadline: float) -> bool:
             os._exit(1)
         if output.descriptor in events and not output.read():
             poll.unregister(output.descriptor)
+        if output.search_took_too_long():
+            _signal_descendants(signal.SIGKILL)
         if process in events:
             os.close(process)
             return timed_out
@@ -193,69 +165,6 @@ def _wait(pid: int, life: int, output: _Output, deadline: float) -> bool:
             timed_out = True
             _signal_descendants(next_signal)
             next_signal, deadline = signal.SIGKILL, time.monotonic() + TERM_GRACE_S
-
-
-class _Output:
-    """What the program prints: its end, and the numbers that match the pattern; the rest is forgotten."""
-
-    def __init__(self, descriptor: int, pattern: str) -> None:
-        self.descriptor = descriptor
-        os.set_blocking(descriptor, False)
-        self.values: collections.deque[float] = collections.deque(maxlen=MAX_VALUES)
-        self.no_number = ""
-        self.slow_pattern = False
-        self.failed_to_start = False
-        self._pattern = re.compile(pattern.encode()) if pattern else None
-        self._tail = b""
-        self._line = b""
-
-    def read(self) -> bool:
-        """Take what is there; return False at its end."""
-        try:
-            data = os.read(self.descriptor, 65_536)
-        except BlockingIOError:
-            return True
-        self._tail = (self._tail + data)[-MAX_TAIL_BYTES:]
-        self.failed_to_start = self.failed_to_start or _START_MARK in data
-        if self._pattern:
-            *lines, rest = (self._line + data).replace(b"\r", b"\n").split(b"\n")  # a progress bar rewrites its line
-            self._line = rest[-MAX_LINE_BYTES:]
-            for line in lines:
-                self._search(line[-MAX_LINE_BYTES:])
-        return bool(data)
-
-    def drain(self) -> None:
-        """Take what was printed last; a descendant that still holds the pipe is not waited for."""
-        end = time.monotonic() + DRAIN_S
-        while time.monotonic() < end and select.select([self.descriptor], [], [], 0)[0] and self.read():
-            pass
-        self._search(self._line)
-
-    def tail(self) -> str:
-        """The end of the output as text."""
-        return self._tail.replace(_START_MARK, b"").decode("utf-8", "replace")
-
-    def _search(self, line: bytes) -> None:
-        if self._pattern is None or not line:
-            return
-        try:
-            signal.setitimer(signal.ITIMER_REAL, MAX_SEARCH_S)
-            for match in self._pattern.finditer(line):
-                self._take(match[match.lastindex or 0] or b"")
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except TimeoutError:
-            self._pattern, self.slow_pattern = None, True
-
-    def _take(self, word: bytes) -> None:
-        try:
-            self.values.append(float(word.replace(b",", b"") if _GROUPED.fullmatch(word) else word))
-            self.no_number = ""
-        except ValueError:
-            self.no_number = word[:MAX_SHOWN_BYTES].decode("utf-8", "replace") or "nothing"
-
-
-def _end_search(_number: int, _frame: object) -> None:
-    raise TimeoutError
 
 
 def _children(pid: int) -> list[int]:

@@ -126,7 +126,9 @@ def test_two_interpreters(tmp_path: Path) -> None:
         (("--all", "--fail-if-slower", "2", "--", "true"), "--all tries what an audit finds"),
         (("--max-pairs", "1", "--", "true"), "two pairs"),
         (("--steps", "optimizer", "--", sys.executable, "-c", "pass"), "made no optimizer steps"),
-        (("--metric", "x([0-9])", "--", "echo", "y"), "matches"),
+        (("--metric", "x([0-9])", "--", "echo", "y"), "nothing that plain printed matches"),
+        (("--metric", "a{99999999999}", "--", "true"), "--metric: "),
+        (("--metric", "(" * 5_000, "--", "true"), "--metric: "),
         (("--a", "/nothing/of/this/name", "--b", "/nothing/of/this/name"), "No such file"),
         (("--", "sh", "-c", "echo why; exit 7"), "exit code 7"),
         (("--", "sh", "-c", "sleep 300 & exit 0"), "left something running"),
@@ -135,7 +137,7 @@ def test_two_interpreters(tmp_path: Path) -> None:
         (("--metric", "(", "--", "true"), "missing )"),
         (("--metric", "speed: [0-9]+", "--a", "echo speed: 1", "--b", "true"), "matched last is no number: 'speed: 1'"),
         (("--metric", "speed: ([0-9,]+)", "--a", "echo speed: 1,5", "--b", "true"), "matched last is no number: '1,5'"),
-        (("--metric", "(a+)+$", "--a", f"echo {'a' * 60}!", "--b", "true"), "takes more than 1 s on a line that A printed"),
+        (("--metric", "(a+)+$", "--a", f"echo {'a' * 60}!", "--b", "true"), "takes more than 2 s on what A printed: aaaa"),
     ],
 )
 def test_what_cannot_be_compared_is_an_error_with_the_next_step(tmp_path: Path, argv: tuple[str, ...], message: str) -> None:
