@@ -6,12 +6,13 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Container
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import LONG_GAP_NS, STARVED, DeviceTime
 from sysperf.trace.facts import Hole, HostWork, Site
-from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.nesting import Around, Threads
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
@@ -165,14 +166,18 @@ def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:
 
 
 def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:
-    """Long gaps that the host is to blame for, and where its launching thread was meanwhile."""
+    """Long gaps that the host is to blame for, and where its launching thread was meanwhile.
+
+    Allocation and the loading of device code are causes of their own, and no part of it.
+    """
     total, longest, feeding = 0, 0, 0
     places: dict[int, list[Interval]] = {}
     for time in times:
+        unnamed = subtract(time.host_exposed, union([*time.calls.alloc, *time.calls.module]))
         for gap in time.gaps:
             if gap.kind != STARVED or gap.end - gap.start < LONG_GAP_NS:
                 continue
-            parts = intersect(time.host_exposed, [(gap.start, gap.end)])
+            parts = intersect(unnamed, [(gap.start, gap.end)])
             ours = length(parts)
             total, longest = total + ours, max(longest, ours)
             feeding += ours if timeline.operations.kind[gap.ended_by] == COPY else 0
@@ -180,7 +185,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             if call is not None and ours:
                 places.setdefault(timeline.calls.thread[call], []).extend(parts)
     whole = sum(time.window.duration for time in times)
-    sites_of_gaps = sites(places, threads, whole)
+    sites_of_gaps = sites(places, threads, whole, _Calls(timeline, places))
     return (
         Hole(
             pct=100 * total / whole if whole else 0.0,
@@ -201,14 +206,33 @@ def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, w
     return sites(places, threads, whole)
 
 
-def sites(places: dict[int, list[Interval]], threads: Threads, whole: int) -> tuple[Site, ...]:
+class _Calls:
+    """The calls that threads were in."""
+
+    def __init__(self, timeline: Timeline, threads: Container[int]) -> None:
+        rows, self._texts = timeline.calls, timeline.names.texts
+        self._by_thread: dict[int, list[tuple[int, int, int]]] = {}
+        for row in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
+            if row[3] in threads:
+                self._by_thread.setdefault(row[3], []).append(row[:3])
+        for calls in self._by_thread.values():
+            calls.sort()
+
+    def at(self, thread: int, moment: int) -> str:
+        """The latest call of a thread that had begun, if it was not over; empty where there is none."""
+        calls = self._by_thread.get(thread, [])
+        place = bisect_right(calls, (moment, math.inf, 0)) - 1
+        return self._texts[calls[place][2]] if place >= 0 and calls[place][1] > moment else ""
+
+
+def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:
     """Where threads were during these times, looked up at eight moments of each."""
     cost: Counter[tuple[str, str]] = Counter()
     count: Counter[tuple[str, str]] = Counter()
     for thread, spans in places.items():
         moments = sorted((start + (end - start) * part // 16, (end - start) // 8) for start, end in spans for part in range(1, 16, 2))
-        for (_, weight), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
-            key = _what(around), around.line
+        for (at, weight), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
+            key = _what(around, calls.at(thread, at) if calls else ""), around.line
             cost[key] += weight
             count[key] += 1
     return tuple(
@@ -217,9 +241,10 @@ def sites(places: dict[int, list[Interval]], threads: Threads, whole: int) -> tu
     )
 
 
-def _what(around: Around) -> str:
-    """What a thread does there: the user's own range, else the operator, else the function; `Python` where nothing tells."""
-    return (around.annotation or around.operator or around.function or "Python between operators")[:160]
+def _what(around: Around, call: str) -> str:
+    """What a thread does there: the user's own range, else the operator, else the function, and the call; `Python` where nothing tells."""
+    what = (around.annotation or around.operator or around.function)[:160]
+    return f"{what} ({call[:80]})" if what and call else what or call[:160] or "Python between operators"
 
 
 def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Site, ...]:

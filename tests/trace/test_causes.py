@@ -123,6 +123,47 @@ def test_allocator_stalls_are_found(tmp_path: Path) -> None:
     assert low <= 100 * 700 / (40 * 100 + 20 + 700) <= high + 1.5
 
 
+@pytest.mark.parametrize("module", [False, True])
+def test_what_the_host_does_in_calls_with_a_finding_of_their_own_is_no_hole(tmp_path: Path, module: bool) -> None:
+    """Allocation, and the loading of device code: gaps of 2 ms, of which 0.3 ms are Python."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(4):
+            for _ in range(10):
+                machine.kernel(100)
+            machine.synchronize()
+            machine.think(300)
+            machine.call("cuModuleLoadData" if module else "cudaMalloc", 1_700)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    rank = result.analysis.trace.ranks[0]
+
+    assert ("T15" if module else "T16") in detected(result)
+    assert rank.hole.pct == pytest.approx(100 * 300 / 3_000, abs=1)
+    assert rank.figures.host_exposed_pct == pytest.approx(100 * 2_000 / 3_000, abs=1)
+
+
+def test_a_hole_that_a_call_covers_names_the_call(tmp_path: Path) -> None:
+    """The host is not in Python there; in an operator, both are named."""
+
+    def step(machine: Machine) -> None:
+        busy_step(machine)
+        machine.synchronize()
+        machine.call("cudaHostRegister", 4_000)
+
+    def within(machine: Machine) -> None:
+        busy_step(machine)
+        machine.synchronize()
+        start = machine.now
+        machine.call("cudaHostRegister", 4_000)
+        machine.range("aten::pin_memory", start, "cpu_op")
+
+    alone, inside = (analyzed(tmp_path, steps(Machine(), 6, body)).analysis.trace.ranks[0] for body in (step, within))
+
+    assert alone.hole.cause == "cudaHostRegister"
+    assert inside.hole.cause == "aten::pin_memory (cudaHostRegister)"
+
+
 @pytest.mark.parametrize("workers", [False, True])
 def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
     """T1, and whether there are workers."""
