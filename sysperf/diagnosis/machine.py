@@ -54,18 +54,34 @@ def cpu_ticks() -> tuple[dict[int, int], dict[int, int]]:
     return idle, every
 
 
+class Paging(NamedTuple):
+    """Pages since the start of the machine; None: this kernel does not count them."""
+
+    swapped: int | None
+    refaulted: int | None
+    remote: tuple[int, int] | None
+
+
+def paging(vmstat: bytes) -> Paging:
+    """What /proc/vmstat says about pages."""
+    fields = dict(line.split()[:2] for line in vmstat.splitlines() if len(line.split()) == 2)
+    local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
+    return Paging(
+        _sum(fields, b"pswpin", b"pswpout"),
+        _sum(fields, b"workingset_refault_anon", b"workingset_refault_file"),
+        None if local is None or remote is None else (local, remote),
+    )
+
+
 def machine_reading() -> MachineReading:
     """The machine's counters."""
     idle, every = cpu_ticks()
     pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
-    fields = dict(line.split()[:2] for line in counters.content("/proc/vmstat", 65_536).splitlines() if len(line.split()) == 2)
-    local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
+    pages = paging(counters.content("/proc/vmstat", 65_536))
     return MachineReading(
-        idle, every, pressure, _sum(fields, b"pswpin", b"pswpout"),
-        refaulted=_sum(fields, b"workingset_refault_anon", b"workingset_refault_file"),
+        idle, every, pressure, pages.swapped, refaulted=pages.refaulted,
         available_bytes=meminfo.sizes(counters.content("/proc/meminfo", 16_384).decode("utf-8", "replace")).get("MemAvailable"),
-        remote_pages=None if local is None or remote is None else (local, remote),
-        spent=counters.everybody(), own_s=time.process_time(),
+        remote_pages=pages.remote, spent=counters.everybody(), own_s=time.process_time(),
     )  # fmt: skip
 
 

@@ -202,6 +202,17 @@ def test_a_number_of_python_makes_no_operator_float64(tmp_path: Path) -> None:
     assert traced.details(str(path)).double == 0.25
 
 
+def test_types_without_their_shapes_count_as_they_are(tmp_path: Path) -> None:
+    """Recorded without shapes, or with fewer shapes than types; a type that is no list is none."""
+    typed = {"Input type": ["float", "double"]}
+    odd = [typed, {**typed, "Input Dims": [[]]}, {**typed, "Input Dims": "[]"}, {"Input type": "double"}]
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul_", "dur": 30, "args": args} for args in odd]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    assert traced.details(str(path)).double == 1.0
+
+
 def test_a_trace_that_ends_in_a_forward_pass_has_no_unused_operators(tmp_path: Path) -> None:
     """The backward pass of the last one comes after it."""
     forward = [

@@ -227,6 +227,57 @@ def test_shares_of_a_window_are_bounded_and_known_of_enough() -> None:
     assert rates.remote_share(looked) is None
 
 
+def test_pages_of_the_machine_are_counted_a_second() -> None:
+    """Each of the three is a difference of its own counter; one that this kernel does not have is unknown."""
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 2
+    looked.machine_first = machine.MachineReading({}, {}, {}, 100, refaulted=1_000, available_bytes=50_000)
+    looked.machine_last = machine.MachineReading({}, {}, {}, 110, refaulted=1_600, available_bytes=10_000)
+    assert [rate(looked) for rate in PAGE_RATES] == [5.0, 300.0, -20_000.0]
+
+    looked.machine_first = machine.MachineReading({}, {}, {}, None)
+    assert [rate(looked) for rate in PAGE_RATES] == [None, None, None]
+
+
+PAGE_RATES = (rates.swapped_per_s, rates.refaulted_per_s, rates.available_growth_per_s)
+
+
+def test_what_the_kernel_counts_of_pages_is_read_by_its_names() -> None:
+    """Kernels before 5.9 count all refaults as one: that is not what is asked for, and unknown."""
+    vmstat = b"numa_local 70\nnuma_other 30\nworkingset_refault_anon 4\nworkingset_refault_file 50\npswpin 1\npswpout 2\nswpin_zero 900\n"
+
+    assert machine.paging(vmstat) == (3, 54, (70, 30))
+    assert machine.paging(vmstat.replace(b"_refault_anon", b"_refault")) == (3, None, (70, 30))
+    assert machine.paging(b"pswpin 1\nnuma_local 5\n") == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("import time; time.sleep(60)", "sleeping"),
+        ("import select; select.select([], [], [], 60)", "sleeping"),
+        ("import os, select; select.select([os.pipe()[0]], [], [], 60)", "polling"),
+        ("import os, select; p = select.poll(); p.register(os.pipe()[0]); p.poll(60_000)", "polling"),
+        ("import os; pipe = os.pipe(); os.read(pipe[0], 1)", "polling"),
+        ("import threading; threading.Event().wait()", "futex"),
+        ("import threading; threading.Event().wait(60)", "locked"),
+    ],
+)
+def test_a_thread_waits_in_one_kind_of_call(start, code: str, call: str) -> None:  # type: ignore[no-untyped-def]
+    """To sleep is not to wait for a pipe, although Python up to 3.10 sleeps in select(2), of no file."""
+    pid = start(code)
+    seen = Window(pid)
+    while seen.processes.get(pid) is None or not seen.processes[pid].looks[call]:
+        seen.run(0.2)
+    seen = Window(pid)
+    seen.run(0.3)
+    looks = seen.processes[pid].looks
+
+    kinds = {"locked", "futex"} if call == "locked" else {call}
+    assert {kind for kind in ("syncing", "locked", "polling", "sleeping", "futex") if looks[kind]} == kinds
+    assert looks[call] == looks["asked"] == looks["looks"]
+
+
 def test_neighbours_are_told_the_busiest_first() -> None:
     """What a thread of the kernel that has ended did is counted whole: nobody knows where it ran."""
     looked = Window(os.getpid())
