@@ -195,7 +195,9 @@ def test_a_number_of_python_makes_no_operator_float64(tmp_path: Path) -> None:
     """`values.mul_(0.5)` is recorded with an operand of float64 that has no dimensions; its kernel computes in float32."""
     args = {"Input type": ["float", "double"], "Input Dims": [[64, 64], []]}
     doubled = {"Input type": ["float", "double"], "Input Dims": [[64, 64], [64]]}
-    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul_", "dur": 30, "args": these} for these in (args, args, args, doubled)]
+    indexes = {"Input type": ["long int"], "Input Dims": [[64]]}  # no float: of no type that is counted
+    of_all = (args, args, args, doubled, indexes)
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul_", "dur": 30, "args": these} for these in of_all]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
 

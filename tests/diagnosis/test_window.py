@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -251,6 +252,13 @@ def test_what_the_kernel_counts_of_pages_is_read_by_its_names() -> None:
     assert machine.paging(b"pswpin 1\nnuma_local 5\n") == (None, None, None)
 
 
+def waits(pid: int) -> Counter[str]:
+    """In which calls its main thread is seen."""
+    seen = Window(pid)
+    seen.run(0.3)
+    return seen.processes[pid].looks
+
+
 @pytest.mark.parametrize(
     ("code", "call"),
     [
@@ -266,12 +274,10 @@ def test_what_the_kernel_counts_of_pages_is_read_by_its_names() -> None:
 def test_a_thread_waits_in_one_kind_of_call(start, code: str, call: str) -> None:  # type: ignore[no-untyped-def]
     """To sleep is not to wait for a pipe, although Python up to 3.10 sleeps in select(2), of no file."""
     pid = start(code)
-    seen = Window(pid)
-    while seen.processes.get(pid) is None or not seen.processes[pid].looks[call]:
-        seen.run(0.2)
-    seen = Window(pid)
-    seen.run(0.3)
-    looks = seen.processes[pid].looks
+    deadline = time.monotonic() + 20
+    while not (looks := waits(pid))[call] and time.monotonic() < deadline:  # it may still start
+        pass
+    looks = waits(pid)
 
     kinds = {"locked", "futex"} if call == "locked" else {call}
     assert {kind for kind in ("syncing", "locked", "polling", "sleeping", "futex") if looks[kind]} == kinds
