@@ -23,8 +23,8 @@ from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
-from sysperf.trace.fixes import BY_NAME, together, together_cpu
-from sysperf.trace.ranks import RankSummary, compare, summarize
+from sysperf.trace.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.ranks import RankSummary, job, summarize
 from sysperf.trace.readers import read
 from sysperf.trace.verdict import of_job
 
@@ -58,7 +58,7 @@ def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda 
         return judged(Trace(ranks=(accounting.facts(with_gains=every_gain),)), ruleset, accounting)
     each = _each(paths, progress)
     ranks = tuple(read.rank for read in each)
-    return judged(Trace(ranks=ranks, skew=compare([read.summary for read in each], ranks)), ruleset)
+    return judged(job([read.summary for read in each], ranks), ruleset)
 
 
 def account_for(path: str, progress: Progress = lambda *_: None) -> Accounting:
@@ -105,7 +105,7 @@ def _read(path: str) -> _Read:
 
 def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Result:
     """The findings of these facts; `accounting` allows to replay several fixes together."""
-    verdict, why = of_job(trace.ranks)
+    verdict, why = of_job(trace.ranks, trace.skew)
     trace = msgspec.structs.replace(trace, verdict=verdict, why=why)
     snapshot = Snapshot(taken_at=now(), root=trace.ranks[0].file if trace.ranks else "", areas={"trace": Area(trace)})
     judge = Judge(scope_names(snapshot), ruleset.tables, Ledger(snapshot))
@@ -157,6 +157,8 @@ def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str
 def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
     """What a replay without the finding's cause gains: never more than the time that the finding is about."""
     rank, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
+    if wanted == STRAGGLER:
+        return of_straggler(trace.skew)
     if rank is None or not wanted or not rank.replay.usable:
         return None
     predicted = next((candidate for candidate in rank.replay.predictions if candidate.fix == wanted), None)

@@ -215,6 +215,12 @@ class CollectiveFacts(Record, kw_only=True):
     slow_pct: Annotated[float | None, fact("time lost where collectives took more than 1.25 times the median of their kind and size")] = (
         None
     )
+    own_pct: Annotated[
+        float | None,
+        fact(
+            "time in collectives without any other kernel, less what the rank waits in them for later ones; null: ranks were not compared"
+        ),
+    ] = None
 
 
 class Prediction(Record, kw_only=True):
@@ -299,6 +305,7 @@ class Skew(Record, kw_only=True):
     straggler: Annotated[int | None, fact("the rank that the others wait for most")] = None
     straggler_share: Annotated[float | None, fact("of the matched collectives, how many it was last at, in percent")] = None
     lost_pct: Annotated[float | None, fact("time that the other ranks wait for it, mean percent of their windows")] = None
+    gain_pct: Annotated[float | None, fact("the part of it that is left to win where it comes no later than the last of the others")] = None
     rotates: Annotated[bool | None, fact("no rank is last at half of them")] = None
     cause: str = ""
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
 from sysperf.trace.exposed import DeviceTime, Launches
-from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Work
+from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
 from sysperf.trace.graph import Builder, part_of, processes
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.timeline import Timeline
@@ -192,6 +192,19 @@ def predict(replayer: Replayer, costs: Costs, wanted: Collection[str] = BY_NAME)
             low, high = replayer.gain([(fix.cautious, fix.full)])
             predictions.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
     return Replay(error_pct=error, usable=True, predictions=tuple(predictions))
+
+
+STRAGGLER = "straggler"
+
+
+def of_straggler(skew: Skew) -> Prediction | None:
+    """What a rank gains the others that is no longer late; None where nobody knows."""
+    if skew.lost_pct is None or skew.gain_pct is None:
+        return None
+    return Prediction(
+        fix=STRAGGLER, low=min(skew.gain_pct, skew.lost_pct), high=skew.lost_pct,
+        assumes="low: the late rank is no later than the last of the others; high: it is never waited for",
+    )  # fmt: skip
 
 
 HAND_OVER_MS = 1.1, 3.5

@@ -10,12 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
-from sysperf.trace.facts import Figures, Rank, Skew
-from sysperf.trace.intervals import median
+from sysperf.trace.facts import Figures, Rank, Skew, Trace
+from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
 from sysperf.trace.kernels import ByName
+from sysperf.trace.verdict import of_rank
 
 MIN_MATCHED = 4
 ROTATES_BELOW = 50.0
@@ -31,27 +34,34 @@ class RankSummary(NamedTuple):
     """(what is matched by, ns), in the order of their starts."""
     kernels: dict[str, tuple[int, int]]
     """Number and total ns by the name of the kernel."""
+    alone: list[Intervals]
+    """When each collective runs without other kernels: ns before its end, from and to."""
 
 
 def summarize(accounting: Accounting) -> RankSummary:
     """The collectives and kernels of one rank."""
     timeline, window = accounting.timeline, accounting.window
     if not accounting.times or window is None:
-        return RankSummary(timeline.rank, 0, [], {})
+        return RankSummary(timeline.rank, 0, [], {}, [])
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
     collectives: list[tuple[str, int]] = []
     kernels: dict[str, tuple[int, int]] = {}
+    alone: list[Intervals] = []
     time = accounting.times[0]
+    others = union(rows.spans_of(index for index in time.kernel_indices if not nccl(rows.name[index])))
     for index in members(time, time.kernel_indices):
         took = rows.end[index] - rows.start[index]
         name = texts[rows.name[index]]
         if nccl(rows.name[index]):
             collectives.append((_key(accounting, index, name), took))
+            span = rows.span(index)
+            parts = subtract([span], intersect(others, [span]))
+            alone.append([(span[1] - end, span[1] - start) for start, end in parts])
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + took
-    return RankSummary(timeline.rank, window.duration, collectives, kernels)
+    return RankSummary(timeline.rank, window.duration, collectives, kernels, alone)
 
 
 def _key(accounting: Accounting, index: int, name: str) -> str:
@@ -59,6 +69,32 @@ def _key(accounting: Accounting, index: int, name: str) -> str:
     detail = accounting.timeline.operations.detail[index]
     collective = accounting.timeline.collectives[detail] if detail >= 0 else None
     return f"{collective.group}#{collective.sequence}" if collective is not None and collective.sequence >= 0 else name.partition("(")[0]
+
+
+def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
+    """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
+    own = _own(each)
+    compared = []
+    for rank, share in zip(ranks, own, strict=True):
+        told = msgspec.structs.replace(rank, collectives=msgspec.structs.replace(rank.collectives, own_pct=share))
+        word, why = of_rank(told)
+        compared.append(msgspec.structs.replace(told, verdict=word, why=why))
+    return Trace(ranks=tuple(compared), skew=compare(each, ranks))
+
+
+def _own(each: list[RankSummary]) -> list[float | None]:
+    """By rank, the percentage of its window that collectives run alone, without waiting: all end together, the shortest did not wait."""
+    matched = _places(each)
+    if len(matched) < MIN_MATCHED:
+        return [None] * len(each)
+    shares: list[float | None] = []
+    for index, summary in enumerate(each):
+        lengths = [took for _, took in summary.collectives]
+        for places in matched:
+            lengths[places[index]] = min(rank.collectives[place][1] for rank, place in zip(each, places, strict=True))
+        own = sum(max(0, min(end, length) - start) for parts, length in zip(summary.alone, lengths, strict=True) for start, end in parts)
+        shares.append(100 * own / summary.window_ns if summary.window_ns else None)
+    return shares
 
 
 def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
@@ -74,6 +110,7 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     share = 100 * times / len(matched)
     spans = [_compared_ns(summary, len(matched)) for summary in each]
     others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
+    until_next = sum(min(took[:late] + took[late + 1 :]) - min(took) for took in matched)
     number = each[late].rank
     return Skew(
         ranks=len(each),
@@ -81,6 +118,7 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
         straggler=late if number is None else number,
         straggler_share=share,
         lost_pct=sum(others) / len(others) if others else None,
+        gain_pct=100 * until_next / max(spans) if any(spans) else None,
         rotates=share < ROTATES_BELOW,
         cause=_cause(late, ranks),
         slow_kernels=slow,
@@ -95,13 +133,18 @@ def _compared_ns(summary: RankSummary, matched: int) -> float:
 
 def _matched(each: list[RankSummary]) -> list[list[int]]:
     """The durations of each collective that every rank has, rank by rank."""
+    return [[rank.collectives[place][1] for rank, place in zip(each, places, strict=True)] for places in _places(each)]
+
+
+def _places(each: list[RankSummary]) -> list[list[int]]:
+    """Where each collective that every rank has stands in the lists of the ranks."""
     by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
     for summary in each:
         seen: Counter[str] = Counter()
-        for key, took in summary.collectives:
-            by_key[key, seen[key]].append(took)
+        for place, (key, _) in enumerate(summary.collectives):
+            by_key[key, seen[key]].append(place)
             seen[key] += 1
-    return [took for took in by_key.values() if len(took) == len(each) > 1]
+    return [places for places in by_key.values() if len(places) == len(each) > 1]
 
 
 def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysperf.trace import coverage
-from sysperf.trace.facts import Figures, Rank
+from sysperf.trace.facts import Figures, Rank, Skew
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -100,6 +100,9 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
         "comm-bound": "collectives run without computation beside them",
         "copy-bound": "copies to the device run without computation beside them",
     }
+    own = rank.collectives.own_pct
+    if verdict == "comm-bound" and own is not None and own < share / 2:
+        return verdict, f"collectives run without computation {share:.0f} % of the time, {share - own:.0f} % of it waiting for other ranks"
     return verdict, f"{words[verdict]} {share:.0f} % of the time"
 
 
@@ -139,10 +142,14 @@ def _cannot(why: str) -> Verdict:
     return "cannot-tell", why
 
 
-def of_job(ranks: tuple[Rank, ...]) -> Verdict:
-    """The verdict of most ranks; of one rank, its own."""
+def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
+    """The verdict of the rank that the others wait for, where they do; else that of most ranks; of one rank, its own."""
     if not ranks:
         return _cannot("no trace")
+    late = next((rank for number, rank in enumerate(ranks) if skew.straggler == (number if rank.rank is None else rank.rank)), None)
+    if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
+        word = "compute-bound" if late.verdict == "healthy" else late.verdict
+        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for rank {skew.straggler}; there, {late.why}"
     names = [rank.verdict for rank in ranks]
     common = max(sorted(set(names)), key=names.count)
     return common, next(rank.why for rank in ranks if rank.verdict == common)

@@ -478,3 +478,44 @@ def test_each_rank_of_one_export_has_its_own_loader(tmp_path: Path) -> None:
     assert both.figures.dataloader_exposed_pct == pytest.approx(both.figures.host_starved_pct, abs=1)
     assert both.figures.dataloader_exposed_pct == pytest.approx(38, abs=3)
     assert both.hole.cause == "Python between operators"
+
+
+def ranks_of_a_job(folder: Path, late_us: float) -> list[str]:
+    """Four ranks that end each AllReduce of 0.3 ms together; rank 1 has so much more Python before it."""
+    ranks = [Machine(device=number) for number in range(4)]
+    for step in range(8):
+        began = [machine.now for machine in ranks]
+        for number, machine in enumerate(ranks):
+            machine.think(late_us if number == 1 else 0)
+            for _ in range(40):
+                machine.kernel(100)
+            machine.kernel(1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        end = max(machine.free[7] for machine in ranks) + 300
+        for machine, start in zip(ranks, began, strict=True):
+            collective = machine.events[-1]
+            collective["dur"], machine.free[7] = end - collective["ts"], end
+            machine.synchronize()
+            machine.range(f"ProfilerStep#{step}", start)
+    return [written(folder, machine.trace(distributedInfo={"rank": number}), f"rank{number}.json") for number, machine in enumerate(ranks)]
+
+
+def test_waiting_for_a_late_rank_is_no_cost_of_collectives(tmp_path: Path) -> None:
+    """Overlapping collectives gains nothing where they wait: the late rank's lateness does, and bounds the job."""
+    result = analyze(ranks_of_a_job(tmp_path, 3 * MS), rules()).analysis
+    (straggler,) = [finding for finding in result.findings if finding.id == "trace.straggler"]
+
+    assert "trace.comm-exposed" not in {finding.id for finding in result.findings}
+    assert result.trace.verdict == "host-bound"
+    assert "for rank 1; there," in result.trace.why
+    assert result.trace.ranks[0].figures.nccl_exposed_pct == pytest.approx(100 * 3.3 / 7.3, abs=1)
+    assert result.trace.ranks[0].collectives.own_pct == pytest.approx(100 * 0.3 / 7.3, abs=0.5)
+    assert straggler.predicted_gain is not None
+    assert straggler.predicted_gain.low == pytest.approx(100 * 3 / 7.3, abs=1)
+
+
+def test_collectives_of_even_ranks_cost_what_they_take(tmp_path: Path) -> None:
+    result = analyze(ranks_of_a_job(tmp_path, 0), rules()).analysis
+
+    assert {finding.id for finding in result.findings} >= {"trace.comm-exposed"}
+    assert all(rank.collectives.own_pct == pytest.approx(100 * 0.3 / 4.3, abs=0.5) for rank in result.trace.ranks)
+    assert result.trace.verdict in ("compute-bound", "healthy")
