@@ -15,6 +15,7 @@ from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge, rank, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
+from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import TraceError
 from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.rule import SEVERITIES
@@ -87,7 +88,7 @@ def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
 
     try:
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(workers, initializer=_end_with_parent) as pool:
             for path, read in zip(paths, pool.map(_read, paths), strict=True):
                 reads.append(read)
                 progress(path, 1.0)
@@ -96,6 +97,18 @@ def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
             "a process that read a trace was ended from outside", "is there enough memory for as many traces at once?"
         ) from None
     return reads
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that wants the facts does, also where that was killed. A worker waits for work for ever."""
+    import multiprocessing  # noqa: PLC0415 - for several traces only
+    import signal  # noqa: PLC0415 - as above
+
+    ending_with_parent(signal.SIGKILL)()
+    parent = multiprocessing.parent_process()
+    by_server = multiprocessing.get_start_method() == "forkserver"  # which is the parent then, and ends with ours
+    if parent is None or (not parent.is_alive() if by_server else os.getppid() != parent.pid):
+        os._exit(1)  # it ended before the kernel knew
 
 
 def _read(path: str) -> _Read:

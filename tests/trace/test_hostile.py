@@ -7,8 +7,12 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +395,20 @@ def test_a_report_of_nsight_systems_names_the_command(
 
     assert main(["analyze", str(path)]) == 2
     assert "nsys export --type sqlite" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: ranks are read by one process")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_worker_outlives_an_analysis_of_ranks(tmp_path: Path, number: signal.Signals) -> None:
+    """Whoever waits for the end of its output would wait for ever."""
+    event = json.dumps({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1})
+    paths = [written(tmp_path, f'{{"traceEvents": [{",".join([event] * 50_000)}]}}', f"{rank}.json") for rank in range(4)]
+    running = subprocess.Popen([sys.executable, "-m", "sysperf", "analyze", *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    while running.poll() is None and len(children.read_text().split()) < 2:
+        time.sleep(0.01)
+    assert running.poll() is None, "it ended before it had workers"
+    running.send_signal(number)
+    running.communicate(timeout=30)  # until nobody holds its pipes
+
+    assert running.returncode == -number
