@@ -63,8 +63,8 @@ def import_msgspec() -> None:
     """Import msgspec without what a start does not need.
 
     For typing_extensions, typing has all that it needs, and for datetime, which wraps it before Python 3.12, _datetime. No record
-    of ours or of a plugin holds a UUID or a Decimal. Schemas, what reads types for them, and formats other than JSON are imported
-    when somebody asks for them.
+    of ours holds a UUID or a Decimal; model/record.py reads and writes those of plugins. Schemas, what reads types for them, and
+    formats other than JSON are imported when somebody asks for them.
     """
     if "msgspec" in sys.modules:
         return

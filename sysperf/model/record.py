@@ -25,6 +25,8 @@ Json: TypeAlias = Any  # any: objects, lists and scalars, of which a reader take
 JsonObject = dict[str, Json]
 Fields = dict[str, Any]  # any: some fields of a record by name; `Record(**fields)` joins those that several functions read
 _FROM_TEXT: dict[type, Callable[[str], object]] = {CpuSet: CpuSet.parse, Version: Version}
+_LEFT_OUT = (("uuid", "UUID"), ("decimal", "Decimal"))
+"""Types of a plugin's records that msgspec would know if a start had imported their modules; see `startup.import_msgspec`."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
@@ -88,17 +90,32 @@ def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[JsonObjec
 
 
 def _encode(value: object) -> str:
-    if isinstance(value, CpuSet | Version):
+    if isinstance(value, CpuSet | Version) or _is_left_out(type(value)):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 def _decode(as_type: type, value: object) -> object:
+    if _is_left_out(as_type):
+        return _of_number_or_text(as_type, value)
     if as_type not in _FROM_TEXT:
         raise NotImplementedError(f"{as_type.__name__} has no JSON form")
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {type(value).__name__}")  # noqa: TRY004 - msgspec adds the path to a ValueError
     return _FROM_TEXT[as_type](value)
+
+
+def _is_left_out(as_type: type) -> bool:
+    return (as_type.__module__, as_type.__name__) in _LEFT_OUT
+
+
+def _of_number_or_text(as_type: type, value: object) -> object:
+    if isinstance(value, as_type):
+        return value
+    try:
+        return as_type(str(value))
+    except (ValueError, ArithmeticError):
+        raise ValueError(f"expected {as_type.__name__}") from None
 
 
 def _schema(as_type: type) -> JsonObject:

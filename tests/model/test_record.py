@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated
 
 import msgspec
@@ -80,3 +82,46 @@ def test_other_types_have_no_json() -> None:
     for make in (lambda: to_json(object()), lambda: from_json(b"1", frozenset[complex]), lambda: json_schema(complex)):
         with pytest.raises((NotImplementedError, TypeError, msgspec.ValidationError)):
             make()
+
+
+OF_A_PLUGIN = """
+from sysperf import startup
+startup.import_msgspec()
+import uuid
+from decimal import Decimal
+import msgspec
+from sysperf.model.record import Record, convert, from_json, json_schema, plain, to_json
+
+class Run(Record):
+    id: uuid.UUID
+    loss: Decimal | None = None
+
+def refusal(data):
+    try:
+        return from_json(data, Run)
+    except msgspec.ValidationError as error:
+        return str(error)
+
+run = Run(uuid.UUID("12345678-1234-5678-1234-567812345678"), Decimal("0.10"))
+print(to_json(run).decode())
+print(from_json(to_json(run), Run) == run, convert(plain(run), Run) == run, Run(run.id) == convert({"id": str(run.id)}, Run))
+print(from_json(b'{"id": "12345678-1234-5678-1234-567812345678", "loss": 2}', Run).loss)
+print(refusal(b'{"id": "no number"}').rpartition(" - ")[2])
+print(refusal(b'{"id": "12345678-1234-5678-1234-567812345678", "loss": "much"}').rpartition(" - ")[2])
+print(sorted(json_schema(Run)["$defs"]["Run"]["properties"]))
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import msgspec"], ids=["as commands start", "msgspec imported before"])
+def test_a_plugins_record_may_hold_a_uuid_and_a_decimal(first: str) -> None:
+    """A start leaves both modules out of msgspec, which then knows neither type: a record is the same with and without them."""
+    done = subprocess.run([sys.executable, "-c", f"{first}\n{OF_A_PLUGIN}"], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stdout.splitlines() == [
+        '{"id":"12345678-1234-5678-1234-567812345678","loss":"0.10"}',
+        "True True True",
+        "2",
+        "at `$.id`",
+        "at `$.loss`",
+        "['id', 'loss']",
+    ], done.stderr
