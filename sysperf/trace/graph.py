@@ -52,6 +52,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     lag: int = 0
     """ns from the end of what it waits for to its own end."""
     nested: bool = False
+    waits_for_all: bool = False
+    """Whether it waits for everything that was launched before, on whatever stream."""
     region: int = 0
     """`OPTIMIZER` or `ZERO_GRAD` where it lies in a range of that name."""
 
@@ -189,6 +191,7 @@ class Builder:
         threads = {calls.thread[call] for call in by_call}
         texts = self.timeline.names.texts
         kinds = {name: _kind(texts[name]) for name in set(calls.name)}
+        of_all = {name for name in kinds if by_name.is_device_sync_call(texts[name])}
         timed: list[tuple[int, int, int, int]] = [
             (start, end, kinds[name], call)
             for call, (start, end, name, thread) in enumerate(zip(calls.start, calls.end, calls.name, calls.thread, strict=True))
@@ -206,7 +209,8 @@ class Builder:
             think = start - frontier if start >= frontier else -(start - previous) - 1
             nested = start < loading and kind != LOADER
             region = regions.at(start) if regions.spans else 0
-            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, region))
+            waits_for_all = kind == SYNC and calls.name[call] in of_all
+            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, waits_for_all, region))
             frontier, previous = max(frontier, end), start
             loading = max(loading, end) if kind == LOADER else loading
         return items

@@ -113,6 +113,7 @@ def is_h2d(name: str) -> bool:
 
 _LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel", "EnqueueKernelLaunch")
 _SYNC = ("Synchronize", "urQueueFinish", "urEventWait", "piQueueFinish", "piEventsWait")
+_SYNC_ALL = ("DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize")
 _COPY = ("Memcpy", "EnqueueMemBuffer", "AppendMemoryCopy")
 """Calls of CUDA, HIP, and SYCL's runtimes and Level Zero."""
 _ALLOCATION = lazy(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
@@ -121,6 +122,11 @@ _MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|n
 
 def is_sync_call(name: str) -> bool:
     return any(word in name for word in _SYNC)
+
+
+def is_device_sync_call(name: str) -> bool:
+    """Whether a call waits for everything that was launched before it, on whatever stream."""
+    return any(word in name for word in _SYNC_ALL)
 
 
 def is_copy_call(name: str) -> bool:

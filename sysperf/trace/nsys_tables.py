@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -142,8 +143,17 @@ class Reader:
         return f'CASE WHEN {_is_whole(column, bits)} THEN "{column}" ELSE {otherwise} END' if self._has(table, column) else str(otherwise)
 
     def _owner(self, table: str, column: str) -> str:
-        """SQL for the process in a globalPid; 0 where there is none."""
-        return f"({self._whole(table, column, 0, 62)} >> 24) & 16777215"
+        """SQL for the process in a globalPid; without that column, the only process whose calls are in the file; 0: unknown."""
+        return f"({self._whole(table, column, 0, 62)} >> 24) & 16777215" if self._has(table, column) else str(self._only_process)
+
+    @cached_property
+    def _only_process(self) -> int:
+        """The process of all calls; 0 where they are of several, or the file does not tell."""
+        if not self._has(CALLS, "globalTid"):
+            return 0
+        owner = f"({self._thread_number(CALLS)} >> 24) & 16777215"
+        owners = self._connection.execute(f'SELECT DISTINCT {owner} FROM "{CALLS}" LIMIT 2').fetchall()  # noqa: S608 - our own words
+        return owners[0][0] if len(owners) == 1 else 0
 
     def _correlation(self, table: str) -> str:
         """SQL for the number that a call and its operation have in common."""
@@ -184,7 +194,7 @@ class Reader:
             rows.end.extend(array("q", end))
             rows.kind.extend(array("b", bytes([kind]) * len(start)))
             rows.device.extend(array("i", devices))
-            for device, process in set(zip(devices, owners, strict=True)):
+            for device, process in set(zip(devices, owners, strict=True)) if any(owners) else ():  # else every call belongs to every device
                 timeline.device_processes.setdefault(device, set()).add(process)
             # Streams of two processes are two streams, whatever their numbers.
             rows.stream.extend(

@@ -46,7 +46,9 @@ UNCHANGED = Edit()
 
 
 Step = tuple[int, int, tuple[int, ...]]
-"""An item of the host: the operation that it waits for, or -1; ns from that one's end to its own; the operations that it launches."""
+"""An item of the host: the operation that it waits for, or -1; ns from that one's end to its own; the operations that it launches.
+
+Where operations have got streams of their own, and it waits for those, too, the first is -3 less that operation."""
 Plan = tuple[int, int, int]
 """An operation: its stream; ns from its launch; the operation that it waits for, or -1."""
 
@@ -102,7 +104,7 @@ class Prepared:
 
     def host(self, edit: Edit) -> Host:
         """The host with this edit."""
-        of_host = edit._replace(beside=0, speed=())
+        of_host = edit._replace(beside=1 if edit.beside else 0, speed=())
         if of_host not in self._hosts:
             self._hosts[of_host] = self._items.edited(self._plain, of_host)
         return self._hosts[of_host]
@@ -144,8 +146,11 @@ class _Items:
         self.regions: dict[int, list[int]] = {}
         self._long: list[int] = []
         self._nested: list[int] = []
+        self._waits_for_all: list[int] = []
         for index, item in enumerate(graph.items):
             self.kinds.setdefault(item.kind, []).append(index)
+            if item.waits_for_all:
+                self._waits_for_all.append(index)
             if item.region:
                 self.regions.setdefault(item.region, []).append(index)
             if item.think >= LONG_THINK_NS:
@@ -162,6 +167,8 @@ class _Items:
             thinks[index] = int(thinks[index] * edit.long_host)
         for index in self._nested if edit.loader != "keep" else ():
             thinks[index] = -1
+        for index in self._waits_for_all if edit.beside else ():
+            steps[index] = (-3 - steps[index][0], *steps[index][1:])
         for kind in (*edit.no_waits, *((nodes.ALLOCATION,) if edit.no_allocation else ())):
             for index in self.kinds.get(kind, ()):  # the synchronisation and the allocation themselves go, too
                 takes[index] = min(takes[index], nodes.OWN_NS) if kind == nodes.COPYING else 0
@@ -247,8 +254,10 @@ class _Run:
                     begin = ends[after]
                 free[stream] = ends[index] = begin + lengths[index]
             end = start + took if took >= 0 else self._loaded(start, -took)
-            if waits_for >= 0 and ends[waits_for] + lag > end:
-                end = ends[waits_for] + lag
+            if waits_for >= 0:
+                end = max(end, ends[waits_for] + lag)
+            elif waits_for < -1:
+                end = max(end, max(free[-2], free[-1], ends[-3 - waits_for] if waits_for < -2 else 0) + lag)
             previous = start
             if end > frontier:  # noqa: PLR1730 - as above
                 frontier = end

@@ -519,3 +519,35 @@ def test_collectives_of_even_ranks_cost_what_they_take(tmp_path: Path) -> None:
     assert {finding.id for finding in result.findings} >= {"trace.comm-exposed"}
     assert all(rank.collectives.own_pct == pytest.approx(100 * 0.3 / 4.3, abs=0.5) for rank in result.trace.ranks)
     assert result.trace.verdict in ("compute-bound", "healthy")
+
+
+def test_a_wait_for_the_device_waits_for_what_was_moved_to_another_stream(tmp_path: Path) -> None:
+    """Before `cudaDeviceSynchronize`, a collective has a kernel of 0.1 ms that it could run beside: a stream of its own gains no more."""
+
+    def step(machine: Machine) -> None:
+        machine.kernel(3 * MS, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        machine.kernel(100)
+        machine.synchronize()
+        busy_step(machine)
+        machine.synchronize()
+
+    _, high = gain(analyzed(tmp_path, steps(Machine(), 6, step)), "communication")
+
+    assert high == pytest.approx(100 * 0.1 / 7.1, abs=0.5)
+
+
+def test_calls_belong_to_the_device_where_an_old_export_does_not_name_its_process(tmp_path: Path) -> None:
+    """Without `globalPid`, operations are of the only process that there is."""
+
+    def step(machine: Machine) -> None:
+        machine.load(8 * MS)
+        busy_step(machine)
+        machine.synchronize()
+
+    machine = steps(Machine(), 6, step)
+    today = analyze([exported(tmp_path, machine)], rules()).analysis.trace.ranks[0]
+    (tmp_path / "export.sqlite").unlink()
+    old = exported(tmp_path, machine, changes=["ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid"])
+
+    assert analyze([old], rules()).analysis.trace.ranks[0].figures == today.figures
+    assert today.figures.dataloader_exposed_pct == pytest.approx(100 * 8 / 12.2, abs=2)
