@@ -8,7 +8,7 @@ from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.facts import Rank
-from sysperf.trace.verdict import MIN_EXPOSED_PCT, MIN_UNLAUNCHED_PCT, unexplained_pct
+from sysperf.trace.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
@@ -164,17 +164,29 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
         names = ", ".join(analysis.unknown) if verbose else ""
         page.paragraph(f"{count(len(analysis.unknown), 'rule')} cannot be answered from this file{': ' + names if names else ''}.", "dim")
     if analysis.trace.verdict == "cannot-tell":
-        page.paragraph(f"Next: {_next_step(analysis.trace.ranks)}", "strong")
+        page.paragraph(f"Next: {_next_step(analysis)}", "strong")
     elif analysis.findings:
         page.paragraph(
             f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose shows everything'}", "strong"
         )
 
 
-def _next_step(ranks: tuple[Rank, ...]) -> str:
-    """What would tell what these files do not."""
+def _next_step(analysis: Analysis) -> str:
+    """What would tell what these files do not; where they tell enough and nothing stands out, what to do about it."""
+    ranks = analysis.trace.ranks
     if any(rank.trust.device_missing for rank in ranks):
         return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
     if any(rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks):
         return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
+    if ranks and all(map(_tells_enough, ranks)):
+        first = f"; `sysperf explain {neutral(analysis.findings[0].id)}`" if analysis.findings else ""
+        return f"another trace says the same: change what the findings name one at a time, and measure each with `sysperf verify`{first}"
     return "profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`"
+
+
+def _tells_enough(rank: Rank) -> bool:
+    """Whether a rank has steps, and enough of what they consist of."""
+    operations = (
+        (rank.figures.kernels or 0) >= MIN_KERNELS if rank.has_device else (rank.cpu.operators if rank.cpu else 0) >= MIN_CPU_OPERATORS
+    )
+    return rank.steps.steady and operations and not rank.trust.untold and rank.trust.uncorrelated_pct < MIN_UNLAUNCHED_PCT

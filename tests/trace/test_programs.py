@@ -470,6 +470,23 @@ def test_the_next_step_fits_what_is_not_known(tmp_path: Path) -> None:
 
     assert next_step(steps(Machine(), 6, late).trace()).startswith("analyze the traces of all ranks together")
     assert next_step(without).startswith("profile with the device's activity, too")
+    assert next_step(cpu_program([2.0], operators=10)).startswith("profile 5 steps or more")
+    assert next_step(nothing_stands_out()).startswith("another trace says the same")
+
+
+def nothing_stands_out() -> dict[str, Any]:
+    """Seven steps on the CPU: operators three quarters of the time, the loader and Python an eighth each."""
+    machine = Machine()
+    for number in range(7):
+        began = machine.now
+        machine.load(2_500)
+        for _ in range(20):
+            start = machine.now
+            machine.think(750)
+            machine.range("aten::mm", start, "cpu_op")
+            machine.think(125)
+        machine.range(f"ProfilerStep#{number}", began)
+    return machine.trace()
 
 
 def test_calls_of_sycl_are_told_apart(tmp_path: Path) -> None:
