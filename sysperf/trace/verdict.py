@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from sysperf.trace import coverage
 from sysperf.trace.facts import Figures, Rank, Skew
+from sysperf.trace.window import DEVICE_STEPS
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
 MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
+MIN_DEVICE_STEPS = 2
+"""Of a single one, nobody sees what the host does beside it for the next one."""
 MIN_UNLAUNCHED_PCT = 50.0
 Verdict = tuple[str, str]
 
@@ -34,6 +37,10 @@ def _missing(use: str) -> str:
 
 def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
+        return _cannot(
+            "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
+        )
     causes = {
         "input-bound": figures.dataloader_exposed_pct or 0.0,
         "host-bound": figures.host_starved_pct or 0.0,

@@ -93,14 +93,15 @@ def primary(timeline: Timeline) -> Window | None:
 def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]) -> Window:
     """The window of the same steps as the devices do them, where the host is far ahead; else the window as it is."""
     spans = device_steps(window.steps, timeline, launched)
-    return Window(DEVICE_STEPS, spans[0][0], spans[-1][1], window.iterations, tuple(spans)) if spans else window
+    return Window(DEVICE_STEPS, spans[0][0], spans[-1][1], len(spans), tuple(spans)) if spans else window
 
 
 def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequence[int | None]) -> list[Interval]:
     """When devices do what the host launches in these steps; empty where they do most of it while the steps last.
 
     A host that waits for nothing is done with all its steps while the device is at the first one: then the host's marks
-    say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one.
+    say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one; a single step,
+    of which there is no next one, from the host's start until the devices are done.
     """
     if not spans:
         return []
@@ -117,7 +118,7 @@ def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequen
     begun = [first[place] for place in sorted(first)]
     if behind <= within or begun != sorted(begun):
         return []
-    return list(itertools.pairwise([*begun, last]))
+    return list(itertools.pairwise(begun)) or [(low, last)]
 
 
 def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:

@@ -434,11 +434,27 @@ def test_steps_that_the_device_does_after_the_host_are_the_devices(tmp_path: Pat
     result = analyzed(tmp_path, steps(Machine(), 6, step))
     (rank,) = result.analysis.trace.ranks
 
-    assert (rank.verdict, rank.window_rule, rank.steps.by, rank.steps.count) == ("comm-bound", "device_steps", "ProfilerStep", 5)
+    assert (rank.verdict, rank.window_rule, rank.steps.by, rank.steps.count) == ("comm-bound", "device_steps", "ProfilerStep", 4)
     assert rank.figures.nccl_exposed_pct == pytest.approx(100 * 3 / 11, abs=0.1)
     assert rank.figures.kernels_per_step == 41
     assert rank.steps.median_ms == pytest.approx(11, abs=0.01)
     assert "T29" not in detected(result)
+
+
+def test_of_one_step_that_the_device_does_later_nobody_knows_the_next_one(tmp_path: Path) -> None:
+    """The loader's 8 ms would run beside the device's 6 ms of the step before: neither healthy nor bound by the loader."""
+
+    def step(machine: Machine) -> None:
+        machine.load(8 * MS)
+        for _ in range(60):
+            machine.kernel(400, cost=2)
+
+    one, three = (analyzed(tmp_path, steps(Machine(), count, step)).analysis for count in (1, 4))
+
+    assert one.trace.verdict == "cannot-tell"
+    assert "T29" not in {detected for finding in one.findings for detected in finding.detects}
+    assert three.trace.ranks[0].figures.gpu_busy_pct_mean == pytest.approx(100, abs=1)
+    assert three.trace.ranks[0].steps.median_ms == pytest.approx(24, abs=0.1)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 20])
