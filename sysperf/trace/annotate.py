@@ -17,6 +17,7 @@ from sysperf.startup import lazy
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.analysis import Analysis
 from sysperf.trace.drawing import BUSY, CAUSES, causes
+from sysperf.trace.repair import objects
 
 PIECE_BYTES = 1 << 20
 MAX_HEAD_BYTES = 32 << 20
@@ -34,14 +35,15 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
     if os.path.lexists(target) and not os.path.isfile(target):  # /dev/null would be replaced
         raise TraceError(f"{target} is no file", "name another file")
     rows = b",\n".join(msgspec.json.encode(event) for event in _events(accounting, analysis))
+    copy = _copy_whole_events if accounting.timeline.damage.is_open else _copy
 
     def write_to(file: IO[bytes]) -> None:
         with _open(source) as before:
             if target.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
-                    _copy(before, packed, rows, source)  # type: ignore[arg-type]  # a GzipFile writes bytes, too
+                    copy(before, packed, rows, source)  # type: ignore[arg-type]  # a GzipFile writes bytes, too
             else:
-                _copy(before, file, rows, source)
+                copy(before, file, rows, source)
 
     try:
         files.write_whole(files.link_target(target), write_to)
@@ -57,6 +59,31 @@ def _open(path: str) -> BinaryIO:
 
 def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
     """Everything as it was; our rows come first in the list of events."""
+    head, place = _head(before, path)
+    after.write(head[:place] + b"\n" + rows + b"," + head[place:])
+    while piece := before.read(PIECE_BYTES):
+        after.write(piece)
+
+
+def _copy_whole_events(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
+    """Of a file that is cut: its whole events behind our rows, and an end, so that others can read it."""
+    head, place = _head(before, path)
+    after.write(head[:place] + b"\n" + rows)
+    rest, closed = head[place:], False
+    while not closed and len(rest) <= MAX_HEAD_BYTES:
+        _, end, closed = objects(rest)
+        if end:
+            after.write(b",\n" + rest[:end].lstrip(b", \t\r\n"))
+        rest = rest[end:]
+        piece = before.read(PIECE_BYTES)
+        if not piece:
+            break
+        rest += piece
+    after.write(b"\n]" if _is_list(head) else b"\n]}")
+
+
+def _head(before: BinaryIO, path: str) -> tuple[bytes, int]:
+    """(the first text of a file, where its first event starts in it). Raises TraceError where there is none."""
     head = b""
     while piece := before.read(PIECE_BYTES):
         head += piece
@@ -65,13 +92,16 @@ def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
     place = _place(head)
     if not place:
         raise TraceError(f"{path}: no `traceEvents` in it")
-    after.write(head[:place] + b"\n" + rows + b"," + head[place:])
-    while piece := before.read(PIECE_BYTES):
-        after.write(piece)
+    return head, place
+
+
+def _is_list(head: bytes) -> bool:
+    """Whether the events are the file, and no key of an object."""
+    return head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"[")
 
 
 def _place(head: bytes) -> int:
-    if head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
+    if _is_list(head):
         return head.index(b"[") + 1
     start = _START.search(head)
     return start.end() if start else 0

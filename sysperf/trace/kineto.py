@@ -164,10 +164,20 @@ def _last(text: bytes, is_object: bool, adder: Adder, timeline: Timeline) -> byt
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         events, end, closed = _apart_to_end(text, timeline)
         adder.add(events)
+        timeline.damage.is_open = not closed or not _is_end(text[end:] if is_object else text[end:] + b"}")
         if not closed and not timeline.damage.truncated:
             timeline.damage.truncated = "it breaks off within the events"
         return text[end:]
     return text
+
+
+def _is_end(text: bytes) -> bool:
+    """Whether this ends a list of events and the object that it is in."""
+    try:
+        _tail(b'{"traceEvents":[%b' % text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return False
+    return True
 
 
 def _apart(piece: bytes, timeline: Timeline) -> tuple[list[Event], int]:

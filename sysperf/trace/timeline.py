@@ -152,6 +152,7 @@ class Damage:
         self.events = 0  # events that could not be decoded
         self.no_duration = 0
         self.truncated = ""  # why the file ends early
+        self.is_open = False  # the text ends before all that it opened is closed
         self.dropped = 0  # events that the profiler says it lost
         self.notes: list[str] = []
 

@@ -17,6 +17,7 @@ from sysperf.evaluate.rule_files import read_file
 from sysperf.report import as_json
 from sysperf.trace import account, analysis, read
 from sysperf.trace.accounting import Accounting
+from sysperf.trace.annotate import PROCESS
 from sysperf.trace.difference import compare
 
 from .labelled import HERE
@@ -99,6 +100,24 @@ def test_the_annotated_trace_is_the_trace_with_our_rows(tmp_path: Path, capsys: 
     facts = account(read(str(out)))
     assert facts.figures == account(read(BEFORE)).figures
     assert loader == pytest.approx((facts.figures.dataloader_exposed_pct or 0) / 100 * (facts.window_ms or 0) * 1e3, rel=1e-3)
+
+
+@pytest.mark.parametrize("form", ["object", "list"])
+@pytest.mark.parametrize("part", [0.3, 0.9, 0.9985, 0.999])
+def test_the_annotated_copy_of_a_cut_trace_can_be_opened(tmp_path: Path, form: str, part: float) -> None:
+    """It has every whole event of the trace, and no half one."""
+    trace = steps(Machine(), 6, lambda machine: (machine.kernel(300), machine.synchronize(), machine.think(200))).trace()
+    text = json.dumps(trace["traceEvents"] if form == "list" else {**trace, "otherData": {"a": [[{"id": 1}, {"id": 2}]]}})
+    path, target = written(tmp_path, text[: int(len(text) * part)]), tmp_path / "annotated.json"
+
+    assert main(["analyze", path, "--annotate", str(target)]) == 0
+    annotated = json.loads(target.read_text())
+    events = annotated if form == "list" else annotated["traceEvents"]
+    ours = [event for event in events if event["pid"] == PROCESS]
+    kept = [event for event in events if event["pid"] != PROCESS]
+    assert ours
+    assert kept == trace["traceEvents"][: len(kept)]
+    assert len(kept) >= int(part * len(trace["traceEvents"])) - 2
 
 
 def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
