@@ -19,6 +19,10 @@ Verdict = tuple[str, str]
 
 def of_rank(rank: Rank) -> Verdict:
     """(verdict, why)."""
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
+        return _cannot(
+            "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
+        )
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
@@ -37,10 +41,6 @@ def _missing(use: str) -> str:
 
 def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
-    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
-        return _cannot(
-            "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
-        )
     causes = {
         "input-bound": figures.dataloader_exposed_pct or 0.0,
         "host-bound": figures.host_starved_pct or 0.0,

@@ -577,6 +577,7 @@ def turns(updates: list[int], count: int, *, batches: bool) -> Machine:
             for _ in range(operators):
                 machine.kernel(20)
             machine.range("Optimizer.step#Adam.step", began)
+        machine.synchronize()
     return machine
 
 
@@ -614,5 +615,6 @@ def test_a_step_of_an_optimizer_within_another_ones_is_no_step_of_its_own(tmp_pa
         compute(machine, 8, 20)
         machine.range("Optimizer.step#SGD.step", inner)
         machine.range("Optimizer.step#Lookahead.step", began)
+        machine.synchronize()
 
     assert rank(analyzed(tmp_path, machine.trace())).steps.count == 8
