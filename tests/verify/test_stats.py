@@ -59,6 +59,7 @@ def test_an_e_value_never_overflows() -> None:
 def test_holm_rejects_in_steps() -> None:
     """The example of the paper's method: a large p-value ends it for all larger ones."""
     assert stats.holm([0.01, 0.04, 0.03, 0.005]) == [True, False, False, True]
+    assert stats.holm([0.011, 0.02, 0.03, 0.012]) == [True] * 4
 
 
 # ---------------------------------------------------------------------- error rates
