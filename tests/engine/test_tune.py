@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from sysperf.engine import measuring, tune
-from sysperf.engine.measuring import Measured
-from sysperf.engine.tune_plan import Pilot, Plan
-from sysperf.model.comparison import Metric
+from sysperf.engine import measuring, tune, verify
+from sysperf.engine.measuring import Measured, RunFailed
+from sysperf.engine.tune_plan import Pilot, Plan, pilot_of
+from sysperf.engine.tune_result import WRAPPED
+from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.tuning import Factor, Level, TuneRun
 from sysperf.verify.search.store import Store
@@ -117,3 +121,87 @@ def test_a_folder_on_a_full_disk_is_an_error_with_the_next_step(tmp_path: Path, 
     monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: (_ for _ in ()).throw(sqlite3.OperationalError("database or disk is full")))
     with pytest.raises(SysperfError, match="disk is full"), tune.opened(str(tmp_path / "study.sqlite"), resume=False):
         pass
+
+
+class Machine:
+    """A machine on which each run takes a second by a clock that only runs advance; plain's speed is 100, that of others 101."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at_s, self.names = 1_000.0, list[str]()
+        self.fails: Callable[[str], bool] = lambda _: False
+        clock = SimpleNamespace(monotonic=lambda: self.at_s)
+        monkeypatch.setattr(measuring, "measure", self.measured)
+        monkeypatch.setattr(tune, "time", clock)
+        monkeypatch.setattr(verify, "time", clock)
+
+    def measured(self, variant: Variant, *_: object, **__: object) -> Measured:
+        self.at_s += 1.0
+        self.names.append(variant.name)
+        if self.fails(variant.name):
+            raise RunFailed("it ended with exit code 1", "")
+        return Measured(100.0 + (variant.name != "plain") + len(self.names) % 3, 1.0, 1.0)
+
+
+def test_the_search_leaves_the_confirmation_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six tenths of the budget; an interrupted search that goes on has what is left of it, and not all of it again."""
+    machine = Machine(monkeypatch)
+    plan = msgspec.structs.replace(PLAN, budget_s=100.0, max_runs=1_000)
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+
+        def interrupt(state: object) -> None:
+            if len(machine.names) == 30:
+                raise KeyboardInterrupt
+
+        assert tune.tune(plan, store, str(tmp_path / "scratch.toml"), interrupt).reason.startswith("interrupted")
+        tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+        searched_runs = len(store.runs())
+
+    assert 50 <= searched_runs <= 60
+    assert machine.at_s <= 1_000.0 + 100.0 + 3.0
+
+
+def test_plain_that_fails_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any other start it is a result; of the program as it is nothing can be compared."""
+    machine = Machine(monkeypatch)
+    machine.fails = lambda name: name not in {"plain", WRAPPED}
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+        assert any(run.failed for run in tuning.runs)
+    machine.fails = lambda name: name == "plain" and len(machine.names) > 5
+    machine.names.clear()
+    with tune.opened(str(tmp_path / "other.sqlite"), resume=False) as store, pytest.raises(RunFailed):
+        tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+
+
+def test_a_run_that_is_ended_early_is_as_long_as_its_steps() -> None:
+    """A thousand steps of 10 ms after two seconds of start: where 40 are enough, runs take 2.4 s, and there are so many more."""
+    times = tuple(2.0 + 0.01 * step for step in range(1_000))
+    done = [Measured(100.0, 12.0, 12.0, step_times_s=times)] * 3
+    plan = msgspec.structs.replace(PLAN, metric=Metric("steps per second", "steps/s", True, "", "optimizer"))
+    pilot = pilot_of(plan, done, 600.0)
+
+    assert pilot.steps
+    assert pilot.steps < 200
+    assert pilot.run_s == pytest.approx(2.0 + 0.01 * pilot.steps, abs=0.02)
+    assert pilot.metric.max_steps == pilot.steps
+
+
+def test_without_time_for_other_pairs_the_unclear_confirmation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--resume` with the budget that was spent before; pairs that were looked at several times are none of one look."""
+    confirming(monkeypatch, [130.0, 80.0])
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+        searched(store, (1, 0))
+        first = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+        confirming(monkeypatch, [130.0])
+        again = tune.tune(msgspec.structs.replace(PLAN, budget_s=25.0), store, str(tmp_path / "scratch.toml"))
+        state = store.kept("confirm (1, 0)", verify.State)
+        assert state
+        store.keep("confirm (1, 0)", msgspec.structs.replace(state, plan=msgspec.structs.replace(state.plan, one_look=False)))
+        anew = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+
+    assert first.comparison
+    assert again.comparison
+    assert (again.state, again.comparison.ratio) == ("unconfirmed", first.comparison.ratio)
+    assert anew.comparison
+    assert anew.comparison.median_b == 130.0

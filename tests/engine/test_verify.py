@@ -55,6 +55,15 @@ def test_no_bound_is_kept_by_work_that_differs() -> None:
     assert comparison.median_b == pytest.approx(200)
 
 
+def test_losses_that_differ_by_chance_alone_hide_no_gain() -> None:
+    """They vary by 30 % from run to run: a difference of 5 % between the means is no other work."""
+    state = study([2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.0, 2.0, 2.01, 2.02, 1.99])
+    losses = {"a": (1.0, 1.3), "b": (1.05, 1.37)}
+    runs = tuple(msgspec.structs.replace(run, loss=losses[run.arm][run.pair % 2]) for run in state.runs)
+
+    assert conclude(msgspec.structs.replace(state, runs=runs)).verdict == "faster"
+
+
 def test_the_interval_of_a_study_that_noise_ended_may_be_looked_at_any_time() -> None:
     """It ended at no planned look: its interval is the e-process's, at its level. Fewer than six pairs have none."""
 

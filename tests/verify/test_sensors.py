@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,15 @@ def test_clocks_and_temperatures_of_the_cpus() -> None:
 
     assert (sensors.mhz(host, machine_sensors), sensors.celsius(host, machine_sensors)) == (2_400.0, 64.5)
     assert sensors.mhz(make_machine(), machine_sensors) is None
+
+
+def test_of_many_cpus_some_clocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may have to ask each CPU: 16 at most, from the first to the last."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(250)))
+    host = make_machine({f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq": f"{cpu}\n" for cpu in range(250)})
+    read = [host.number(path) for path in sensors.find(host).clocks]
+
+    assert read == list(range(0, 250, 16))
 
 
 # ---------------------------------------------------------------------- GPUs
@@ -185,6 +196,28 @@ def test_in_a_container_all_busy_gpus_are_watched() -> None:
     assert conditions.problems == [gpu_sensors.NOT_OURS]
 
 
+def test_a_gpu_that_only_others_use_is_not_watched() -> None:
+    """On the machine itself the numbers of processes are ours, also while the program computes on no GPU."""
+    nobody = sampled({**BUSY, "DeviceGetComputeRunningProcesses_v3(0)": running(200)})
+
+    assert nobody.conditions() == GpuConditions()
+    assert nobody.problems == []
+
+
+def test_no_more_gpus_are_asked_for_than_machines_have() -> None:
+    """Whatever number a driver says."""
+    asked = list[tuple[int | str, ...]]()
+
+    class Counting(Recorded):
+        def _answer(self, name: str, args: tuple[int | str, ...]) -> Any:
+            asked.append(args)
+            return super()._answer(name, args)
+
+    GpuSensors(Counting({"DeviceGetCount": 1 << 40}), lambda: {100}, make_machine(links=INITIAL)).sample()
+
+    assert len(asked) == 1 + gpu_sensors.MAX_GPUS
+
+
 def test_answers_of_another_shape_say_nothing() -> None:
     """Whatever a later driver returns."""
     answers: list[Any] = [None, "text", {"a": 1}, [1, "x"], [{"pid": None}], [{}]]
@@ -263,5 +296,35 @@ def test_a_sampler_that_ended_is_not_called_slow(monkeypatch: pytest.MonkeyPatch
     sampler = watch._Sampler(Sensors(), has_gpus=False)
     try:
         assert sampler.result().problems == ("clocks, temperatures and GPUs (the process that reads them ended)",)
+    finally:
+        sampler.end()
+
+
+def test_a_sampler_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is gone when the run is over, with nothing left to wait for."""
+    monkeypatch.setattr(watch, "_sampled", lambda *_, **__: time.sleep(60))
+    sampler = watch._Sampler(Sensors(), has_gpus=False)
+    sampler.end()
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(sampler._pid, 0)
+
+
+def test_ctrl_c_does_not_end_the_sampler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A terminal sends it to all processes of the group: what was seen until then is told."""
+    ready = tmp_path / "ready"
+
+    def samples(_parent: int, stop: int, *_: object, **__: object) -> watch._Samples:
+        ready.touch()
+        os.read(stop, 1)
+        return watch._Samples(cpu_mhz=2_000.0)
+
+    monkeypatch.setattr(watch, "_sampled", samples)
+    sampler = watch._Sampler(Sensors(), has_gpus=False)
+    try:
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(sampler._pid, signal.SIGINT)
+        assert sampler.result() == watch._Samples(cpu_mhz=2_000.0)
     finally:
         sampler.end()
