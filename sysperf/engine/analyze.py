@@ -54,12 +54,25 @@ def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda 
     """Read traces, one a rank, and judge them; without `every_gain`, only the gains that findings name are predicted. Raises TraceError."""
     if len(paths) > MAX_RANKS:
         raise TraceError(f"{len(paths)} files: at most {MAX_RANKS} ranks are compared", "name the traces of some ranks")
+    _refuse_twice(paths)
     if len(paths) == 1:
         accounting = account_for(paths[0], progress)
         return judged(Trace(ranks=(accounting.facts(with_gains=every_gain),)), ruleset, accounting)
     each = _each(paths, progress)
     ranks = tuple(read.rank for read in each)
     return judged(job([read.summary for read in each], ranks), ruleset)
+
+
+def _refuse_twice(paths: Sequence[str]) -> None:
+    """Raise TraceError where two of the paths lead to one file: it would be taken for two ranks."""
+    seen: dict[tuple[int, int], str] = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # whoever reads it says so
+        if (other := seen.setdefault((status.st_dev, status.st_ino), path)) is not path:
+            raise TraceError(f"{path} is the same file as {other}", "name the trace of each rank once")
 
 
 def account_for(path: str, progress: Progress = lambda *_: None) -> Accounting:

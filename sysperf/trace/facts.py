@@ -302,12 +302,14 @@ class Skew(Record, kw_only=True):
 
     ranks: int = 0
     matched: Annotated[int, fact("collectives that all ranks have")] = 0
-    straggler: Annotated[int | None, fact("the rank that the others wait for most")] = None
+    straggler: Annotated[int | None, fact("the rank that the others wait for at half of them or more; null: there is none")] = None
     straggler_share: Annotated[float | None, fact("of the matched collectives, how many it was last at, in percent")] = None
-    lost_pct: Annotated[float | None, fact("time that the other ranks wait for it, mean percent of their windows")] = None
+    lost_pct: Annotated[
+        float | None, fact("time that the other ranks wait for it, or all for each other, mean percent of their windows")
+    ] = None
     gain_pct: Annotated[float | None, fact("the part of it that is left to win where it comes no later than the last of the others")] = None
-    rotates: Annotated[bool | None, fact("no rank is last at half of them")] = None
-    cause: str = ""
+    rotates: Annotated[bool | None, fact("one rank is last and then another, and none at half of them")] = None
+    cause: Annotated[str, fact("what the straggler has more time in; empty: nothing that the files show")] = ""
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
     slow_rank: int | None = None
 

@@ -18,11 +18,14 @@ from sysperf.trace.exposed import members
 from sysperf.trace.facts import Figures, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
 from sysperf.trace.kernels import ByName
+from sysperf.trace.trust import CLOCK_NS
 from sysperf.trace.verdict import of_rank
 
 MIN_MATCHED = 4
 ROTATES_BELOW = 50.0
 MIN_KERNELS = 20
+MIN_EXCESS_PCT = 1.0
+"""Less of the window is no reason to be late."""
 
 
 class RankSummary(NamedTuple):
@@ -104,11 +107,14 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
     if len(matched) < MIN_MATCHED:
         return base
-    last = Counter(min(range(len(each)), key=took.__getitem__) for took in matched)
     waited = [sum(took[index] - min(took) for took in matched) for index in range(len(each))]
-    late, times = last.most_common(1)[0]
-    share = 100 * times / len(matched)
     spans = [_compared_ns(summary, len(matched)) for summary in each]
+    last = Counter(index for took in matched if (index := _last(took)) is not None)
+    late, times = last.most_common(1)[0] if last else (0, 0)
+    share = 100 * times / len(matched)
+    if share < ROTATES_BELOW or list(last.values()).count(times) > 1:  # nobody, or one and then another
+        shares = [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
+        return msgspec.structs.replace(base, lost_pct=sum(shares) / len(shares) if shares else None, rotates=bool(last))
     others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
     until_next = sum(min(took[:late] + took[late + 1 :]) - min(took) for took in matched)
     number = each[late].rank
@@ -119,11 +125,17 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
         straggler_share=share,
         lost_pct=sum(others) / len(others) if others else None,
         gain_pct=100 * until_next / max(spans) if any(spans) else None,
-        rotates=share < ROTATES_BELOW,
+        rotates=False,
         cause=_cause(late, ranks),
         slow_kernels=slow,
         slow_rank=slow_rank,
     )
+
+
+def _last(took: list[int]) -> int | None:
+    """The rank that the others waited for, by how long each was in one collective; None where two came at the same time."""
+    shortest = min(took)
+    return took.index(shortest) if sum(time - shortest <= CLOCK_NS for time in took) == 1 else None
 
 
 def _compared_ns(summary: RankSummary, matched: int) -> float:
@@ -164,7 +176,7 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 
 
 def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
-    """Of which time the late rank has more than the others' median."""
+    """Of which time the late rank has more than the others' median; empty where it has hardly more of any."""
     parts: dict[str, Callable[[Figures], float]] = {
         "loader time": lambda figures: figures.dataloader_exposed_pct or 0.0,
         "host time": lambda figures: figures.host_starved_pct or 0.0,
@@ -177,4 +189,5 @@ def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
         values = [part(rank.figures) for rank in ranks]
         others = [value for index, value in enumerate(values) if index != late]
         excess[name] = values[late] - (median(others) if others else 0.0)
-    return max(excess, key=excess.__getitem__)
+    most = max(excess, key=excess.__getitem__)
+    return most if excess[most] >= MIN_EXCESS_PCT else ""

@@ -158,5 +158,7 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
         word = "compute-bound" if late.verdict == "healthy" else late.verdict
         return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for rank {skew.straggler}; there, {late.why}"
     names = [rank.verdict for rank in ranks]
+    if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
     common = max(sorted(set(names)), key=names.count)
     return common, next(rank.why for rank in ranks if rank.verdict == common)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.model.errors import TraceError
 from sysperf.trace import read
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.facts import Cpu, Hole, Prediction
@@ -366,6 +368,54 @@ def test_a_straggler_is_named_without_clocks_that_agree(tmp_path: Path) -> None:
     assert skew.lost_pct == pytest.approx(46, abs=3)
     assert "T33" in detected(result)
     assert skew.slow_rank == 2
+
+
+def ranks(folder: Path, late: Callable[[int, int], float], number: int = 4) -> Result:
+    """The analysis of ranks whose collectives end together; `late` says for how long a rank computes more in a step, in µs."""
+    files = []
+    for rank in range(number):
+        machine = Machine()
+        for count in range(8):
+            start = machine.now
+            for _ in range(20):
+                machine.kernel(100)
+            machine.kernel(1 + late(rank, count))
+            machine.synchronize()
+            last = max(late(other, count) for other in range(number))
+            machine.kernel(300 + last - late(rank, count), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+            machine.synchronize()
+            machine.range(f"ProfilerStep#{count}", start)
+        files.append(written(folder, machine.trace(distributedInfo={"rank": rank, "world_size": number}), f"rank{rank}.json"))
+    return analyze(files, rules())
+
+
+def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
+    """Nobody is last where all come at the same time."""
+    skew = ranks(tmp_path, lambda *_: 0.0).analysis.trace.skew
+
+    assert (skew.straggler, skew.straggler_share, skew.cause, skew.rotates) == (None, None, "", False)
+    assert skew.lost_pct == pytest.approx(0, abs=0.01)
+
+
+def test_ranks_that_take_turns_have_no_straggler_and_no_cause(tmp_path: Path) -> None:
+    """Each is 3 ms late at every fourth collective."""
+    trace = ranks(tmp_path, lambda rank, count: 3_000.0 * (count % 4 == rank)).analysis.trace
+    skew = trace.skew
+
+    assert (skew.straggler, skew.cause, skew.rotates) == (None, "", True)
+    assert skew.lost_pct == pytest.approx(100 * 0.75 * 3_000 / 5_300, abs=4)
+    assert trace.verdict == "comm-bound"
+    assert "for each other" in trace.why
+
+
+def test_one_file_is_not_taken_for_two_ranks(tmp_path: Path) -> None:
+    """Also by another name."""
+    path, link = written(tmp_path, steps(Machine(), 6, busy_step).trace()), tmp_path / "rank1.json"
+    link.symlink_to(path)
+
+    for other in (path, str(link)):
+        with pytest.raises(TraceError, match="same file"):
+            analyze([path, other], rules())
 
 
 def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) -> None:
