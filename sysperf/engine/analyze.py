@@ -71,8 +71,10 @@ def _refuse_twice(paths: Sequence[str]) -> None:
             status = os.stat(path)
         except OSError:
             continue  # whoever reads it says so
-        if (other := seen.setdefault((status.st_dev, status.st_ino), path)) is not path:
-            raise TraceError(f"{path} is the same file as {other}", "name the trace of each rank once")
+        identity = status.st_dev, status.st_ino
+        if identity in seen:
+            raise TraceError(f"{path} is the same file as {seen[identity]}", "name the trace of each rank once")
+        seen[identity] = path
 
 
 def account_for(path: str, progress: Progress = lambda *_: None) -> Accounting:
