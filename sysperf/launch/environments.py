@@ -19,7 +19,6 @@ from sysperf.host import Host
 from sysperf.launch import shims
 from sysperf.launch.runners import CONDA, Runner
 
-MAX_PARENTS = 32
 MAX_FILE_BYTES = 1 << 20
 MAX_ENVIRONMENTS = 1000
 PROJECT = "pyproject.toml"
@@ -73,12 +72,14 @@ def _uv(host: Host, runner: Runner, env: Mapping[str, str], folder: str) -> Iter
         yield os.path.join(_workspace(host, project), env.get("UV_PROJECT_ENVIRONMENT") or ".venv")
     else:
         yield from (place for place in (active, _active(env)) if place)
-        yield from (f"{parent}/.venv" for parent in _upwards(folder))
+        yield from (f"{parent}/.venv" for parent in shims.upwards(folder))
 
 
 def _workspace(host: Host, project: str) -> str:
     """The project, or the one above it that calls itself the workspace."""
-    above = [parent for parent in _upwards(project) if "[tool.uv.workspace]" in (host.text(f"{parent}/{PROJECT}", MAX_FILE_BYTES) or "")]
+    above = [
+        parent for parent in shims.upwards(project) if "[tool.uv.workspace]" in (host.text(f"{parent}/{PROJECT}", MAX_FILE_BYTES) or "")
+    ]
     return above[0] if above else project
 
 
@@ -173,12 +174,4 @@ def _digest(path: str, *, algorithm: str = "sha256", length: int | None = None) 
 
 def _nearest(host: Host, folder: str, *names: str) -> str:
     """The nearest folder from here upwards that holds one of these; "" when none does."""
-    return next((parent for parent in _upwards(folder) if any(host.exists(f"{parent}/{name}") for name in names)), "")
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    for _ in range(MAX_PARENTS):
-        yield folder.rstrip("/")
-        if folder == os.path.dirname(folder):
-            return
-        folder = os.path.dirname(folder)
+    return next((parent for parent in shims.upwards(folder) if any(host.exists(f"{parent}/{name}") for name in names)), "")

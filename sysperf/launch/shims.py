@@ -12,6 +12,7 @@ from sysperf.startup import lazy
 SHIMS = "/shims"
 SYSTEM = "system"
 MAX_PARENTS = 64
+MAX_PATH_FOLDERS = 64
 MAX_VERSION_BYTES = 4096
 _IN_VERSION = lazy(r"\w[\w.+-]{0,80}/envs/\w[\w.+-]{0,80}")
 """An environment of pyenv-virtualenv: 3.12.1/envs/NAME."""
@@ -37,7 +38,7 @@ def versions(host: Host, root: str, env: Mapping[str, str], cwd: str) -> Iterato
     if env.get("PYENV_VERSION"):
         text: str | None = env["PYENV_VERSION"].replace(":", " ")
     else:
-        files = (*(f"{folder}/.python-version" for folder in _upwards(env.get("PYENV_DIR") or cwd)), f"{root}/version")
+        files = (*(f"{folder}/.python-version" for folder in upwards(env.get("PYENV_DIR") or cwd)), f"{root}/version")
         text = next((text for file in files if (text := _without_comments(host.text(file, MAX_VERSION_BYTES)))), None)
     for word in (text or SYSTEM).split():
         if "/" not in word or _IN_VERSION.fullmatch(word):
@@ -51,7 +52,9 @@ def _without_comments(text: str | None) -> str:
 
 def _behind(host: Host, shims: str, name: str, env: Mapping[str, str]) -> str:
     """The next file of that name on PATH: what `system` stands for."""
-    folders = [folder for folder in env.get("PATH", "").split(":")[:MAX_PARENTS] if folder.startswith("/") and folder.rstrip("/") != shims]
+    folders = [
+        folder for folder in env.get("PATH", "").split(":")[:MAX_PATH_FOLDERS] if folder.startswith("/") and folder.rstrip("/") != shims
+    ]
     return next((f"{folder.rstrip('/')}/{name}" for folder in folders if host.exists(f"{folder.rstrip('/')}/{name}")), "")
 
 
@@ -63,7 +66,8 @@ def _newest(host: Host, root: str, prefix: str) -> Iterator[str]:
     yield from sorted(fitting, key=lambda name: [int(part) if part.isdecimal() else -1 for part in name.split(".")], reverse=True)
 
 
-def _upwards(folder: str) -> Iterator[str]:
+def upwards(folder: str) -> Iterator[str]:
+    """A folder and those above it, the nearest first."""
     for _ in range(MAX_PARENTS):
         yield folder.rstrip("/")
         if folder == os.path.dirname(folder):
