@@ -19,8 +19,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from companion import companion
 
 PROGRAMS = str(Path(__file__).parent.parent / "sysperf" / "verify" / "workloads" / "programs.py")
 PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", sys.executable)
@@ -49,15 +51,6 @@ def described(comparison: dict[str, float | str | None]) -> str:
     return f"{comparison['verdict']} {ratio:+.1f} % [{low:+.1f}, {high:+.1f}], {pairs}"
 
 
-@contextlib.contextmanager
-def busy_core() -> Iterator[None]:
-    with subprocess.Popen((sys.executable, "-c", "while True: pass")) as other:
-        try:
-            yield
-        finally:
-            other.kill()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="for all workloads together")
@@ -67,7 +60,7 @@ def main() -> None:
     names = args.only or WORKLOADS
     share = args.minutes / len(names) / 2
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}, {PYTHON}{', one core busy' if args.busy else ''}", flush=True)
-    with tempfile.TemporaryDirectory() as folder, busy_core() if args.busy else contextlib.nullcontext():
+    with tempfile.TemporaryDirectory() as folder, companion("while True: pass") if args.busy else contextlib.nullcontext():
         for name in names:
             program = (PYTHON, PROGRAMS, name, RUN_SECONDS)
             wrapped = (SYSPERF, "wrap", "--quiet", "--", *program)

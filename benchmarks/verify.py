@@ -31,8 +31,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from companion import companion
 
 from sysperf.engine.verify import Plan, verify
 from sysperf.model.comparison import Comparison, Variant
@@ -284,18 +286,14 @@ def coverage(studies: int) -> None:
             )
 
 
-@contextlib.contextmanager
-def neighbour() -> Iterator[None]:
-    """Another program that takes a CPU in bursts of random length, until the end."""
-    script = (
-        "import random, time\nwhile True:\n    end = time.monotonic() + random.expovariate(4)\n"
-        "    while time.monotonic() < end: pass\n    time.sleep(random.expovariate(4))"
-    )
-    with subprocess.Popen((sys.executable, "-c", script)) as other:
-        try:
-            yield
-        finally:
-            other.kill()
+BURSTS = """
+import random, time
+while True:
+    end = time.monotonic() + random.expovariate(4)
+    while time.monotonic() < end: pass
+    time.sleep(random.expovariate(4))
+"""
+"""A neighbour: it takes a CPU in bursts of random length."""
 
 
 def main() -> None:
@@ -309,7 +307,7 @@ def main() -> None:
     args = parser.parse_args()
     random.seed(0)
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}{', a noisy neighbour' if args.neighbour else ''}", flush=True)
-    with neighbour() if args.neighbour else contextlib.nullcontext():
+    with companion(BURSTS) if args.neighbour else contextlib.nullcontext():
         {
             "same": lambda: same(args.studies, args.seconds),
             "planted": lambda: planted(args.seconds),

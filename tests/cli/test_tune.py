@@ -54,14 +54,19 @@ def tune(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return sysperf(*command(*options)[3:], env=environment(home), cwd=home, timeout=140)
 
 
-def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Path) -> None:
-    """Killed in the middle, gone on with; waiting threads that sleep gain 20 % here, and a setting that fails is told."""
+def kill_in_run(number: int, home: Path) -> None:
+    """Start it, and kill it when it says that it begins this run."""
     with subprocess.Popen(
         command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as killed:
-        assert killed.stderr
-        next(line for line in killed.stderr if "run 5 of" in line)
-        killed.send_signal(signal.SIGKILL)
+    ) as search:
+        assert search.stderr
+        next(line for line in search.stderr if f"run {number} of" in line)
+        search.kill()
+
+
+def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Path) -> None:
+    """Killed in the middle, gone on with; waiting threads that sleep gain 20 % here, and a setting that fails is told."""
+    kill_in_run(5, home)
     done = tune(home, "--resume", "--json")
     tuning = json.loads(done.stdout)["tuning"]
     (trial,) = map(json.loads, (home / "state" / "trials.jsonl").read_text().splitlines())
@@ -173,12 +178,7 @@ def test_a_full_disk_ends_a_search_with_the_next_step(home: Path, full: Path) ->
 
 def test_a_search_is_not_gone_on_with_on_another_machine(home: Path) -> None:
     """A new kernel, say: what it found before does not hold."""
-    with subprocess.Popen(
-        command(), env=environment(home), cwd=home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as killed:
-        assert killed.stderr
-        next(line for line in killed.stderr if "run 1 of" in line)
-        killed.send_signal(signal.SIGKILL)
+    kill_in_run(1, home)
     (path,) = (home / "state" / "tune").glob("*.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as study:
         (machine,) = study.execute("SELECT record FROM notes WHERE name = 'machine'").fetchone()
