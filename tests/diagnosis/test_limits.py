@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -30,6 +32,20 @@ def test_a_look_that_never_ends_is_given_up() -> None:
     assert looks.results(0.2) == {"quick": 2}
     assert looks.pending == ["stuck"]
     never.set()
+
+
+def test_a_look_that_never_ends_keeps_no_process() -> None:
+    """Its thread ends with the command."""
+    code = """
+import threading
+from sysperf.engine.parallel_looks import ParallelLooks
+looks = ParallelLooks()
+looks.start("stuck", threading.Event().wait)
+print(looks.results(0.1))
+"""
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
 
 
 def test_a_sampler_that_takes_too_long_is_killed() -> None:
