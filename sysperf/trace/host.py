@@ -172,6 +172,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
     """
     total, longest, feeding = 0, 0, 0
     places: dict[int, list[Interval]] = {}
+    rows, to_device = timeline.operations, ByName(timeline.names, by_name.is_h2d)
     for time in times:
         unnamed = subtract(time.host_exposed, union([*time.calls.alloc, *time.calls.module]))
         for gap in time.gaps:
@@ -180,7 +181,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             parts = intersect(unnamed, [(gap.start, gap.end)])
             ours = length(parts)
             total, longest = total + ours, max(longest, ours)
-            feeding += ours if timeline.operations.kind[gap.ended_by] == COPY else 0
+            feeding += ours if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]) else 0
             call = time.launches.call(gap.ended_by)
             if call is not None and ours:
                 places.setdefault(timeline.calls.thread[call], []).extend(parts)

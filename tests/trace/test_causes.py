@@ -224,6 +224,21 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
     assert low == pytest.approx(high / 2, rel=0.1), "the least that is promised is not the best case"
 
 
+@pytest.mark.parametrize(
+    ("copy", "verdict"), [("Memcpy HtoD (Pageable -> Device)", "input-bound"), ("Memcpy DtoH (Device -> Pageable)", "host-bound")]
+)
+def test_only_a_copy_to_the_device_says_that_data_was_prepared(tmp_path: Path, copy: str, verdict: str) -> None:
+    """Python for 3 ms, then a copy: one to the host, as `.item()` makes, brings no data."""
+
+    def step(machine: Machine) -> None:
+        busy_step(machine)
+        machine.synchronize()
+        machine.think(3 * MS)
+        machine.copy(20, copy, blocking=True)
+
+    assert analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.verdict == verdict
+
+
 def test_of_exposed_copies_half_is_promised_for_sure(tmp_path: Path) -> None:
     """Copies of batches in the stream of the kernels, from pinned memory: a stream of their own hides all of them at best."""
 
