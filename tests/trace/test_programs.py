@@ -292,6 +292,14 @@ def cpu_program(pauses: list[float], operators: int = 40) -> dict[str, Any]:
     return {"traceEvents": machine.events}
 
 
+def test_no_time_is_the_cost_of_two_findings_on_the_cpu(tmp_path: Path) -> None:
+    """Long pauses have a finding of their own, and what is left between operators is little."""
+    costs = {finding.id: finding.exposed_pct for finding in analyzed(tmp_path, cpu_program([9.0] * 8)).analysis.findings}
+
+    assert set(costs) == {"trace.cpu-hole"}
+    assert costs["trace.cpu-hole"] == pytest.approx(100 * 9 / 29, abs=1)
+
+
 def test_a_pause_that_comes_back_is_the_programs(tmp_path: Path) -> None:
     result = analyzed(tmp_path, cpu_program([9.0] * 8))
 
