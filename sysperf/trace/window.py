@@ -106,6 +106,8 @@ def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequen
     if not spans:
         return []
     rows, (low, high) = timeline.operations, (spans[0][0], spans[-1][1])
+    if not any(at is not None and low <= at < high < end for at, end in zip(launched, rows.end, strict=True)):
+        return []
     starts = [start for start, _ in spans]
     first, last, behind, within = dict[int, int](), high, 0, 0
     for at, start, end in zip(launched, rows.start, rows.end, strict=True):
