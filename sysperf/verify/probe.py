@@ -65,7 +65,7 @@ def read(folder: str, processes: int = 1) -> list[Steps]:
     """Return the steps that were counted in this folder, of so many processes, most steps first. Raises OSError."""
     entries = (entry for entry in os.scandir(folder) if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False))
     counted = [Steps(_times(entry.path), whole(entry.name.removesuffix(".steps")) or 0) for entry in entries]
-    return sorted(counted, key=lambda steps: len(steps.times), reverse=True)[:processes]
+    return sorted((steps for steps in counted if steps.times), key=lambda steps: len(steps.times), reverse=True)[:processes]
 
 
 def read_loss(folder: str) -> float | None:
@@ -101,9 +101,9 @@ def _python_path(base: Mapping[str, str]) -> str:
 
 
 def _times(path: str) -> array[float]:
-    """The doubles of one file; a torn last one is left out."""
+    """The times in one file, whose room at the end may have none yet."""
     with open(path, "rb") as file:
         raw = file.read(MAX_FILE_BYTES)
     times = array("d")
     times.frombytes(raw[: len(raw) - len(raw) % times.itemsize])
-    return times
+    return array("d", filter(None, times))

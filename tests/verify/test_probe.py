@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import random
+import struct
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,12 @@ def test_steps_are_counted_and_the_program_notices_nothing(program: Path) -> Non
     assert list(steps.times) == sorted(steps.times)
 
 
+OF_TWO_THREADS = (
+    "from threading import Thread\none, two = SGD(), SGD()\none.step()\ndef train():\n    for _ in range(20): two.step()\n"
+    "other = Thread(target=train); other.start(); other.join(); one.step()"
+)
+
+
 @pytest.mark.parametrize(
     ("training", "steps"),
     [
@@ -66,8 +74,10 @@ def test_steps_are_counted_and_the_program_notices_nothing(program: Path) -> Non
         ("generator, critic = SGD(), SGD()\nfor _ in range(20):\n    generator.step()\n    for _ in range(5): critic.step()", 101),
         ("three = [SGD() for _ in range(3)]\nfor _ in range(20):\n    for optimizer in three: optimizer.step()", 20),
         ("one, two, three = SGD(), SGD(), SGD()\none.step()\nfor _ in range(20): two.step(); three.step()", 21),
+        ("for _ in range(20): SGD().step()", 20),
+        (OF_TWO_THREADS, 2),
     ],
-    ids=["phases", "trial step", "critic first", "generator first", "three", "the first is gone"],
+    ids=["phases", "trial step", "critic first", "generator first", "three", "the first is silent", "one a step", "another thread's"],
 )
 def test_an_optimizer_that_takes_over_is_counted(program: Path, training: str, steps: int | tuple[int, ...]) -> None:
     """A new optimizer each phase, one that steps once before the training, and two or three that take turns."""
@@ -117,11 +127,66 @@ def test_a_forked_and_a_spawned_child_count_for_themselves(program: Path) -> Non
         "        child = multiprocessing.get_context(kind).Process(target=more); child.start(); child.join()\n"
     )
     done, steps = run(program)
-    counts = sorted(path.stat().st_size // 8 for path in (program.parent / "steps").iterdir())
+    counts = [len(process.times) for process in probe.read(str(program.parent / "steps"), 9)]
 
     assert done.returncode == 0, done.stderr
-    assert counts == [30, 50, 80], "the parent's, the forked child's, the spawned child's, which ran the module again"
+    assert counts == [80, 50, 30], "the parent's, the forked child's, the spawned child's, which ran the module again"
     assert len(steps.times) == 80
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9), ("os.execv('/bin/true', ['true'])", 0), ("os.abort()", -6)]
+)
+def test_no_step_is_lost_however_a_process_ends(program: Path, end: str, code: int) -> None:
+    """Servers kill the processes that hold their models, and children of a raw fork leave by os._exit. Steps of before an exec are kept."""
+    program.write_text(f"{TRAIN}import os\nfor _ in range(20_000): one.step()\n{end}")
+    done, steps = run(program)
+
+    assert done.returncode == code
+    assert len(steps.times) == 20_030
+    assert list(steps.times) == sorted(steps.times)
+
+
+def test_a_program_that_executes_itself_goes_on_counting(program: Path) -> None:
+    """With the same process number, so in the same file."""
+    program.write_text(TRAIN + "import os\nif not sys.argv[1:]: os.execv(sys.executable, [sys.executable, __file__, 'again'])\n")
+
+    assert len(run(program)[1].times) == 60
+
+
+def test_a_disk_without_room_loses_steps_alone(program: Path) -> None:
+    """The program ends as ever, and prints nothing else."""
+    program.write_text("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n" + TRAIN)
+    done, steps = run(program)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert len(steps.times) == 0
+
+
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+def test_calls_are_counted_after_one_that_raised_and_in_each_thread(tmp_path: Path) -> None:
+    """As where a batch is too large for the memory, a request is refused, and two threads serve at once. A model may return nothing."""
+    script = (
+        f"{NO_COMPILER}\nimport threading\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.inner = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(20)])\n"
+        "    def forward(self, x):\n        self.inner(x)\n        if len(x) > 9: raise RuntimeError('too large')\n"
+        "model, good, bad = Model(), torch.ones(2, 4), torch.ones(10, 5)\n"
+        "def serve():\n"
+        "    for _ in range(30):\n"
+        "        for batch in (bad, torch.ones(10, 4)):\n"
+        "            try: model(batch)\n            except RuntimeError: pass\n"
+        "        model(good)\n"
+        "threads = [threading.Thread(target=serve) for _ in range(2)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+    )
+    environment = {**os.environ, **probe.environment(str(tmp_path), os.environ, 0, "forward")}
+    subprocess.run((TORCH_PYTHON, "-c", script), env=environment, check=True, timeout=120)
+    times = probe.read(str(tmp_path))[0].times
+
+    assert len(times) == 60
+    assert list(times) == sorted(times)
 
 
 @pytest.mark.parametrize("how", ["-I", "-m"])
@@ -164,24 +229,22 @@ def test_few_losses_are_touched_and_the_last_ones_count(program: Path, passes: i
 
 
 def test_a_program_that_catches_the_end_is_ended_at_its_next_step(program: Path) -> None:
-    """A bare `except:` around a step; what is counted is what was asked for, and the one that followed."""
-    program.write_text(
-        "from torch.optim.optimizer import SGD\none = SGD()\n"
-        "for _ in range(7): one.step()\ntry: one.step()\nexcept BaseException: pass\none.step(); print('not reached')\n"
-    )
+    """A bare `except:` around each step; what is counted is what was asked for."""
+    program.write_text(TRAIN.replace("    one.step(); other.step()", "    try: one.step()\n    except: print('caught')"))
     done, steps = run(program, max_steps=8)
 
-    assert (done.returncode, done.stdout) == (0, "")
-    assert len(steps.times) == 9
+    assert (done.returncode, done.stdout) == (0, "caught\n")
+    assert len(steps.times) == 8
 
 
 def test_a_torn_file_and_foreign_files_are_left_out(tmp_path: Path) -> None:
-    """Half a number at the end, a link, another name."""
-    (tmp_path / "1.steps").write_bytes(b"\0" * 8 * 3 + b"\0\0\0")
+    """Half a number at the end, room without times, a link, another name."""
+    (tmp_path / "1.steps").write_bytes(struct.pack("=4d", 1.5, 2.5, 0.0, 3.5) + b"\1\1\1")
+    (tmp_path / "3.steps").write_bytes(b"\0" * 800)
     (tmp_path / "2.steps").symlink_to("/etc/passwd")
     (tmp_path / "notes").write_bytes(b"\0" * 800)
 
-    assert len(probe.read(str(tmp_path))[0].times) == 3
+    assert probe.read(str(tmp_path), 9) == [probe.Steps(array("d", [1.5, 2.5, 3.5]), 1)]
 
 
 # ---------------------------------------------------------------------- warm-up
@@ -197,6 +260,21 @@ def test_the_warm_up_ends_where_the_mean_changes() -> None:
     assert steady_start(fast) == 0
     a, b = (probe.Steps([sum(part[:count]) for count in range(len(part) + 1)]) for part in ([*slow, *fast], [*fast, *slow, *fast][:300]))
     assert probe.warm_up_steps(a, b) == 55
+
+
+def test_the_losses_of_a_forked_child_are_read(program: Path) -> None:
+    """One that multiprocessing starts leaves by os._exit, and runs no atexit handler."""
+    (program.parent / "torch" / "_tensor.py").write_text(
+        "class Tensor(float):\n    def numel(self): return 1\n    def detach(self): return self\n    def backward(self): pass\n"
+    )
+    program.write_text(
+        "import torch._tensor as t, multiprocessing\ndef train():\n    for number in range(5): t.Tensor(number).backward()\n"
+        "child = multiprocessing.get_context('fork').Process(target=train); child.start(); child.join()\n"
+    )
+    done, _ = run(program)
+
+    assert done.returncode == 0, done.stderr
+    assert probe.read_loss(str(program.parent / "steps")) == 2.0
 
 
 def test_steady_noise_has_no_change_points() -> None:

@@ -21,6 +21,7 @@ import inspect
 import os
 import sys
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
@@ -33,7 +34,9 @@ FORWARD = os.environ.get("SYSPERF_PROBE_COUNTS", "") == "forward"
 INTEROP_THREADS, LOADER_WORKERS, LOADER_PREFETCH = (
     int(os.environ.get(f"SYSPERF_SET_{name}", "0") or 0) for name in ("INTEROP_THREADS", "LOADER_WORKERS", "LOADER_PREFETCH")
 )
-FLUSH_S = 1.0
+ROOM_STEPS = 8_192
+ROOM_BYTES = 8 * ROOM_STEPS
+"""A multiple of every size of pages."""
 MAX_LOSSES, LAST_LOSSES = 48, 16
 """How many losses are kept, spread over all backward passes, and of how many of the last of these the mean is told."""
 Action = Callable[[ModuleType], object]
@@ -51,23 +54,33 @@ def run_hidden_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
-class Steps:
-    """The times of this process's steps, kept in memory and appended to its file once a second and at its end.
+class Calls(threading.local):
+    """How many modules call each other at this moment in a thread."""
 
-    In each step one function of ours runs, which calls no other of ours: `benchmarks/verify.py probe` says what it costs.
+    depth = 0
+
+
+class Steps:
+    """The times of this process's steps, written to its file as they are made, however the process ends.
+
+    In each step of an optimizer one function of ours runs, which calls no other of ours: `benchmarks/verify.py probe` says what it costs.
     """
 
     def __init__(self) -> None:
-        self.flush_at = monotonic() + FLUSH_S
         self.start()
 
     def start(self) -> None:
         """Have no steps and no losses."""
-        self.times: list[float] = []
+        self.times: memoryview[float] | array[float] = array("d")
+        self.room = self.index = 0
         self.left = MAX_STEPS or sys.maxsize
+        self.is_ending = False
+        self.lock = threading.RLock()  # a handler of a signal may call the model, too
+        self.calls = Calls()
         self.first: int | None = None
+        self.thread = 0
+        self.followed: object = None
         self.others: dict[int, float] = {}
-        self.depth = 0
         self.losses = Losses()
 
     def forget(self) -> None:
@@ -75,55 +88,78 @@ class Steps:
         self.start()
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:  # its children leave by os._exit, which runs no atexit handler but these finalizers
-            processes.register_after_fork(self, lambda steps: processes.Finalize(None, steps.flush, exitpriority=0))
+            processes.register_after_fork(self, lambda steps: processes.Finalize(None, steps.write_loss, exitpriority=0))
 
     def step(self, optimizer: object, _arguments: object, _keywords: object) -> None:
         """Count a step of the first optimizer that makes one: a program with two makes one step with both."""
         now = monotonic()
         if id(optimizer) != self.first:
-            if not self.follows(id(optimizer), now):
+            if not self.follows(optimizer, now):
                 return
         elif self.others:
             self.others = {}
-        self.times.append(now)
+        if self.index == self.room:
+            self.make_room()
+        self.times[self.index] = now
+        self.index += 1
         self.left -= 1
-        if now > self.flush_at or self.left <= 0:
-            self.flush_or_end()
-
-    def follows(self, optimizer: int, now: float) -> bool:
-        """Whether another optimizer is counted from now on: it made two steps while the one that was counted made none."""
-        if self.first is not None and optimizer not in self.others:
-            self.others[optimizer] = now
-            return False
-        if self.first is not None and self.left > 1:
-            self.times.append(self.others[optimizer])
-            self.left -= 1
-        self.first, self.others = optimizer, {}
-        return True
-
-    def enter(self, _module: object, _arguments: object) -> None:
-        """Count the calls of modules inside modules."""
-        self.depth += 1
-
-    def leave(self, _module: object, _arguments: object, _result: object) -> None:
-        """Count a step when the outermost module returns."""
-        self.depth -= 1
-        if self.depth <= 0:
-            self.depth = 0
-            self.times.append(monotonic())
-            self.left -= 1
-            if self.times[-1] > self.flush_at or self.left <= 0:
-                self.flush_or_end()
-
-    def flush_or_end(self) -> None:
-        """Write what is new; after the last step that was asked for, end the program."""
-        self.flush()
         if self.left <= 0:
             self.end()
 
+    def follows(self, optimizer: object, now: float) -> bool:
+        """Whether another optimizer is counted from now on: it made two steps while the one before made none, or that one is gone.
+
+        One of another thread is not, while that one lives: which of both steps first is chance there.
+        """
+        number, thread = id(optimizer), threading.get_ident()
+        earlier = self.others.get(number)
+        if self.first is not None and (earlier is None or thread != self.thread):
+            self.others[number] = now
+            return False
+        if earlier is not None and self.left > 1:
+            self.record(earlier)
+        self.first, self.thread, self.others = number, thread, {}
+        self.followed = weakref.ref(optimizer, self.lose)
+        return True
+
+    def lose(self, reference: object) -> None:
+        """Follow no optimizer: the one that was counted is gone, and another one may get its address."""
+        if reference is self.followed:
+            self.first = None
+
+    def enter(self, _module: object, _arguments: object) -> None:
+        """Count the calls of modules inside modules."""
+        self.calls.depth += 1
+
+    def leave(self, _module: object, _arguments: object, result: object) -> None:
+        """Count a step when the outermost module of a thread returns, and none when it raises."""
+        calls = self.calls
+        calls.depth -= 1
+        if calls.depth > 0:
+            return
+        calls.depth = 0
+        if result is None and sys.exc_info()[0] is not None:
+            return
+        with self.lock:
+            self.record(monotonic())
+        if self.left <= 0:
+            self.end()
+
+    def record(self, time: float) -> None:
+        """Write when a step ended."""
+        if self.index == self.room:
+            self.make_room()
+        self.times[self.index] = time
+        self.index += 1
+        self.left -= 1
+
+    def make_room(self) -> None:
+        self.times, self.index, self.room = room_for_times(f"{FOLDER}/{os.getpid()}.steps"), 0, ROOM_STEPS
+
     def end(self) -> None:
-        """End the program as `sys.exit()` does; from another thread than the main one, where that would end the thread alone, at once."""
-        if threading.current_thread() is threading.main_thread():
+        """End the program as `sys.exit()` does; at once where that ends a thread alone, and where the program goes on all the same."""
+        if threading.current_thread() is threading.main_thread() and not self.is_ending:
+            self.is_ending, self.times = True, array("d", bytes(ROOM_BYTES))  # what it does from now on is not counted
             raise SystemExit(0)
         self.losses.write()
         sys.stdout.flush()
@@ -147,15 +183,36 @@ class Steps:
         """Write the mean of the last losses of this process."""
         self.losses.write()
 
-    def flush(self) -> None:
-        """Append what is new to the file; a full disk loses steps, and never stops the program."""
-        times, self.times, self.flush_at = self.times, [], monotonic() + FLUSH_S
-        if times:
-            try:
-                with open(f"{FOLDER}/{os.getpid()}.steps", "ab") as file:
-                    array("d", times).tofile(file)
-            except OSError:
-                pass
+
+def room_for_times(path: str) -> memoryview[float] | array[float]:
+    """Return room at the end of a file, which keeps what is written even when the process is killed; where there is none, in memory."""
+    try:
+        return mapped(path)
+    except Exception:  # noqa: BLE001 - a full disk, a folder that is gone: nothing of ours may reach the program
+        return array("d", bytes(ROOM_BYTES))
+
+
+def mapped(path: str) -> memoryview[float]:
+    """Map reserved room at the end of a file: a full disk is met here, and not by a signal in the middle of a step. Raises OSError.
+
+    Python's own mmap would hold a descriptor open, and close it some day, whatever file the program has under that number by then.
+    """
+    import ctypes  # noqa: PLC0415 - torch has loaded it
+    import mmap  # noqa: PLC0415 - for its constants
+
+    map_file = ctypes.CDLL(None).mmap
+    map_file.restype = ctypes.c_void_p
+    map_file.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        start = -(-os.fstat(file).st_size // ROOM_BYTES) * ROOM_BYTES  # a program that ran exec has steps there
+        os.posix_fallocate(file, start, ROOM_BYTES)
+        address = map_file(None, ROOM_BYTES, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, start)
+    finally:
+        os.close(file)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(path)
+    return memoryview((ctypes.c_char * ROOM_BYTES).from_address(address)).cast("B").cast("d")
 
 
 class Losses:
@@ -256,15 +313,17 @@ def count() -> dict[str, Action]:
     """Count steps and keep losses; return what to do with which module for that."""
     steps = Steps()
     atexit.register(steps.write_loss)
-    atexit.register(steps.flush)
-    os.register_at_fork(before=steps.flush, after_in_child=steps.forget)
+    os.register_at_fork(after_in_child=steps.forget)
     if not FORWARD:
         hook: dict[str, Action] = {"torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(steps.step)}
         return {**hook, "torch._tensor": steps.watch_losses}
 
     def watch_calls(module: ModuleType) -> None:
         module.register_module_forward_pre_hook(steps.enter)
-        module.register_module_forward_hook(steps.leave)
+        try:
+            module.register_module_forward_hook(steps.leave, always_call=True)
+        except TypeError:  # before torch 2.1, where it is not called when a module raises
+            module.register_module_forward_hook(steps.leave)
 
     return {"torch.nn.modules.module": watch_calls}
 
