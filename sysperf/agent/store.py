@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from sysperf.agent import database
 from sysperf.agent.answers import Event, Point
-from sysperf.agent.history import IN_MEMORY, ON_DISK, Archive, Recent, Row, points
+from sysperf.agent.history import IN_MEMORY, ON_DISK, Archive
+from sysperf.agent.samples import Recent, Row, points
 from sysperf.model.record import Json, from_json, to_json
 from sysperf.model.text import neutral
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.agent import database, history
+from sysperf.agent import database, history, samples
 from sysperf.agent.store import Event, Point, Store
 
 START = 1_800_000_000.0  # a full minute
@@ -226,7 +226,7 @@ def test_a_sample_of_too_many_series_is_cut() -> None:
     store.append(START, {**{f"process.{pid}.cpu": 1.0 for pid in range(5_000)}, "cpu.busy": 1.0})
     store.flush()
 
-    assert len(store.series()) == history.MAX_IN_SAMPLE
+    assert len(store.series()) == samples.MAX_IN_SAMPLE
     assert "cpu.busy" in store.series()
 
 
