@@ -219,15 +219,38 @@ def test_results_are_told_in_each_format() -> None:
     assert "1.5 s" in report.text(swept)
 
 
-def test_fewer_workers_win_where_more_gain_little() -> None:
-    """A worker more must be worth three per cent."""
+def best_of(experiment: str, values: dict[str, float], *, higher_is_better: bool = True) -> str | None:
+    """The level to confirm, of the medians of all levels."""
     sweeper = sweep._Sweeper.__new__(sweep._Sweeper)
-    levels = [Level("as it is"), *(sweep._workers_level(number) for number in (2, 3, 4))]
-    values = {"as it is": [10.0], "2 workers": [19.8], "3 workers": [20.2], "4 workers": [20.3]}
     study = Plan(a=Variant("plain", ("true",)), b=Variant("plain", ("true",)))
-    sweeper.plan, sweeper.levels, sweeper.values = sweep.SweepPlan(experiment="loader-sweep", study=study), levels, values
-    sweeper.metric = Metric("speed", "", higher_is_better=True)
+    sweeper.plan, sweeper.levels = (
+        sweep.SweepPlan(experiment=experiment, study=study),
+        [Level(name) for name in ("as it is", "2", "3", "4")],
+    )
+    sweeper.values = {name: [value] for name, value in values.items()}
+    sweeper.metric = Metric("speed", "", higher_is_better=higher_is_better)
+    best = sweeper.best()
+    return best.name if best else None
 
-    assert sweeper.best() == levels[1]
-    sweeper.values["as it is"] = [21.0]
-    assert sweeper.best() is None
+
+@pytest.mark.parametrize(
+    ("speeds", "best"),
+    [
+        ((10.0, 19.8, 20.2, 20.3), "2"),
+        ((10.0, 19.5, 20.2, 20.3), "3"),
+        ((21.0, 19.8, 20.2, 20.3), None),
+        ((20.3, 19.9, 20.0, 20.2), None),
+        ((19.8, 20.0, 20.2, 20.3), "2"),
+    ],
+)
+def test_fewer_workers_win_where_more_gain_little(speeds: tuple[float, ...], best: str | None) -> None:
+    """A worker more must be worth three per cent, and the level must be faster than the program as it is."""
+    assert best_of("loader-sweep", dict(zip(("as it is", "2", "3", "4"), speeds, strict=True))) == best
+
+
+def test_of_other_settings_the_fastest_level_wins() -> None:
+    """By seconds the smallest; one whose runs all failed is no level."""
+    seconds = {"as it is": 2.0, "2": 1.01, "4": 1.0}
+
+    assert best_of("thread-sweep", seconds, higher_is_better=False) == "4"
+    assert best_of("thread-sweep", seconds) is None
