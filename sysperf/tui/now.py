@@ -53,7 +53,8 @@ class Now:
         """What widgets worked out of these facts; forgotten with them."""
         self._read_at: dict[str, float] = {}
         self._heard = self._usual_s = 0.0
-        self._taken_at: float | None = None
+        self._born: dict[tuple[int, int | None], float] = {}
+        """When programs started, as Unix times, by process number and start time."""
 
     # ------------------------------------------------------------------ taking
 
@@ -81,7 +82,7 @@ class Now:
         self.facts = MachineFacts(report.snapshot)
         self.since = dict(since or {})
         self.derived.clear()
-        self._taken_at = _seconds(report.snapshot.taken_at)
+        self._born = self._births(_seconds(report.snapshot.taken_at))
         keys = {finding.key for finding in report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in keys}
         self.waived = {name: reason for name, reason in self.waived.items() if name in keys}
@@ -147,9 +148,17 @@ class Now:
 
     def age_s(self, process: Process) -> float | None:
         """How old a program is now: its age when it was read, and the time since."""
-        if process.age_s is None:
-            return None
-        return process.age_s + max(0.0, self.at - self._taken_at) if self._taken_at and self.at else process.age_s
+        born = self._born.get((process.pid, process.start_time))
+        if process.age_s is None or born is None or not self.at:
+            return process.age_s
+        return max(process.age_s, self.at - born)
+
+    def _births(self, taken_at: float | None) -> dict[tuple[int, int | None], float]:
+        """When each program started. A report may hold what was read of a program before it was taken: the earliest time is nearest."""
+        if taken_at is None:
+            return {}
+        ages = {(process.pid, process.start_time): process.age_s for process in self.processes()}
+        return {key: min(taken_at - age, self._born.get(key, taken_at)) for key, age in ages.items() if age is not None}
 
     def of_process(self, pid: int, name: str) -> float | None:
         return self.meters.get(f"process.{pid}.{name}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sysperf.model.profile import Frame, Stacks, Thread
@@ -29,6 +31,24 @@ def now_of(**areas: Any) -> Now:
     now = Now()
     now.take(Facts(reports.report(machine=snapshot(**areas))))
     return now
+
+
+def test_a_program_does_not_get_younger() -> None:
+    """An agent reads each program in its turn: a report may tell of one what was true ten seconds before it was taken."""
+    now = Now()
+    shown = []
+    for taken_at, at, age_s in (("2026-11-21T06:00:00Z", 0, 42.0), ("2026-11-21T06:00:10Z", 10, 42.0), ("2026-11-21T06:00:20Z", 20, 62.0)):
+        machine = msgspec.structs.replace(snapshot(process={"processes": [process(7, age_s=age_s, start_time=5)]}), taken_at=taken_at)
+        now.take(Facts(reports.report(machine=machine)))
+        now.take(Meters(calendar.timegm((2026, 11, 21, 6, 0, at)), {"process.7.cpu": 0.5}))
+        shown.append(now.age_s(now.processes()[0]))
+    assert shown == [42.0, 52.0, 62.0]
+
+    another = msgspec.structs.replace(
+        snapshot(process={"processes": [process(7, age_s=1.0, start_time=9)]}), taken_at="2026-11-21T06:00:20Z"
+    )
+    now.take(Facts(reports.report(machine=another)))
+    assert now.age_s(now.processes()[0]) == 1.0
 
 
 def test_nothing_is_counted_before_it_is_known() -> None:
