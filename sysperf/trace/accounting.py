@@ -74,8 +74,8 @@ class Accounting:
         return self._with_verdict(self._within(rank, window, with_gains))
 
     def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
-        """These facts, with the gains of these fixes."""
-        if self._costs is None:
+        """These facts, with the gains of these fixes, where time in which the device did nothing is known."""
+        if self._costs is None or not coverage.has_idle(self.untold):
             return rank
         return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
 

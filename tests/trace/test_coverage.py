@@ -93,6 +93,25 @@ def test_copies_that_were_called_for_and_are_in_no_table_leave_idle_time_unknown
     assert "copies" in rank(result).why
 
 
+def test_no_gain_is_predicted_where_idle_time_is_unknown(tmp_path: Path) -> None:
+    """Also not for work of the device itself."""
+
+    def pointwise(machine: Machine) -> None:
+        machine.copy(200, "Memcpy HtoD (Pageable -> Device)", blocking=True)
+        for _ in range(40):
+            machine.kernel(200, "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>")
+        machine.synchronize()
+
+    whole, cut = (
+        analyze([exported(tmp_path, steps(Machine(), 6, pointwise), changes=changes)], rules())
+        for changes in ([], [f"DROP TABLE {MEMCPY}"])
+    )
+    gains = [{finding.id for finding in result.analysis.findings if finding.predicted_gain} for result in (whole, cut)]
+
+    assert "trace.elementwise-heavy" in gains[0] & found(cut)
+    assert not gains[1]
+
+
 def test_a_program_that_copies_nothing_needs_no_table_of_copies(tmp_path: Path) -> None:
     """Nsight Systems leaves out tables without rows: where no call copied, there was no copy."""
 
