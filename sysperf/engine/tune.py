@@ -13,7 +13,7 @@ import msgspec
 from sysperf.engine import measuring, tune_space, verify
 from sysperf.engine.measuring import Measured, RunFailed
 from sysperf.engine.tune_plan import SEARCH_SHARE, Pilot, Plan, pilot_of
-from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, words
+from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, start_notes, words
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
@@ -23,6 +23,7 @@ from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
+from sysperf.verify.search import race
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 
@@ -90,7 +91,7 @@ class _Tuner:
         """Compare the winner with plain in fresh pairs, and say what comes of it."""
         winner = self._winner()
         if winner is None:
-            return self.result("nothing", "plain was the fastest of the race")
+            return self._without_winner()
         plan = verify.Plan(
             a=self._variant(self._plain()),
             b=msgspec.structs.replace(self._variant(winner), name="tuned"),
@@ -113,6 +114,15 @@ class _Tuner:
         states: dict[str, State] = {"faster": "confirmed", "unclear": "unconfirmed"}
         reason = comparison.reason if comparison.verdict in states else "the best of the race is no faster than plain in fresh pairs"
         return self.result(states.get(comparison.verdict, "nothing"), reason, winner, comparison)
+
+    def _without_winner(self) -> Tuning:
+        """Plain is the best of the race; of a search without a race the model says so, where it had all its runs."""
+        search = self._search()
+        if search.observations() and len(search.blocks()) >= race.MIN_BLOCKS:
+            return self.result("nothing", "plain was the fastest of the race")
+        if search.proposal() is None:
+            return self.result("nothing", "no setting was faster than plain by more than its standard error")
+        return self.result("unconfirmed", "the time was over before the race of the best; --resume with more --minutes goes on")
 
     def _confirmation_to_go_on_with(self, saved: verify.State | None, plan: verify.Plan) -> verify.State | None:
         """The pairs that are kept; None: it begins anew, since its one look told nothing, and there is time for another."""
@@ -140,7 +150,10 @@ class _Tuner:
             runs=tuple(self.runs),
             with_tpe=bool(self.known and self.known.use_tpe),
             seed=plan.seed,
-            notes=tuple(noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs])),
+            notes=(
+                *start_notes(search),
+                *noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs]),
+            ),
         )
 
     # ------------------------------------------------------------------ one run

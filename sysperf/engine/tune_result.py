@@ -18,6 +18,8 @@ from sysperf.verify.search import effects
 from sysperf.verify.search.plan import WRAP, Search
 
 WRAPPED = "sysperf wrap without a profile"
+MIN_TOLD = 0.005
+"""A cost of the start that is worth a note, a log ratio."""
 PROFILE_MARK = "found by sysperf tune"
 """What a profile that `sysperf tune` wrote begins with: only such a file is replaced."""
 
@@ -44,6 +46,15 @@ def effects_of(search: Search, factors: Sequence[Factor]) -> tuple[FactorEffect,
 
     by_factor = [FactorEffect(factor.name, shares[place], tuple(levels(place))) for place, factor in enumerate(factors)]
     return tuple(sorted(by_factor, key=lambda effect: -effect.importance))
+
+
+def start_notes(search: Search | None) -> Iterator[str]:
+    """Say what the start through `wrap` itself costs, where that is more than chance."""
+    if search and search.observations():
+        model = search.model()
+        cost, error = model.start(), model.start_error()
+        if -cost > max(2 * error, MIN_TOLD):
+            yield f"starting through `sysperf wrap` as it is: {math.expm1(cost) * 100:+.1f} % ±{error * 100:.1f}; effects are beside it"
 
 
 def profile_text(plan: Plan, winner: Choice, comparison: Comparison) -> str:

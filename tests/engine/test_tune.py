@@ -124,10 +124,10 @@ def test_a_folder_on_a_full_disk_is_an_error_with_the_next_step(tmp_path: Path, 
 
 
 class Machine:
-    """A machine on which each run takes a second by a clock that only runs advance; plain's speed is 100, that of others 101."""
+    """A machine on which each run takes a second by a clock that only runs advance; that of others beside plain's 100 is `gain` more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at_s, self.names = 1_000.0, list[str]()
+        self.at_s, self.names, self.gain = 1_000.0, list[str](), 1.0
         self.fails: Callable[[str], bool] = lambda _: False
         clock = SimpleNamespace(monotonic=lambda: self.at_s)
         monkeypatch.setattr(measuring, "measure", self.measured)
@@ -139,7 +139,7 @@ class Machine:
         self.names.append(variant.name)
         if self.fails(variant.name):
             raise RunFailed("it ended with exit code 1", "")
-        return Measured(100.0 + (variant.name != "plain") + len(self.names) % 3, 1.0, 1.0)
+        return Measured(100.0 + self.gain * (variant.name != "plain") + len(self.names) % 3, 1.0, 1.0)
 
 
 def test_the_search_leaves_the_confirmation_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,3 +205,29 @@ def test_without_time_for_other_pairs_the_unclear_confirmation_is_shown(tmp_path
     assert (again.state, again.comparison.ratio) == ("unconfirmed", first.comparison.ratio)
     assert anew.comparison
     assert anew.comparison.median_b == 130.0
+
+
+def test_a_race_that_had_no_time_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs got slower than the first ones: whether plain is the best is undecided, and more time goes on with it."""
+    machine = Machine(monkeypatch)
+    machine.gain = -10.0
+    plan = msgspec.structs.replace(PLAN, budget_s=40.0)
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        store.keep("pilot", Pilot(SPEED, 1.0, total=40))
+        hurried = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+        rested = tune.tune(msgspec.structs.replace(plan, budget_s=400.0), store, str(tmp_path / "scratch.toml"))
+
+    assert (hurried.state, hurried.comparison) == ("unconfirmed", None)
+    assert "before the race" in hurried.reason
+    assert (rested.state, rested.reason) == ("nothing", "plain was the fastest of the race")
+
+
+def test_what_the_start_costs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is not plain is 10 % slower, whatever it sets."""
+    machine = Machine(monkeypatch)
+    machine.gain = -10.0
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        tuning = tune.tune(msgspec.structs.replace(PLAN, max_runs=40), store, str(tmp_path / "scratch.toml"))
+
+    assert any(note.startswith("starting through `sysperf wrap` as it is: -") for note in tuning.notes)
+    assert all(abs(level.ratio - 1) < 0.03 for effect in tuning.effects for level in effect.levels)

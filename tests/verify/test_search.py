@@ -111,6 +111,31 @@ def test_the_model_finds_effects_beside_drift_and_outliers() -> None:
     assert effects.importance(model, seen)[0] > 0.8
 
 
+def test_what_the_start_through_wrap_costs_is_no_effect_of_a_level() -> None:
+    """Runs of a second, of which `wrap` takes a tenth: only plain starts without it. One level gains 17 %, the others nothing."""
+    rng, sizes = random.Random(2), (3, 2, 3)
+    choices = design.balanced(sizes, 60, seed=1)
+    seen = [Observation(choice, at, -0.1 * any(choice) + 0.16 * (choice[0] == 1) + rng.gauss(0, 0.01)) for at, choice in enumerate(choices)]
+    model = effects.fit(sizes, seen)
+
+    assert model.start() == pytest.approx(-0.1, abs=0.02)
+    assert model.start_error() < 0.01
+    assert model.effect(0, 1) == pytest.approx(0.16, abs=0.02)
+    assert [model.effect(0, 2), model.effect(1, 1), model.effect(2, 1), model.effect(2, 2)] == pytest.approx([0] * 4, abs=0.02)
+    assert model.predicted((1, 0, 0)) == pytest.approx(0.06, abs=0.02)
+    assert model.predicted((0, 0, 0)) == 0.0
+    assert model.sparing()[0] == 1
+
+
+def test_a_gain_smaller_than_what_wrap_costs_is_none() -> None:
+    """A level of +4 % with a start of -10 %: plain stays."""
+    rng = random.Random(2)
+    choices = design.balanced((3, 2), 60, seed=1)
+    seen = [Observation(choice, at, -0.1 * any(choice) + 0.04 * (choice[0] == 1) + rng.gauss(0, 0.01)) for at, choice in enumerate(choices)]
+
+    assert effects.fit((3, 2), seen).sparing() == (0, 0)
+
+
 def test_a_level_that_never_ran_hides_no_other() -> None:
     """+20 % of one level matter, although of another, with which the program fails, nothing is known."""
     rng = random.Random(1)

@@ -17,6 +17,9 @@ from sysperf.model.tuning import Choice
 
 PRIOR_EFFECT = 0.15
 """Standard deviation of an effect, a log ratio, before anything is measured."""
+PRIOR_START = 0.05
+"""The same of what `sysperf wrap` costs by itself. It gains nothing: what it sets are the levels."""
+NO_START = 1e-6
 PRIOR_DRIFT = 0.02
 """Standard deviation of the drift's change from knot to knot, a log ratio."""
 KNOT_RUNS = 10
@@ -42,7 +45,7 @@ class Effects(NamedTuple):
     sizes: tuple[int, ...]
     """Levels of each factor."""
     means: list[float]
-    """Effects of the levels 1, 2, … of each factor, one after the other; level 0 has 0."""
+    """Effects of the levels 1, 2, … of each factor, one after the other; level 0 has 0. The last one is that of any start but plain's."""
     lower: _Matrix
     """Cholesky factor of their precision, in units of the noise."""
     noise: float
@@ -55,16 +58,25 @@ class Effects(NamedTuple):
 
     def error(self, factor: int, level: int) -> float:
         """Return its standard error."""
-        if not level:
-            return 0.0
+        return self._error(_column(self.sizes, factor, level)) if level else 0.0
+
+    def start(self) -> float:
+        """Return the log ratio of a program that `sysperf wrap` starts as it is, 0 or less: what that costs, where the metric counts it."""
+        return self.means[-1]
+
+    def start_error(self) -> float:
+        """Return its standard error."""
+        return self._error(len(self.means) - 1)
+
+    def _error(self, column: int) -> float:
         unit = [0.0] * len(self.means)
-        unit[_column(self.sizes, factor, level)] = 1.0
+        unit[column] = 1.0
         solved = _forward(self.lower, unit)
         return self.noise * math.sqrt(sum(value * value for value in solved))
 
     def predicted(self, choice: Choice) -> float:
         """Return a choice's log ratio to plain."""
-        return sum(self.effect(factor, level) for factor, level in enumerate(choice))
+        return self.start() * any(choice) + sum(self.effect(factor, level) for factor, level in enumerate(choice))
 
     def draw(self, rng: random.Random) -> list[float]:
         """Return effects drawn from what is believed of them."""
@@ -81,8 +93,12 @@ class Effects(NamedTuple):
         return tuple(level_of(factor) for factor in range(len(self.sizes)))
 
     def sparing(self) -> Choice:
-        """Return the best level of each factor where it is better than `as it is` by more than its standard error."""
-        return tuple(level if self.effect(factor, level) > self.error(factor, level) else 0 for factor, level in enumerate(self.best()))
+        """Return the best level of each factor where it is better than `as it is` by more than its standard error.
+
+        Plain, where all of them together gain less than what `wrap` costs.
+        """
+        choice = tuple(level if self.effect(factor, level) > self.error(factor, level) else 0 for factor, level in enumerate(self.best()))
+        return choice if self.predicted(choice) > 0 else (0,) * len(choice)
 
     def without_drift(self, observation: Observation) -> float:
         """Return a run's log ratio to the plain program at its time."""
@@ -90,7 +106,7 @@ class Effects(NamedTuple):
         return observation.log_speed - (1 - share) * self.drift[left] - share * self.drift[right]
 
 
-def fit(sizes: Sequence[int], observations: Sequence[Observation]) -> Effects:
+def fit(sizes: Sequence[int], observations: Sequence[Observation], prior_start: float = PRIOR_START) -> Effects:
     """Fit the model to at least one observation."""
     sizes = tuple(sizes)
     knots = max(observation.at for observation in observations) // KNOT_RUNS + 2
@@ -102,10 +118,12 @@ def fit(sizes: Sequence[int], observations: Sequence[Observation]) -> Effects:
     solution: list[float] = []
     lower: _Matrix = []
     for _ in range(ITERATIONS):
-        lower, solution = _solve(rows, [value - centre for value in values], weights, _priors(sizes, knots, noise))
+        lower, solution = _solve(rows, [value - centre for value in values], weights, _priors(sizes, knots, noise, prior_start))
         residuals = [value - centre - sum(share * solution[at] for at, share in row) for row, value in zip(rows, values, strict=True)]
         noise = max(MIN_NOISE, _spread(residuals))
         weights = [min(1.0, HUBER_K * noise / max(abs(residual), 1e-12)) for residual in residuals]
+    if solution[-1] > 0 and prior_start > NO_START:
+        return fit(sizes, observations, NO_START)
     effects = len(solution) - knots
     return Effects(sizes, solution[knots:], _schur(lower, effects), noise, [centre + value for value in solution[:knots]])
 
@@ -139,6 +157,7 @@ def _row(sizes: Sequence[int], knots: int, observation: Observation) -> _Row:
     left, right, share = _between_knots(observation.at, knots)
     row = [(left, 1 - share), (right, share)]
     row += [(knots + _column(sizes, factor, level), 1.0) for factor, level in enumerate(observation.choice) if level]
+    row += [(knots + sum(sizes) - len(sizes), float(any(observation.choice)))]
     return [entry for entry in row if entry[1]]
 
 
@@ -147,9 +166,10 @@ def _between_knots(at: int, knots: int) -> tuple[int, int, float]:
     return left, left + 1, min(1.0, at / KNOT_RUNS - left)
 
 
-def _priors(sizes: Sequence[int], knots: int, noise: float) -> _Matrix:
+def _priors(sizes: Sequence[int], knots: int, noise: float, prior_start: float) -> _Matrix:
     """The precision of what is believed before, in units of the noise: a random walk of the drift, and each effect around 0."""
-    size = knots + sum(sizes) - len(sizes)
+    start = knots + sum(sizes) - len(sizes)
+    size = start + 1
     precision = [[0.0] * size for _ in range(size)]
     precision[0][0] = (noise / 1.0) ** 2
     step = (noise / PRIOR_DRIFT) ** 2
@@ -158,8 +178,9 @@ def _priors(sizes: Sequence[int], knots: int, noise: float) -> _Matrix:
         precision[knot + 1][knot + 1] += step
         precision[knot][knot + 1] -= step
         precision[knot + 1][knot] -= step
-    for column in range(knots, size):
+    for column in range(knots, start):
         precision[column][column] += (noise / PRIOR_EFFECT) ** 2
+    precision[start][start] += (noise / prior_start) ** 2
     return precision
 
 
