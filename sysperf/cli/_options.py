@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf.cli import described
 from sysperf.host import Host, files
@@ -147,6 +147,17 @@ def width() -> int:
     return max(40, min(columns, 160)) if columns else 100
 
 
+def check_output(args: argparse.Namespace) -> None:
+    """Raise UsageError where the report could not be written to `--output`: before what takes long is done."""
+    if args.output is not None:
+        _into(args.output, files.check_replace)
+
+
+def rewrites_lines(stream: TextIO) -> bool:
+    """Whether a line can be taken back there: a terminal that knows how."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def write(text: str, args: argparse.Namespace) -> None:
     """Print the report, or write it to `--output` in one step."""
     if not text.endswith("\n"):
@@ -154,7 +165,11 @@ def write(text: str, args: argparse.Namespace) -> None:
     if args.output is None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         return
+    _into(args.output, lambda path: files.replace(path, text.encode("utf-8", "backslashreplace")))
+
+
+def _into(path: str, act: Callable[[str], object]) -> None:
     try:
-        files.replace(args.output, text.encode("utf-8", "backslashreplace"))
+        act(path)
     except OSError as error:
-        raise UsageError(f"{args.output}: {error.strerror or error}", "choose a file that can be written with --output") from None
+        raise UsageError(f"{path}: {error.strerror or error}", "choose a file that can be written with --output") from None

@@ -20,6 +20,7 @@ from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, to_json
 from sysperf.report import changes, comparison
 from sysperf.report.terminal import clip
+from sysperf.report.words import count
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
@@ -121,7 +122,7 @@ class Progress:
 
 def say(line: str, *, is_over: bool) -> None:
     """Write where a study stands on stderr: one line that is rewritten on a terminal, and taken away when it is over."""
-    terminal = sys.stderr.isatty()
+    terminal = _options.rewrites_lines(sys.stderr)
     if terminal:  # a line that wraps could not be rewritten
         line = clip(line, (os.get_terminal_size(sys.stderr.fileno()).columns or USUAL_COLUMNS) - len("sysperf: ") - 1)
     sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")
@@ -153,7 +154,8 @@ def progress_line(state: State) -> str:
 def _phase(study: Study, plan: Plan) -> str:
     if study.is_early():
         return f"clear; measuring the gain on fresh pairs, {len(study.fresh)} of {study.fresh_pairs()}"
+    pairs = count(len(study.pairs), "pair")
     if study.decided():
-        return f"{len(study.pairs)} pairs, the last look"
+        return f"{pairs}, the last look"
     or_end = ", or when the time is over" if plan.budget_s else ""
-    return f"{len(study.pairs)} pairs, next look at {study.next_look()}{or_end}"
+    return f"{pairs}, next look at {study.next_look()}{or_end}"

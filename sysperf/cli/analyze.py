@@ -140,7 +140,7 @@ class Progress:
     _WIDTH = 30
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = _options.rewrites_lines(sys.stderr)
         self._last = -1
 
     def __call__(self, path: str, part: float) -> None:

@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     if not args.target:
         raise UsageError("no program was named", "sysperf diagnose PID, or sysperf diagnose -- COMMAND")
     if not 1.0 <= args.seconds <= MAX_SECONDS:
@@ -194,7 +195,7 @@ class _Progress:
     """A line on a terminal that is rewritten; nothing elsewhere."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = _options.rewrites_lines(sys.stderr)
 
     def __call__(self, what: str, verdict: Verdict | None) -> None:
         if self._terminal:

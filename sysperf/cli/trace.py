@@ -103,7 +103,7 @@ class _Progress:
     """One line on a terminal that is rewritten; elsewhere a line for each new state."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = _options.rewrites_lines(sys.stderr)
         self._last = ""
 
     def __call__(self, text: str) -> None:

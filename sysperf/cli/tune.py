@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     plan = planned(args)
     profile = args.profile or default_profile(plan.argv)
     _check_profile(profile)

@@ -87,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     if args.all:
         return _verify_all.run(args)
     if experiment := _verify_experiment.wanted(args):

@@ -28,6 +28,20 @@ def replace(path: str, content: bytes) -> None:
     write_whole(target, lambda file: file.write(content), mode=mode)
 
 
+def check_replace(path: str) -> None:
+    """Raise OSError where `replace` could not write, before what is to be written is there. Leaves nothing behind."""
+    target = link_target(path)
+    mode = os.lstat(target).st_mode if os.path.lexists(target) else stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        if not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return
+    temporary, _ = write_temporary(os.path.dirname(target), lambda file: file.flush())
+    os.unlink(temporary)
+
+
 def write_whole(path: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, exact: bool = False, sync: bool = False) -> int:
     """Let `write` fill a new file, which then takes the name `path`. Returns its size.
 

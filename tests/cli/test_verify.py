@@ -648,11 +648,11 @@ def test_a_file_of_a_study_is_never_larger_than_what_is_read(tmp_path: Path, cap
     assert file.read(State) == largest
 
 
-def test_a_terminal_that_does_not_know_its_size_shows_how_the_study_stands(tmp_path: Path) -> None:
-    """As that of `script` in CI, which has 0 columns."""
+def on_terminal(home: Path, **variables: str) -> bytes:
+    """What a study writes to stderr, which is a terminal without a size."""
     master, slave = pty.openpty()
     argv = (sys.executable, "-m", "sysperf", "verify", *SPEED, "--a", says(10), "--b", says(12))
-    with subprocess.Popen(argv, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=slave) as sysperf:
+    with subprocess.Popen(argv, env={**environment(home), **variables}, stdout=subprocess.DEVNULL, stderr=slave) as sysperf:
         os.close(slave)
         output = b""
         with contextlib.suppress(OSError):  # the terminal is gone with its last program
@@ -661,5 +661,54 @@ def test_a_terminal_that_does_not_know_its_size_shows_how_the_study_stands(tmp_p
     os.close(master)
 
     assert sysperf.returncode == 0
+    return output
+
+
+def test_a_terminal_that_does_not_know_its_size_shows_how_the_study_stands(tmp_path: Path) -> None:
+    """As that of `script` in CI, which has 0 columns."""
+    output = on_terminal(tmp_path, TERM="xterm")
+
     assert b"pairs, next look at 6" in output
     assert b"6 pairs, the last look" in output
+    assert b"\x1b[K" in output
+
+
+def test_a_terminal_that_can_take_no_line_back_gets_a_line_for_each_state(tmp_path: Path) -> None:
+    """TERM=dumb, as in Emacs: no control sequences."""
+    output = on_terminal(tmp_path, TERM="dumb")
+
+    assert b"pairs, next look at 6" in output
+    assert b"\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("verify", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
+        (("verify", "--json", "--output", "/"), "Is a directory"),
+        (("verify", "--all", "--output", ""), "Is a directory"),
+        (("verify", "--experiment", "thread-sweep", "--output", "/proc/report"), "/proc/report: "),
+        (("tune", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
+        (("diagnose", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_found_out_before_the_first_run(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+    """Not after an hour."""
+    done = sysperf(*words, "--", "touch", str(tmp_path / "ran"), env=environment(tmp_path), timeout=120)
+
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_report_takes_the_place_of_an_older_one_alone(tmp_path: Path) -> None:
+    """Looking whether it can be written changes nothing: a run that fails leaves the older one, and no other file."""
+    report = tmp_path / "reports" / "verify.txt"
+    report.parent.mkdir()
+    report.write_text("older")
+    verify(tmp_path, "--output", str(report), "--", "false")
+    assert report.read_text() == "older"
+
+    verify(tmp_path, *SPEED, "--output", str(report), "--a", says(10), "--b", says(12))
+    assert "B is 20.0 % faster than A" in report.read_text()
+    assert [path.name for path in report.parent.iterdir()] == ["verify.txt"]

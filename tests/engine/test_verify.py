@@ -307,6 +307,7 @@ def test_progress_says_in_which_phase_a_study_is() -> None:
     assert progress_line(unclear).startswith("40 pairs, the last look; ")
     assert progress_line(early).startswith("clear; measuring the gain on fresh pairs, 1 of 5; ")
     assert progress_line(study([1.0] * 3)).startswith("3 pairs, next look at 6; ")
+    assert progress_line(study([1.0])).startswith("1 pair, next look at 6; ")
 
 
 def test_what_the_warm_up_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
