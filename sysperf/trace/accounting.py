@@ -38,7 +38,7 @@ class Accounting:
         self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
-        self.untold = coverage.untold(timeline, self.launches)
+        self.untold = coverage.untold(timeline, self.launches, self.window)
         devices = sorted(set(timeline.operations.device)) if KERNELS not in self.untold else []
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None

@@ -19,6 +19,9 @@ from sysperf.trace.timeline import (
     COPIES,
     COPY,
     DIRECTIONS,
+    GRAPH,
+    GRAPH_KERNELS,
+    GRAPHS,
     KERNEL,
     KERNEL_NAMES,
     KERNELS,
@@ -27,6 +30,7 @@ from sysperf.trace.timeline import (
     SETS,
     Timeline,
 )
+from sysperf.trace.window import Window
 
 LAUNCHES = "launches"
 """Besides what readers say (`Timeline.absent`): which call launched an operation."""
@@ -45,11 +49,14 @@ _CALLS = (
     "alloc_api_exposed_pct", "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct",
 )  # fmt: skip
 _NAMES = ("matmul_time_share", "tensor_core_share", "nccl_pct", "nccl_exposed_pct", "nccl_kernels_per_step")
+_OF_KERNELS = ("kernels", "kernels_per_step", "tiny_kernel_share", *_NAMES)
 _FIGURES = {
     COPIES: (*_COPIES, *_PAGEABLE, *_IDLE),
     CALLS: (*_CALLS, "idle_queued_pct", "pageable_wait_pct"),
     LAUNCHES: (*_GAPS, "pageable_wait_pct"),
     KERNEL_NAMES: _NAMES,
+    GRAPHS: (*_COPIES, *_PAGEABLE, *_IDLE, *_OF_KERNELS),
+    GRAPH_KERNELS: _OF_KERNELS,
     CALL_NAMES: _CALLS,
     DIRECTIONS: ("h2d_exposed_pct", *_PAGEABLE),
     MEMORY_KINDS: _PAGEABLE,
@@ -57,8 +64,8 @@ _FIGURES = {
 """The figures that need each. Memsets are too short to matter for idle time."""
 
 
-def untold(timeline: Timeline, launches: Launches) -> frozenset[str]:
-    """What of the program's doing the file does not hold."""
+def untold(timeline: Timeline, launches: Launches, window: Window | None) -> frozenset[str]:
+    """What of the program's doing the file does not hold; of its graphs, those of the window."""
     words = {word for word in timeline.absent if word not in (KERNELS, COPIES, SETS)}
     kinds = set(timeline.operations.kind)
     if not timeline.calls.name or CALL_NAMES in timeline.absent:
@@ -69,14 +76,36 @@ def untold(timeline: Timeline, launches: Launches) -> frozenset[str]:
     for word, kind, question in _ASKED_FOR:
         if kind not in kinds and _unanswered(timeline, launches, question):
             words.add(word)
+    if GRAPH not in kinds and _unanswered(timeline, launches, by_name.is_graph_launch) and not _may_be_unlaunched(timeline, launches):
+        words.add(GRAPHS)
+    if window is not None and GRAPH in kinds and _has_graphs(timeline, window):
+        words.add(GRAPH_KERNELS)
     return frozenset(words)
+
+
+def _may_be_unlaunched(timeline: Timeline, launches: Launches) -> bool:
+    """Whether there are as many kernels without a launch as launches of graphs: not every driver says what launched a graph's kernels."""
+    texts, names = timeline.names.texts, timeline.calls.name
+    wanted = {name for name in set(names) if by_name.is_graph_launch(texts[name])}
+    unlaunched = sum(at is None and kind == KERNEL for at, kind in zip(launches.times, timeline.operations.kind, strict=True))
+    return unlaunched >= sum(name in wanted for name in names)
+
+
+def _has_graphs(timeline: Timeline, window: Window) -> bool:
+    """Whether CUDA graphs whose kernels are not in the file took a part of the window."""
+    rows, (low, high) = timeline.operations, window.span
+    return any(kind == GRAPH and end > low and start < high for kind, start, end in zip(rows.kind, rows.start, rows.end, strict=True))
 
 
 def _is_set_call(name: str) -> bool:
     return "Memset" in name
 
 
-_ASKED_FOR = ((KERNELS, KERNEL, by_name.is_launch_call), (COPIES, COPY, by_name.is_copy_call), (SETS, SET, _is_set_call))
+_ASKED_FOR = (
+    (KERNELS, KERNEL, by_name.is_launch_call),
+    (COPIES, COPY, by_name.is_copy_call),
+    (SETS, SET, _is_set_call),
+)
 
 
 def _unanswered(timeline: Timeline, launches: Launches, question: Callable[[str], bool]) -> bool:
@@ -88,8 +117,8 @@ def _unanswered(timeline: Timeline, launches: Launches, question: Callable[[str]
 
 
 def has_idle(words: Iterable[str]) -> bool:
-    """Whether the time in which a device did nothing is known: copies that are not in the file would look like it."""
-    return not {KERNELS, COPIES}.intersection(words)
+    """Whether the time in which a device did nothing is known: copies and graphs that are not in the file would look like it."""
+    return not {KERNELS, COPIES, GRAPHS}.intersection(words)
 
 
 def has_gaps(words: Iterable[str]) -> bool:
@@ -107,7 +136,7 @@ def without_unknown(rank: Rank, words: frozenset[str]) -> Rank:
     """The facts of a rank without those that need what is not in the file."""
     if not words or not (rank.has_device or rank.trust.device_missing):
         return rank
-    calls, names = words & {CALLS, CALL_NAMES}, KERNEL_NAMES in words
+    calls, names = words & {CALLS, CALL_NAMES}, words & {KERNEL_NAMES, GRAPHS, GRAPH_KERNELS}
     gaps, idle = has_gaps(words), has_idle(words)
     did = rank.host if gaps else msgspec.structs.replace(rank.host, refill_pct=None, refill_short_pct=None)
     return msgspec.structs.replace(

@@ -9,7 +9,7 @@ from sysperf.trace import coverage
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import QUEUED, DeviceTime
 from sysperf.trace.intervals import Interval, Intervals, intersect, subtract
-from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, PYTHON
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, PYTHON
 
 MAX_EVENTS = 100_000
 MAX_NAME = 160
@@ -118,7 +118,7 @@ class _Artist:
 
     def _streams(self) -> list[Row]:
         rows, texts = self._timeline.operations, self._timeline.names.texts
-        colors = {KERNEL: KERNELS, COPY: COPIES}
+        colors = {KERNEL: KERNELS, GRAPH: KERNELS, COPY: COPIES}
         by_stream: dict[tuple[int, int], list[Event]] = {}
         for time in self._accounting.times:
             for index in time.operations:

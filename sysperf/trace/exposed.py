@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sysperf.trace import kernels as by_name
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, subtract, union
 from sysperf.trace.kernels import ByName
-from sysperf.trace.timeline import COPY, KERNEL, Timeline
+from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 LONG_GAP_NS = 1_000_000
@@ -75,9 +75,11 @@ class DeviceTime:
         ]
         self.operations.sort(key=rows.start.__getitem__)
         self.kernel_indices = [index for index in self.operations if rows.kind[index] == KERNEL]
+        self.graph_indices = [index for index in self.operations if rows.kind[index] == GRAPH]
         self.copy_indices = [index for index in self.operations if rows.kind[index] == COPY]
         self.busy = union(clip(rows.spans_of(self.operations), window.span))
-        self.kernels = self._union(self.kernel_indices)
+        self.kernels = self._union(self.kernel_indices + self.graph_indices)
+        """When kernels run; of CUDA graphs whose kernels are not in the file, all of their time."""
         self.idle = subtract([window.span], self.busy)
         self.calls = HostCalls(timeline, device, window)
         every_loader = union(clip(loader_calls(timeline).spans, window.span))

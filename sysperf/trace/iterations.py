@@ -13,7 +13,7 @@ from sysperf.startup import lazy
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
 from sysperf.trace.intervals import Interval, length, median
-from sysperf.trace.timeline import ANNOTATION, KERNEL, OPERATOR, Spans, Timeline
+from sysperf.trace.timeline import ANNOTATION, GRAPH, KERNEL, OPERATOR, Spans, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 MIN_REPEATS = 4
@@ -136,7 +136,7 @@ def _annotations(timeline: Timeline) -> list[Interval]:
 def _kernels(timeline: Timeline) -> list[Interval]:
     """The period of the kernel sequence: the rarest kernel that comes back after the same number of others, again and again."""
     rows = timeline.operations
-    order = sorted((index for index, kind in enumerate(rows.kind) if kind == KERNEL), key=rows.start.__getitem__)
+    order = sorted((index for index, kind in enumerate(rows.kind) if kind in (KERNEL, GRAPH)), key=rows.start.__getitem__)
     if not order:
         return []
     device = Counter(rows.device[index] for index in order).most_common(1)[0][0]

@@ -1,6 +1,6 @@
 """Nsight Systems exports: SQLite files of any schema, with whatever tables and columns they have.
 
-Reads   CUPTI_ACTIVITY_KIND_{KERNEL,MEMCPY,MEMSET,RUNTIME}  NVTX_EVENTS  StringIds  OSRT_API  SCHED_EVENTS  TARGET_INFO_GPU …
+Reads   CUPTI_ACTIVITY_KIND_{KERNEL,MEMCPY,MEMSET,GRAPH_TRACE,RUNTIME}  NVTX_EVENTS  StringIds  OSRT_API  SCHED_EVENTS  TARGET_INFO_GPU …
 Format  https://docs.nvidia.com/nsight-systems/UserGuide/index.html#sqlite-schema-reference
 
 A table that is absent is unknown, never empty. The file is opened read-only and immutable: a lock of its writer, or a

@@ -19,7 +19,7 @@ from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
 from sysperf.trace.programs import choose_one
-from sysperf.trace.timeline import ANNOTATION, COPY, KERNEL, OPERATOR, SET, Device, Timeline
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Device, Timeline
 
 MAX_ROWS = 1_000_000
 """Of one table. Times that do not tell apart what is early and late keep no more either."""
@@ -37,6 +37,7 @@ _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manage
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
@@ -62,12 +63,12 @@ class Reader:
             for (table,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             if '"' not in table
         }
-        if not any(table in self._columns for table in (KERNELS, COPIES, CALLS, RANGES)):
+        if not any(table in self._columns for table in (KERNELS, COPIES, GRAPHS, CALLS, RANGES)):
             raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
         self._strings = dict(self._rows("StringIds", ("id", "value")))
         self._timeline.absent = self._absent()
         self._cut = self._timeline.cut = self._first_part()
-        for step in (self._kernels, self._copies, self._sets, self._calls, self._ranges, self._devices, self._rest):
+        for step in (self._kernels, self._copies, self._sets, self._graphs, self._calls, self._ranges, self._devices, self._rest):
             step()
             self._progress(0)
         choose_one(self._timeline)
@@ -75,7 +76,7 @@ class Reader:
 
     def _first_part(self) -> int | None:
         """Of a large export, the time until which the first rows start, by a sample of them; None: all of it is examined."""
-        tables = [table for table in (KERNELS, COPIES, SETS, CALLS, RANGES) if "start" in self._columns.get(table, ())]
+        tables = [table for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES) if "start" in self._columns.get(table, ())]
         counts = {table: self._rowid(table, "max") or 0 for table in tables}
         if sum(counts.values()) <= WHOLE_ROWS:
             return None
@@ -183,13 +184,13 @@ class Reader:
 
     # ------------------------------------------------------------------ what devices did
 
-    def _operations(self, table: str, kind: int, columns: Sequence[str]) -> Iterator[list[list[Json]]]:
+    def _operations(self, table: str, kind: int, columns: Sequence[str], where: str = "") -> Iterator[list[list[Json]]]:
         """Add what all operations have; the other columns are left to whoever knows this kind."""
         timeline, rows = self._timeline, self._timeline.operations
         owner = self._owner(table, "globalPid")
         stream = self._whole(table, "streamId", -(1 << 30))
         asked = (owner, self._whole(table, "deviceId"), stream, self._correlation(table), self._whole(table, "graphNodeId", 0))
-        for start, end, owners, devices, streams, correlations, graphs, *others in self._batches(table, (*asked, *columns)):
+        for start, end, owners, devices, streams, correlations, graphs, *others in self._batches(table, (*asked, *columns), where):
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
             rows.kind.extend(array("b", bytes([kind]) * len(start)))
@@ -231,6 +232,45 @@ class Reader:
         name = self._timeline.names.number("Memset (Device)") if SETS in self._columns else -1
         for (sizes,) in self._operations(SETS, SET, (self._bytes(SETS),)):
             self._moved(array("i", [name]) * len(sizes), sizes)
+
+    def _graphs(self) -> None:
+        """CUDA graphs that are recorded as one piece each. CUPTI gives those whose times it does not know times of 0."""
+        rows, damage = self._timeline.operations, self._timeline.damage
+        first, untimed = len(rows), damage.no_duration
+        named = _Numbers(lambda graph: self._timeline.names.number(f"CUDA graph {graph}" if graph != -1 else "CUDA graph"))
+        for (graphs,) in self._operations(GRAPHS, GRAPH, (self._whole(GRAPHS, "graphId"),), ' AND "end" > 0'):
+            self._moved(named.of(graphs), [-1] * len(graphs))
+        if damage.no_duration > untimed:
+            self._timeline.absent.add(columns.GRAPHS)
+        if len(rows) > first:
+            self._find_devices(first)
+            self._leave_out_graphs(first)
+
+    def _find_devices(self, first: int) -> None:
+        """Where a graph's first node runs on the host, CUPTI names no device: it is that of its process, where there is one only."""
+        rows = self._timeline.operations
+        of_process: dict[int, set[int]] = {}
+        for device, process in {(device, number >> 40) for device, number in zip(rows.device, rows.correlation, strict=True)}:
+            if device >= 0:
+                of_process.setdefault(process, set()).add(device)
+        for index in range(first, len(rows)):
+            devices = of_process.get(rows.correlation[index] >> 40, ())
+            if rows.device[index] < 0 and len(devices) == 1:
+                (rows.device[index],) = devices
+        if -1 not in rows.device:
+            self._timeline.device_processes.pop(-1, None)
+
+    def _leave_out_graphs(self, first: int) -> None:
+        """Leave out graphs whose kernels are in the file, by the number of the same call, and those that ran nobody knows where."""
+        rows, timeline = self._timeline.operations, self._timeline
+        recorded = set(rows.correlation[:first]) - {-1}
+        graphs = [index for index in range(first, len(rows)) if rows.correlation[index] not in recorded]
+        if max(rows.device) >= 0 and any(rows.device[index] < 0 for index in graphs):
+            timeline.absent.add(columns.GRAPHS)
+            timeline.device_processes.pop(-1, None)
+            graphs = [index for index in graphs if rows.device[index] >= 0]
+        if len(graphs) < len(rows) - first:
+            rows.keep([*range(first), *graphs])
 
     def _bytes(self, table: str) -> str:
         return f"CASE WHEN {_is_whole('bytes')} AND bytes >= 0 THEN bytes ELSE -1 END" if self._has(table, "bytes") else "-1"

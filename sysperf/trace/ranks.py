@@ -52,7 +52,8 @@ def summarize(accounting: Accounting) -> RankSummary:
     kernels: dict[str, tuple[int, int]] = {}
     alone: list[Intervals] = []
     time = accounting.times[0]
-    others = union(rows.spans_of(index for index in time.kernel_indices if not nccl(rows.name[index])))
+    computing = [index for index in time.kernel_indices if not nccl(rows.name[index])]
+    others = union(rows.spans_of(computing + time.graph_indices))
     for index in members(time, time.kernel_indices):
         took = rows.end[index] - rows.start[index]
         name = texts[rows.name[index]]

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from sysperf.trace.intervals import Interval
 
-KERNEL, COPY, SET = 0, 1, 2
-"""What a device operation is."""
+KERNEL, COPY, SET, GRAPH = 0, 1, 2, 3
+"""What a device operation is; a CUDA graph where it is recorded as one piece, and none of its kernels."""
 
 OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 """What a host range is: an operator of PyTorch, a range that somebody named, a Python function."""
@@ -26,6 +26,7 @@ PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 
 KERNELS, COPIES, SETS, CALLS = "kernels", "copies", "memsets", "calls of the host"
 KERNEL_NAMES, CALL_NAMES, DIRECTIONS, MEMORY_KINDS = "names of kernels", "names of calls", "directions of copies", "kinds of memory"
+GRAPHS, GRAPH_KERNELS = "CUDA graphs", "kernels of CUDA graphs"
 """What a file can have no table or column for."""
 
 MAX_NAMES = 400_000
@@ -83,7 +84,7 @@ class Spans:
 
 
 class Operations(Spans):
-    """What ran on devices: kernels, copies and memsets."""
+    """What ran on devices: kernels, copies, memsets and CUDA graphs."""
 
     def __init__(self) -> None:
         super().__init__()

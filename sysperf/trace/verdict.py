@@ -56,7 +56,8 @@ def _of_device(rank: Rank) -> Verdict:
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
     if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
-        return _cannot(f"{figures.kernels or 0:.0f} kernels and no steps are too little to conclude from")
+        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
+        return _cannot(f"{counted} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
@@ -96,8 +97,8 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
             return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
         if not rank.steps.steady:
             return _cannot("no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished")
-        if (figures.kernels or 0) < MIN_KERNELS:
-            return _cannot(f"{figures.kernels or 0:.0f} kernels in the window are too few to conclude from")
+        if figures.kernels is not None and figures.kernels < MIN_KERNELS:
+            return _cannot(f"{figures.kernels:.0f} kernels in the window are too few to conclude from")
     if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
         return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
     words = {
