@@ -21,6 +21,8 @@ MIN_ITERATIONS = 4
 _MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
 _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
+_OTHER_THREAD = lazy(r"<built-in method (?:acquire|get) of _(?:thread\.R?[lL]ock|queue\.SimpleQueue|multiprocessing\.SemLock)>")
+"""Waiting for another thread or process, whose work on the CPU the file does not show."""
 _COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
 
 
@@ -47,7 +49,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     _, python = _recurring(between, iterations)
     hole = Hole(
         recurring_pct=middle,
-        recurring_least_pct=least,
+        recurring_least_pct=None if least is None else least * (1 - _share_waiting(where)),
         pct=100 * length(long) / whole if operators else 0.0,
         longest_ms=max((end - start for start, end in long), default=0) / 1e6 if operators else 0.0,
         cause=where[0].what if where else "",
@@ -75,6 +77,12 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         ),
     )
     return facts, hole, where
+
+
+def _share_waiting(where: tuple[Site, ...]) -> float:
+    """The share of these places' time in which another thread is waited for: what that one could do sooner is unknown."""
+    waiting = sum(site.exposed_pct for site in where if _OTHER_THREAD.match(site.what))
+    return waiting / (sum(site.exposed_pct for site in where) or 1)
 
 
 def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:

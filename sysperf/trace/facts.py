@@ -95,7 +95,9 @@ class Hole(Record, kw_only=True):
     recurring_pct: Annotated[
         float | None, fact("on a CPU, the share that the median iteration has, of two or three what each has; null: there are not two")
     ] = None
-    recurring_least_pct: Annotated[float | None, fact("on a CPU, the share that three quarters of the iterations have at least")] = None
+    recurring_least_pct: Annotated[
+        float | None, fact("on a CPU, the share that three quarters of the iterations have at least, without waiting for other threads")
+    ] = None
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False

@@ -215,7 +215,8 @@ nothing else ran, and 1.5 to 1.7 ms (medians of four runs) at a load average of 
 of wall time while nothing else ran, and 3.7 to 5.1 ms at that load."""
 CPU_WORDS = {
     "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
-    "hole": "all that is done in the long times between operators is done elsewhere, or not at all; low and high: as the iterations differ",
+    "hole": "what is done in the long times between operators is done elsewhere, or not at all; low: what most iterations have, without "
+    "waiting for other threads; high: all of it",
     "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
     "cast": "low: the copies and conversions go that the program itself asks for; high: those within other operators, too",
     "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",

@@ -35,6 +35,7 @@ _COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGra
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
 _OWN_WORK = lazy(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
+_ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 _OWN = lazy(
     r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
     r"|PyTorch Profiler|\[(?:pytorch|param)\||\[pl\])"
@@ -244,7 +245,7 @@ def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls
 
 def _what(around: Around, call: str) -> str:
     """What a thread does there: the user's own range, else the operator, else the function, and the call; `Python` where nothing tells."""
-    what = (around.annotation or around.operator or around.function)[:160]
+    what = (around.annotation or around.operator or _ADDRESS.sub("", around.function))[:160]
     return f"{what} ({call[:80]})" if what and call else what or call[:160] or "Python between operators"
 
 

@@ -13,6 +13,8 @@ from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Timeline
 
 _FRAME = lazy(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+_BEGINNING = lazy(r"(?:.*/)?torch/autograd/profiler\.py\(\d+\): _start_trace$")
+"""The call that begins a recording. Functions that were open around it are recorded with the line of that call."""
 
 
 class Around(NamedTuple):
@@ -35,6 +37,7 @@ class Threads:
         self._outer: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
         for index, thread in enumerate(timeline.ranges.thread):
             self._by_thread[thread].append(index)
+        self._open = frozenset(self._open_before())
 
     def ranges(self, thread: int) -> list[int]:
         indices = self._by_thread.get(thread, [])
@@ -47,6 +50,15 @@ class Threads:
 
     def threads(self) -> Iterable[int]:
         return self._by_thread
+
+    def _open_before(self) -> Iterator[int]:
+        """The Python functions that were open when the recording began."""
+        rows = self._timeline.ranges
+        for beginning in self._timeline.ranges_named(_BEGINNING.match, python=True):
+            start, end = rows.span(beginning)
+            for index in self._by_thread[rows.thread[beginning]]:
+                if rows.kind[index] == PYTHON and rows.start[index] <= start and rows.end[index] >= end:
+                    yield index
 
     def around(self, thread: int, moments: Iterable[int]) -> Iterator[Around]:
         """What encloses each of these moments."""
@@ -86,14 +98,14 @@ class Threads:
                 annotation = text
             elif rows.kind[index] == PYTHON:
                 function = text
-                line = user_line(text) or line
+                line = user_line(text, numbered=index not in self._open) or line
             if rows.stack[index] >= 0:
                 line = innermost_line(self._timeline.stacks.texts[rows.stack[index]]) or line
         return Around(operator, outer, annotation, function, line)
 
 
-def user_line(frame: str) -> str:
-    """`train.py:31 (step)` of a frame in the user's own code, else nothing."""
+def user_line(frame: str, *, numbered: bool = True) -> str:
+    """`train.py:31 (step)` of a frame outside PyTorch, the standard library and what is known to be installed, else nothing."""
     parts = _FRAME.fullmatch(frame)
     if not parts:
         return ""
@@ -101,7 +113,7 @@ def user_line(frame: str) -> str:
     module = path.rpartition("/")[2].removesuffix(".py") if "/" not in path else path.partition("/")[0]
     if path.startswith(("torch/", "<")) or any(part in path for part in _LIBRARIES) or module in sys.stdlib_module_names:
         return ""
-    return f"{path}:{parts['line']} ({parts['function']})"
+    return f"{path}:{parts['line']} ({parts['function']})" if numbered else f"{path} ({parts['function']})"
 
 
 def innermost_line(stack: str) -> str:
