@@ -285,7 +285,6 @@ class _Regions:
 _OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))
 _OF_KERNELS = (
     (NCCL, by_name.is_collective),
-    (PLAIN_MATMUL, lambda name: by_name.is_matmul(name) and by_name.is_plain_float(name) is True),
     (LAYOUT, by_name.is_layout),
     (CAST, by_name.is_copy),
     (POINTWISE, by_name.is_pointwise),
@@ -295,13 +294,17 @@ _OF_KERNELS = (
 def _flags_by_name(timeline: Timeline) -> dict[tuple[int, int], int]:
     """What operations are, by their kind and name."""
     rows, texts = timeline.operations, timeline.names.texts
-    return {(kind, name): _flags(kind, texts[name]) for kind, name in set(zip(rows.kind, rows.name, strict=True))}
+    return {(kind, name): _flags(kind, texts[name], timeline) for kind, name in set(zip(rows.kind, rows.name, strict=True))}
 
 
-def _flags(kind: int, name: str) -> int:
+def _flags(kind: int, name: str, timeline: Timeline) -> int:
     if kind == COPY:
         return sum(flag for flag, question in _OF_COPIES if question(name))
-    return sum(flag for flag, question in _OF_KERNELS if question(name.lower())) if kind == KERNEL else 0
+    if kind != KERNEL:
+        return 0
+    lowered = name.lower()
+    is_plain = by_name.is_matmul(lowered) and by_name.is_plain_product(lowered, timeline.signatures)
+    return (PLAIN_MATMUL if is_plain else 0) + sum(flag for flag, question in _OF_KERNELS if question(lowered))
 
 
 def processes(times: list[DeviceTime], timeline: Timeline) -> list[int]:

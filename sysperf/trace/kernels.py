@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from sysperf.startup import lazy
 from sysperf.trace.timeline import Names
@@ -61,6 +61,19 @@ def is_plain_float(name: str) -> bool | None:
     if uses_tensor_cores(name) or any(word in name for word in (*_BY_VECTOR, *_OTHER_TYPE)):
         return False
     return any(word in name for word in _FLOAT) or bool(_FLOAT_FORM.search(name)) or None
+
+
+def is_plain_product(name: str, signatures: Mapping[str, Collection[str]]) -> bool | None:
+    """The same, also by the full names of a short one; None where they do not tell or disagree."""
+    answers = {is_plain_float(name)}
+    if None in answers and name in signatures:
+        answers = set(map(is_plain_float, signatures[name]))
+    return answers.pop() if len(answers) == 1 else None
+
+
+def is_untyped_product(name: str) -> bool:
+    """Whether a kernel multiplies matrices of a type that its name does not tell."""
+    return is_matmul(name) and is_plain_float(name) is None
 
 
 def is_collective(name: str) -> bool:

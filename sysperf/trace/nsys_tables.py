@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
@@ -17,10 +17,14 @@ from sysperf.model.errors import TraceError
 from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
+from sysperf.trace.kernels import is_untyped_product
 from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
 from sysperf.trace.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Device, Timeline
 
+MAX_UNTYPED_NAMES = 500
+"""Kernels' names whose full ones are looked up: those of products that do not tell a type."""
+MAX_FULL_NAMES = 5_000
 MAX_ROWS = 1_000_000
 """Of one table. Times that do not tell apart what is early and late keep no more either."""
 ROWS_AT_ONCE = 20_000
@@ -221,6 +225,22 @@ class Reader:
             rows.bytes.extend(array("q", [-1]) * len(names))
             sizes = zip(x, y, z, strict=True)
             rows.blocks.extend(array("f", [float(min(a * b * c, 1 << 40)) if min(a, b, c) >= 0 else -1.0 for a, b, c in sizes]))
+
+        self._name_fully(named.keys)
+
+    def _name_fully(self, keys: Collection[Json]) -> None:
+        """Full names, which have template types, for the products whose short names do not tell any."""
+        untyped = {key: name for key in keys if is_untyped_product(name := self._text(key).lower())}
+        wanted = list(untyped)[:MAX_UNTYPED_NAMES]
+        if not wanted or not self._has(KERNELS, "demangledName"):
+            return
+        found = self._connection.execute(
+            f'SELECT DISTINCT "shortName", "demangledName" FROM "{KERNELS}" WHERE "shortName" IN ({", ".join("?" * len(wanted))})'  # noqa: S608 - our own names
+            f" LIMIT {MAX_FULL_NAMES}",
+            wanted,
+        ).fetchall()
+        for short, full in found if len(found) < MAX_FULL_NAMES else ():
+            self._timeline.signatures.setdefault(untyped[short], set()).add(self._text(full).lower())
 
     def _copies(self) -> None:
         kinds = (self._whole(COPIES, column) for column in ("copyKind", "srcKind", "dstKind"))
@@ -425,6 +445,11 @@ class _Numbers:
     def __init__(self, number: Callable[[Json], int]) -> None:
         self._number = number
         self._known: dict[Json, int] = {}
+
+    @property
+    def keys(self) -> Collection[Json]:
+        """What was asked for."""
+        return self._known.keys()
 
     def of(self, keys: Iterable[Json]) -> array[int]:
         """The number of each key."""

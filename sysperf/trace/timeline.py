@@ -165,6 +165,7 @@ class Timeline:
         self.file = file
         self.form = form
         self.names = Names()
+        self.signatures: dict[str, set[str]] = {}  # full names by the short ones that do not tell a product's type; all in lower case
         self.stacks = Names()
         self.operations = Operations()
         self.calls = Calls()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -25,7 +26,7 @@ _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten:
 
 def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
     """The kinds of work of one device."""
-    rows = time.timeline.operations
+    rows, signatures = time.timeline.operations, time.timeline.signatures
     ours = time.members
     if not ours:
         return Work()
@@ -52,7 +53,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
         unfused_attention_pct=_part(time, [i for part in parts for i in part or ()]) if parts[0] and (parts[1] or parts[2]) else 0.0,
         efficient_attention_pct=share(by_name.is_efficient_attention),
         flash_attention_pct=flash,
-        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and by_name.is_plain_float(name) is True),
+        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and by_name.is_plain_product(name, signatures) is True),
         plain_matmul_share=_plain_share(time),
         small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
@@ -63,9 +64,11 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
 def _plain_share(time: DeviceTime) -> float | None:
     """Of the matmuls' time, that of plain kernels for 32-bit floats, in percent; None where names that do not tell could decide it."""
     rows, texts = time.timeline.operations, time.timeline.names.texts
-    took: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+    by_number, took = Counter[int](), Counter[bool | None]()
     for index in members(time, time.kernels_named(by_name.is_matmul)):
-        took[by_name.is_plain_float(texts[rows.name[index]].lower())] += rows.end[index] - rows.start[index]
+        by_number[rows.name[index]] += rows.end[index] - rows.start[index]
+    for number, ns in by_number.items():
+        took[by_name.is_plain_product(texts[number].lower(), time.timeline.signatures)] += ns
     whole = sum(took.values())
     return None if not whole or took[True] < whole / 2 <= took[True] + took[None] else 100 * took[True] / whole
 

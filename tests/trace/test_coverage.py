@@ -193,3 +193,41 @@ def test_nothing_is_drawn_of_causes_that_are_unknown(tmp_path: Path, gone: str) 
     names = {CAUSES[event.color] for row in draw(accounting).rows if row.name.endswith("exposed time") for event in row.events}
 
     assert names == ({"busy", "loader"} if gone == CALLS else {"busy"})
+
+
+UNTYPED = "gemmk1_kernel"
+"""A name of cuBLAS without its template types."""
+
+
+def products(folder: Path, *demangled: str) -> Rank:
+    """An export of products of one short name; each of these full names belongs to as many of them as the others."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(6):
+            machine.kernel(500, UNTYPED)
+        machine.synchronize()
+
+    full = [f"INSERT INTO StringIds VALUES ({900 + number}, '{name}')" for number, name in enumerate(demangled)]  # noqa: S608 - our own names
+    column = [f"ALTER TABLE {KERNEL} ADD COLUMN demangledName", f"UPDATE {KERNEL} SET demangledName = 900 + rowid % {len(demangled)}"]  # noqa: S608 - as above
+    path = exported(folder, steps(Machine(), 6, step), changes=[*full, *column] if demangled else [])
+    return rank(analyze([path], rules()))
+
+
+@pytest.mark.parametrize(
+    ("demangled", "share"),
+    [
+        ((), None),
+        (("void gemmk1_kernel<float, 256, 5, true>(cublasGemmk1Params<float>)",), 100.0),
+        (("void gemmk1_kernel<__nv_bfloat16, 256, 5, true>(cublasGemmk1Params<__nv_bfloat16>)",), 0.0),
+        (("void gemmk1_kernel<int, 256>(int)",), None),
+        (("void gemmk1_kernel<float, 256, 5>(float)", "void gemmk1_kernel<float, 128, 5>(float)"), 100.0),
+        (("void gemmk1_kernel<float, 256, 5>(float)", "void gemmk1_kernel<__half, 256, 5>(__half)"), None),
+    ],
+)
+def test_the_types_of_products_are_those_of_their_full_names(tmp_path: Path, demangled: tuple[str, ...], share: float | None) -> None:
+    """`shortName` has no template arguments. Names stay what they are; where full names of one short name disagree, nobody knows."""
+    told = products(tmp_path, *demangled)
+
+    assert told.work.plain_matmul_share == share
+    assert told.work.plain_matmul_pct == (pytest.approx(told.figures.kernel_busy_pct) if share else 0.0)
+    assert told.figures == products(tmp_path).figures
