@@ -1,34 +1,23 @@
-"""The tables of an Nsight Systems export as columns of a timeline.
-
-SQLite itself tells numbers from what is none: a value of another type, or one that is too large, is -1, and a row without times
-is counted and left out. A column that is absent is unknown. Columns come as JSON of many rows each, in half the time that rows take.
-"""
+"""The tables of an Nsight Systems export become columns of a timeline."""
 
 from __future__ import annotations
 
 import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cached_property
-
-import msgspec
 
 from sysperf.model.errors import TraceError
 from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.kernels import is_untyped_product
-from sysperf.trace.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
+from sysperf.trace.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export
 from sysperf.trace.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Device, Timeline
 
 MAX_UNTYPED_NAMES = 500
 """Kernels' names whose full ones are looked up: those of products that do not tell a type."""
 MAX_FULL_NAMES = 5_000
-MAX_ROWS = 1_000_000
-"""Of one table. Times that do not tell apart what is early and late keep no more either."""
-ROWS_AT_ONCE = 20_000
-SAMPLED_ROWS = 500
 _OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 """What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
 _CALL_NUMBERS = (", seq = ", ", op_id = ")
@@ -37,13 +26,6 @@ _SUFFIX = lazy(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 """ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""
-
-KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
-SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
-GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
-RANGES = "NVTX_EVENTS"
 _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
 
 Progress = Callable[[int], None]
@@ -53,148 +35,49 @@ class Reader:
     """Reads the tables that there are into one timeline."""
 
     def __init__(self, connection: sqlite3.Connection, path: str, progress: Progress) -> None:
-        self._connection = connection
         self._timeline = Timeline(path, "nsys")
+        self._export = Export(connection, self._timeline.damage)
         self._progress = progress
-        self._columns: dict[str, set[str]] = {}
-        self._strings: dict[Json, Json] = {}
-        self._cut: int | None = None
 
     def read(self) -> Timeline:
         """Everything that is used. Raises TraceError where no table is one of Nsight Systems."""
-        self._columns = {
-            table: {row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
-            for (table,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            if '"' not in table
-        }
-        if not any(table in self._columns for table in (KERNELS, COPIES, GRAPHS, CALLS, RANGES)):
+        if not any(table in self._export.columns for table in (KERNELS, COPIES, GRAPHS, CALLS, RANGES)):
             raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
-        self._strings = dict(self._rows("StringIds", ("id", "value")))
         self._timeline.absent = self._absent()
-        self._cut = self._timeline.cut = self._first_part()
+        self._export.cut = self._timeline.cut = self._export.first_part()
         for step in (self._kernels, self._copies, self._sets, self._graphs, self._calls, self._ranges, self._devices, self._rest):
             step()
             self._progress(0)
         choose_one(self._timeline)
         return self._timeline
 
-    def _first_part(self) -> int | None:
-        """Of a large export, the time until which the first rows start, by a sample of them; None: all of it is examined."""
-        tables = [table for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES) if "start" in self._columns.get(table, ())]
-        counts = {table: self._rowid(table, "max") or 0 for table in tables}
-        if sum(counts.values()) <= WHOLE_ROWS:
-            return None
-        starts = list[tuple[int, float]]()
-        for table, count in counts.items():
-            places = {1 + place * (count - 1) // SAMPLED_ROWS for place in range(SAMPLED_ROWS + 1)}
-            asked = f"{_is_whole('start')} AND rowid IN ({', '.join(map(str, places))})"
-            times = [start for (start,) in self._connection.execute(f'SELECT "start" FROM "{table}" WHERE {asked}')]  # noqa: S608 - our own names
-            starts += [(start, count / len(times)) for start in times]
-        return _until(starts, MAX_UNMARKED_ROWS)
-
-    def _rowid(self, table: str, function: str, after: int = 0) -> int | None:
-        """The least or largest number of a row behind this one; None: there is none."""
-        number: int | None = next(self._connection.execute(f'SELECT {function}(rowid) FROM "{table}" WHERE rowid > {after}'))[0]  # noqa: S608 - our own words
-        return number
-
     def _absent(self) -> set[str]:
         """What there is no table or column for."""
         tables = {columns.KERNELS: KERNELS, columns.COPIES: COPIES, columns.SETS: SETS, columns.CALLS: CALLS}
-        absent = {word for word, table in tables.items() if not {"start", "end"} <= self._columns.get(table, set())}
+        absent = {word for word, table in tables.items() if not self._export.is_timed(table)}
         details = (
-            (columns.KERNEL_NAMES, KERNELS, bool(self._strings) and self._has(KERNELS, "shortName")),
-            (columns.CALL_NAMES, CALLS, bool(self._strings) and self._has(CALLS, "nameId")),
-            (columns.DIRECTIONS, COPIES, self._has(COPIES, "copyKind")),
-            (columns.MEMORY_KINDS, COPIES, self._has(COPIES, "srcKind") and self._has(COPIES, "dstKind")),
+            (columns.KERNEL_NAMES, KERNELS, bool(self._export.strings) and self._export.has(KERNELS, "shortName")),
+            (columns.CALL_NAMES, CALLS, bool(self._export.strings) and self._export.has(CALLS, "nameId")),
+            (columns.DIRECTIONS, COPIES, self._export.has(COPIES, "copyKind")),
+            (columns.MEMORY_KINDS, COPIES, self._export.has(COPIES, "srcKind", "dstKind")),
         )
-        return absent | {word for word, table, is_there in details if table in self._columns and not is_there}
-
-    # ------------------------------------------------------------------ rows
-
-    def _rows(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Json, ...]]:
-        """The rows of a small table; a column that is absent is NULL."""
-        known = self._columns.get(table)
-        if known is None:
-            return iter(())
-        listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
-        return self._connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
-
-    def _batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[list[Json]]]:
-        """Start, end and these expressions as columns, many rows at once, of the rows that have times."""
-        known = self._columns.get(table)
-        if known is None or not {"start", "end"} <= known:
-            return
-        timed = f"{_is_whole('start')} AND {_is_whole('end')}{where}"
-        if self._cut is not None:
-            timed += f' AND "start" <= {self._cut}'
-        asked = ", ".join(f"json_group_array({column})" for column in ('"start"', '"end"', *columns))
-        count, numbers, last = 0, ROWS_AT_ONCE, -1
-        while count < MAX_ROWS and (first := self._rowid(table, "min", last)) is not None:
-            last = first - 1 + numbers
-            part = f"rowid BETWEEN {first} AND {last} AND {timed}"
-            texts = next(self._connection.execute(f'SELECT {asked} FROM "{table}" WHERE {part}'))  # noqa: S608 - our own words
-            rows = [msgspec.json.decode(text) for text in texts]
-            if rows[0]:
-                yield rows
-            count += len(rows[0])
-            numbers = ROWS_AT_ONCE if len(rows[0]) > ROWS_AT_ONCE // 2 else 2 * numbers  # most numbers are of no row that is wanted
-        if table != RANGES:  # marks of a moment have no end
-            self._timeline.damage.no_duration += self._untimed(table, count)
-        if count >= MAX_ROWS:
-            self._timeline.damage.truncated = f"more than {MAX_ROWS:,} rows of {table} start at one time"
-
-    def _whole(self, table: str, column: str, otherwise: int = -1, bits: int = 30) -> str:
-        """SQL for a column's whole number below 2**bits; `otherwise` where it is none, or there is no such column."""
-        return f'CASE WHEN {_is_whole(column, bits)} THEN "{column}" ELSE {otherwise} END' if self._has(table, column) else str(otherwise)
-
-    def _owner(self, table: str, column: str) -> str:
-        """SQL for the process in a globalPid; without that column, the only process whose calls are in the file; 0: unknown."""
-        return f"({self._whole(table, column, 0, 62)} >> 24) & 16777215" if self._has(table, column) else str(self._only_process)
-
-    @cached_property
-    def _only_process(self) -> int:
-        """The process of all calls; 0 where they are of several, or the file does not tell."""
-        if not self._has(CALLS, "globalTid"):
-            return 0
-        owner = f"({self._thread_number(CALLS)} >> 24) & 16777215"
-        owners = self._connection.execute(f'SELECT DISTINCT {owner} FROM "{CALLS}" LIMIT 2').fetchall()  # noqa: S608 - our own words
-        return owners[0][0] if len(owners) == 1 else 0
-
-    def _correlation(self, table: str) -> str:
-        """SQL for the number that a call and its operation have in common."""
-        return self._whole(table, "correlationId", bits=38)
-
-    def _has(self, table: str, column: str) -> bool:
-        return column in self._columns.get(table, ())
-
-    def _name(self, table: str, column: str) -> str:
-        """SQL for a text or the number of one."""
-        return f"CASE WHEN typeof(\"{column}\") IN ('integer', 'text') THEN \"{column}\" END" if self._has(table, column) else "NULL"
-
-    def _untimed(self, table: str, timed: int) -> int:
-        """Rows without usable times, where so many were read that have them."""
-        all_were_read = self._cut is None and timed < MAX_ROWS
-        return self._count(table) - timed if all_were_read else self._count(table, f"NOT ({_is_whole('start')} AND {_is_whole('end')})")
-
-    def _count(self, table: str, where: str = "TRUE") -> int:
-        count: int = next(self._connection.execute(f'SELECT count(*) FROM "{table}" WHERE {where}'))[0]  # noqa: S608 - a table of this file
-        return count
-
-    def _text(self, number: Json) -> str:
-        text = self._strings.get(number)
-        if text is None and len(self._strings) == MAX_ROWS and isinstance(number, int):
-            text = next(self._connection.execute("SELECT value FROM StringIds WHERE id = ?", (number,)), (None,))[0]
-        return str(text) if text is not None else "(unnamed)"
+        return absent | {word for word, table, is_there in details if table in self._export.columns and not is_there}
 
     # ------------------------------------------------------------------ what devices did
 
     def _operations(self, table: str, kind: int, columns: Sequence[str], where: str = "") -> Iterator[list[list[Json]]]:
         """Add what all operations have; the other columns are left to whoever knows this kind."""
         timeline, rows = self._timeline, self._timeline.operations
-        owner = self._owner(table, "globalPid")
-        stream = self._whole(table, "streamId", -(1 << 30))
-        asked = (owner, self._whole(table, "deviceId"), stream, self._correlation(table), self._whole(table, "graphNodeId", 0))
-        for start, end, owners, devices, streams, correlations, graphs, *others in self._batches(table, (*asked, *columns), where):
+        owner = self._export.owner(table, "globalPid")
+        stream = self._export.whole(table, "streamId", -(1 << 30))
+        asked = (
+            owner,
+            self._export.whole(table, "deviceId"),
+            stream,
+            self._export.correlation(table),
+            self._export.whole(table, "graphNodeId", 0),
+        )
+        for start, end, owners, devices, streams, correlations, graphs, *others in self._export.batches(table, (*asked, *columns), where):
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
             rows.kind.extend(array("b", bytes([kind]) * len(start)))
@@ -218,9 +101,9 @@ class Reader:
 
     def _kernels(self) -> None:
         rows = self._timeline.operations
-        named = _Numbers(lambda number: self._timeline.names.number(self._text(number)))
-        grid = (self._whole(KERNELS, column) for column in ("gridX", "gridY", "gridZ"))
-        for names, x, y, z in self._operations(KERNELS, KERNEL, (self._name(KERNELS, "shortName"), *grid)):
+        named = _Numbers(lambda number: self._timeline.names.number(self._export.text(number)))
+        grid = (self._export.whole(KERNELS, column) for column in ("gridX", "gridY", "gridZ"))
+        for names, x, y, z in self._operations(KERNELS, KERNEL, (self._export.name(KERNELS, "shortName"), *grid)):
             rows.name.extend(named.of(names))
             rows.bytes.extend(array("q", [-1]) * len(names))
             sizes = zip(x, y, z, strict=True)
@@ -230,27 +113,27 @@ class Reader:
 
     def _name_fully(self, keys: Collection[Json]) -> None:
         """Full names, which have template types, for the products whose short names do not tell any."""
-        untyped = {key: name for key in keys if is_untyped_product(name := self._text(key).lower())}
+        untyped = {key: name for key in keys if is_untyped_product(name := self._export.text(key).lower())}
         wanted = list(untyped)[:MAX_UNTYPED_NAMES]
-        if not wanted or not self._has(KERNELS, "demangledName"):
+        if not wanted or not self._export.has(KERNELS, "demangledName"):
             return
-        found = self._connection.execute(
+        found = self._export.connection.execute(
             f'SELECT DISTINCT "shortName", "demangledName" FROM "{KERNELS}" WHERE "shortName" IN ({", ".join("?" * len(wanted))})'  # noqa: S608 - our own names
             f" LIMIT {MAX_FULL_NAMES}",
             wanted,
         ).fetchall()
         for short, full in found if len(found) < MAX_FULL_NAMES else ():
-            self._timeline.signatures.setdefault(untyped[short], set()).add(self._text(full).lower())
+            self._timeline.signatures.setdefault(untyped[short], set()).add(self._export.text(full).lower())
 
     def _copies(self) -> None:
-        kinds = (self._whole(COPIES, column) for column in ("copyKind", "srcKind", "dstKind"))
+        kinds = (self._export.whole(COPIES, column) for column in ("copyKind", "srcKind", "dstKind"))
         named = _Numbers(lambda words: self._timeline.names.number(_copy_name(*words)))
-        for sizes, kind, source, target in self._operations(COPIES, COPY, (self._bytes(COPIES), *kinds)):
+        for sizes, kind, source, target in self._operations(COPIES, COPY, (self._export.bytes(COPIES), *kinds)):
             self._moved(named.of(zip(kind, source, target, strict=True)), sizes)
 
     def _sets(self) -> None:
-        name = self._timeline.names.number("Memset (Device)") if SETS in self._columns else -1
-        for (sizes,) in self._operations(SETS, SET, (self._bytes(SETS),)):
+        name = self._timeline.names.number("Memset (Device)") if SETS in self._export.columns else -1
+        for (sizes,) in self._operations(SETS, SET, (self._export.bytes(SETS),)):
             self._moved(array("i", [name]) * len(sizes), sizes)
 
     def _graphs(self) -> None:
@@ -258,7 +141,7 @@ class Reader:
         rows, damage = self._timeline.operations, self._timeline.damage
         first, untimed = len(rows), damage.no_duration
         named = _Numbers(lambda graph: self._timeline.names.number(f"CUDA graph {graph}" if graph != -1 else "CUDA graph"))
-        for (graphs,) in self._operations(GRAPHS, GRAPH, (self._whole(GRAPHS, "graphId"),), ' AND "end" > 0'):
+        for (graphs,) in self._operations(GRAPHS, GRAPH, (self._export.whole(GRAPHS, "graphId"),), ' AND "end" > 0'):
             self._moved(named.of(graphs), [-1] * len(graphs))
         if damage.no_duration > untimed:
             self._timeline.absent.add(columns.GRAPHS)
@@ -292,9 +175,6 @@ class Reader:
         if len(graphs) < len(rows) - first:
             rows.keep([*range(first), *graphs])
 
-    def _bytes(self, table: str) -> str:
-        return f"CASE WHEN {_is_whole('bytes')} AND bytes >= 0 THEN bytes ELSE -1 END" if self._has(table, "bytes") else "-1"
-
     def _moved(self, names: array[int], sizes: Sequence[int]) -> None:
         rows = self._timeline.operations
         rows.name.extend(names)
@@ -305,15 +185,15 @@ class Reader:
 
     def _calls(self) -> None:
         rows = self._timeline.calls
-        named = _Numbers(lambda number: self._timeline.names.number(without_suffix(self._text(number))))
+        named = _Numbers(lambda number: self._timeline.names.number(without_suffix(self._export.text(number))))
         threads = _Numbers(self._thread)
         columns = (
-            self._thread_number(CALLS),
-            self._correlation(CALLS),
-            self._name(CALLS, "nameId"),
-            self._whole(CALLS, "callchainId"),
+            self._export.thread_number(CALLS),
+            self._export.correlation(CALLS),
+            self._export.name(CALLS, "nameId"),
+            self._export.whole(CALLS, "callchainId"),
         )
-        for start, end, thread, correlations, names, stacks in self._batches(CALLS, columns):
+        for start, end, thread, correlations, names, stacks in self._export.batches(CALLS, columns):
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
             rows.name.extend(named.of(names))
@@ -327,15 +207,15 @@ class Reader:
         threads = _Numbers(self._thread)
 
         def number(key: Json) -> int:
-            name = key if isinstance(key, str) else self._text(key)
+            name = key if isinstance(key, str) else self._export.text(key)
             operator = _OPERATOR.match(name)
             name_number = self._timeline.names.number(operator[1] if operator else name)
             kinds[name_number] = OPERATOR if operator else ANNOTATION
             return name_number
 
         named = _Numbers(number)
-        where = f' AND "eventType" IN {_RANGE_KINDS}' if self._has(RANGES, "eventType") else ""
-        for start, end, texts, thread in self._batches(RANGES, (self._range_name(), self._thread_number(RANGES)), where):
+        where = f' AND "eventType" IN {_RANGE_KINDS}' if self._export.has(RANGES, "eventType") else ""
+        for start, end, texts, thread in self._export.batches(RANGES, (self._range_name(), self._export.thread_number(RANGES)), where):
             names = named.of(_without_call_numbers(texts))
             rows.start.extend(array("q", start))
             rows.end.extend(array("q", end))
@@ -347,20 +227,16 @@ class Reader:
 
     def _range_name(self) -> str:
         """SQL for a range's text; for the number of its text where that is in another table."""
-        if not self._has(RANGES, "text"):
-            return self._name(RANGES, "textId")
-        return f"CASE WHEN typeof(text) = 'text' THEN text ELSE {self._name(RANGES, 'textId')} END"
-
-    def _thread_number(self, table: str) -> str:
-        """SQL for a thread's number; 0 where there is none."""
-        return self._whole(table, "globalTid", 0, 62)
+        if not self._export.has(RANGES, "text"):
+            return self._export.name(RANGES, "textId")
+        return f"CASE WHEN typeof(text) = 'text' THEN text ELSE {self._export.name(RANGES, 'textId')} END"
 
     # ------------------------------------------------------------------ everything else
 
     def _devices(self) -> None:
         columns = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount")
-        cuda = {gpu: device for gpu, device in self._rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId")) if isinstance(device, int)}
-        for number, name, memory, major, minor, processors in self._rows("TARGET_INFO_GPU", columns):
+        cuda = {gpu: device for gpu, device in self._export.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId")) if isinstance(device, int)}
+        for number, name, memory, major, minor, processors in self._export.rows("TARGET_INFO_GPU", columns):
             if isinstance(number, int):
                 capability = major + (minor if isinstance(minor, int) else 0) / 10 if isinstance(major, int) and major > 0 else None
                 self._timeline.devices[cuda.get(number, number)] = Device(
@@ -375,25 +251,27 @@ class Reader:
         timeline = self._timeline
         for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
             timeline.overhead += [
-                (start, end) for start, end in self._rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
+                (start, end) for start, end in self._export.rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
             ]
         self._scheduling()
-        faults = [table for table in self._columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
+        faults = [table for table in self._export.columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
         if faults:
-            timeline.page_faults = sum(self._count(table) for table in faults)
-        if "GPU_METRICS" in self._columns and "TARGET_INFO_GPU_METRICS" in self._columns:
-            means = self._connection.execute(
+            timeline.page_faults = sum(self._export.count(table) for table in faults)
+        if "GPU_METRICS" in self._export.columns and "TARGET_INFO_GPU_METRICS" in self._export.columns:
+            means = self._export.connection.execute(
                 "SELECT i.metricName, avg(m.value) FROM GPU_METRICS m JOIN TARGET_INFO_GPU_METRICS i USING (typeId, metricId) GROUP BY 1"
             )
             timeline.metrics = {str(name): float(value) for name, value in means if value is not None}
 
     def _scheduling(self) -> None:
         """Time between a thread's getting off a CPU while it could run and its getting on one again."""
-        known = self._columns.get("SCHED_EVENTS", set())
+        known = self._export.columns.get("SCHED_EVENTS", set())
         if not {"start", "isSchedIn", "globalTid", "threadState"} <= known:
             return
         off: dict[int, int] = {}
-        for start, on, thread, state in self._rows("SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"):
+        for start, on, thread, state in self._export.rows(
+            "SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"
+        ):
             if not isinstance(start, int) or not isinstance(thread, int):
                 continue
             if on and thread in off:
@@ -411,16 +289,6 @@ def without_suffix(name: str) -> str:
     while (shorter := _SUFFIX.sub("", name)) != name:
         name = shorter
     return name
-
-
-def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
-    """The time before which so many rows start, of (start, how many rows it stands for)."""
-    seen = 0.0
-    for start, weight in sorted(starts):
-        seen += weight
-        if seen >= rows:
-            return start
-    return None
 
 
 def _process(number: int) -> int:
@@ -457,11 +325,6 @@ class _Numbers:
         for key in set(keys) - self._known.keys():
             self._known[key] = self._number(key)
         return array("i", map(self._known.__getitem__, keys))
-
-
-def _is_whole(column: str, bits: int = 62) -> str:
-    """SQL that says whether a column holds a whole number below 2**bits. SQLite's columns hold values of any type."""
-    return f'typeof("{column}") = \'integer\' AND "{column}" BETWEEN {1 - (1 << bits)} AND {(1 << bits) - 1}'
 
 
 def _copy_name(kind: int, source: int, target: int) -> str:
