@@ -3,8 +3,10 @@
     python benchmarks/trace.py [--megabytes 200] [--hta /path/to/python/with/HolisticTraceAnalysis] [--sqlite EXPORT…] [--rounds 7]
 
 The file is a real trace (tests/traces), repeated with later times until it is as large as asked. Each reader runs in a process
-of its own; CPU time is what a loaded machine leaves comparable, and has that of the process which helps sysperf to read in it.
-The peak is VmHWM of the reader: ru_maxrss would be the parent's, who wrote the file. Each figure is the least of the rounds.
+of its own, in turns; CPU time is what a loaded machine leaves comparable, and has that of the process which helps sysperf to read in it.
+HolisticTraceAnalysis is asked what sysperf's one analysis answers, too: busy and idle time by cause, kernels, launch delays,
+queue depth, communication behind computation, copies. The peak is VmHWM of the reader: ru_maxrss would be the parent's, who wrote
+the file. Each figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 TRACES = Path(__file__).parent.parent / "tests/traces"
 SOURCE = TRACES / "kineto_resnet50_nw4.json.gz"
 EXPORT = TRACES / "nsysai_mock.sqlite"
+FIGURES = {"wall_s": (7, 2), "cpu_s": (7, 2), "read_cpu_s": (14, 2), "peak_mb": (8, 0)}
 OURS = """
 import json, re, resource, sys, time
 wall = time.perf_counter()
@@ -40,6 +44,11 @@ analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname
 reading = time.process_time()
 analysis.get_temporal_breakdown(visualize=False)
 analysis.get_idle_time_breakdown(visualize=False)
+analysis.get_gpu_kernel_breakdown(visualize=False)
+analysis.get_cuda_kernel_launch_stats(visualize=False)
+analysis.get_queue_length_summary()
+analysis.get_comm_comp_overlap(visualize=False)
+analysis.get_memory_bw_summary()
 print(json.dumps({"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time(), "read_cpu_s": reading,
                   "peak_mb": int(re.search("VmHWM:\\\\s*(\\\\d+)", open("/proc/self/status").read())[1]) / 1024}))
 """
@@ -57,11 +66,30 @@ def main() -> None:
         for megabytes in args.megabytes:
             path = f"{folder}/trace{megabytes}.json"
             write(path, megabytes * 1_000_000)
-            show(f"{megabytes} MB", "sysperf", least(sys.executable, OURS, path, args.rounds))
-            if args.hta:
-                show(f"{megabytes} MB", "HTA", measure(args.hta, THEIRS, path))
+            readers = {"sysperf": (sys.executable, OURS)} | ({"HTA": (args.hta, THEIRS)} if args.hta else {})
+            compare(f"{megabytes} MB", readers, path, args.rounds)
     for path in args.sqlite:
-        show(Path(path).stem[:24], "sysperf", least(sys.executable, OURS, path, args.rounds))
+        compare(Path(path).stem[:24], {"sysperf": (sys.executable, OURS)}, path, args.rounds)
+
+
+def compare(name: str, readers: dict[str, tuple[str, str]], path: str, rounds: int) -> None:
+    """Run the readers in turns, and print a line of each."""
+    results: dict[str, list[dict[str, float]]] = {reader: [] for reader in readers}
+    for _ in range(rounds):
+        for reader, (python, program) in readers.items():
+            results[reader].append(measure(python, program, path))
+    medians = {reader: {key: median(result[key] for result in found) for key in FIGURES} for reader, found in results.items()}
+    for reader, found in medians.items():
+        print(
+            f"{name:<24} {reader:<10} " + " ".join(f"{found[key]:>{width}.{digits}f}" for key, (width, digits) in FIGURES.items()),
+            flush=True,
+        )
+    if "HTA" in medians:
+        ratios = [theirs["wall_s"] / ours["wall_s"] for ours, theirs in zip(results["sysperf"], results["HTA"], strict=True)]
+        memory = medians["HTA"]["peak_mb"] / medians["sysperf"]["peak_mb"]
+        print(
+            f"{name:<24} HTA: {median(ratios):.1f} times the time ({min(ratios):.1f} to {max(ratios):.1f}), {memory:.0f} times the memory"
+        )
 
 
 def write(path: str, size: int) -> None:
@@ -90,12 +118,6 @@ def _later(event: dict[str, object], turn: int, span: float) -> dict[str, object
     return changed
 
 
-def least(python: str, program: str, path: str, rounds: int) -> dict[str, float]:
-    """The least of each figure: what other programs do to this one only adds."""
-    results = [measure(python, program, path) for _ in range(rounds)]
-    return {key: min(result[key] for result in results) for key in ("wall_s", "cpu_s", "read_cpu_s", "peak_mb")}
-
-
 def measure(python: str, program: str, path: str) -> dict[str, float]:
     """Run a reader in a process of its own."""
     done = subprocess.run([python, "-c", program, path], capture_output=True, timeout=580, check=False)
@@ -103,14 +125,6 @@ def measure(python: str, program: str, path: str) -> dict[str, float]:
         sys.exit(done.stderr.decode()[-2_000:])
     found: dict[str, float] = json.loads(done.stdout.decode().splitlines()[-1])
     return found
-
-
-def show(name: str, reader: str, found: dict[str, float]) -> None:
-    """Print one line."""
-    print(
-        f"{name:<24} {reader:<10} {found['wall_s']:>7.2f} {found['cpu_s']:>7.2f} {found['read_cpu_s']:>14.2f} {found['peak_mb']:>8.0f}",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":
