@@ -6,6 +6,8 @@ Sick and cured steps take turns in blocks of one process, so that the machine's 
 without the profiler, with the quartiles of these pairs. A prediction is an interval between two cures: the error is that of the end
 which the cured program is. What others do on the machine meanwhile is printed: a worker without a CPU of its own hides little.
 
+`--replay TRACE…` prints how far the unchanged replay is from the measured window, as Lumos does (arXiv 2504.09307: 3.3 % on average).
+
 `--hand-over` prints what it costs the main thread to take a batch over that a worker has ready (HAND_OVER_MS of sysperf/trace/fixes.py).
 """
 
@@ -144,7 +146,13 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=15, help="pairs of blocks of 8 steps (default: 15)")
     parser.add_argument("--only", choices=CAUSES, nargs="+", default=list(CAUSES), help="these causes (default: all)")
     parser.add_argument("--hand-over", action="store_true", help="what taking a batch over costs, and nothing else (10 s)")
+    parser.add_argument(
+        "--replay", nargs="+", metavar="TRACE", help="the error of unchanged replays of these traces, and nothing else; needs no torch"
+    )
     args = parser.parse_args()
+    if args.replay:
+        replay_unchanged(args.replay)
+        return
     python = os.environ.get("SYSPERF_TORCH_PYTHON", "")
     if not python:
         sys.exit("SYSPERF_TORCH_PYTHON must name a Python with torch")
@@ -160,6 +168,19 @@ def main() -> None:
     inside = sum(result.inside for result in known)
     print(f"median error {middle:.0%} of the gain, {len(known)} of {len(results)} predicted, {inside} within the interval")
     print(f"load average {os.getloadavg()[0]:.1f} after")
+
+
+def replay_unchanged(paths: list[str]) -> None:
+    """Print the error of each trace's unchanged replay, without the delays that nothing explains, and the mean of those that are used."""
+    used = []
+    for path in paths:
+        rank = account(read(path))
+        if not rank.has_device or rank.replay.error_pct is None:
+            print(f"{Path(path).name:<44} {'none':>8}  {rank.replay.why or 'a program on the CPU'}")
+            continue
+        used += [rank.replay.error_pct] if rank.replay.usable else []
+        print(f"{Path(path).name:<44} {rank.replay.error_pct:>7.2f}%  {rank.replay.why}")
+    print(f"mean of the {len(used)} that predictions rest on: {statistics.fmean(used):.2f} %" if used else "no prediction rests on any")
 
 
 def hand_over(python: str) -> None:
