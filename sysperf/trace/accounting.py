@@ -7,7 +7,7 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace import coverage, cpu, host, iterations, verdict, work
+from sysperf.trace import coverage, cpu, host, iterations, polling, verdict, work
 from sysperf.trace.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Site, Steps
 from sysperf.trace.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
@@ -30,6 +30,7 @@ class Accounting:
     """The analysis of one trace; what faces draw (gaps, intervals) stays at hand beside the facts."""
 
     def __init__(self, timeline: Timeline, window: Window | None = None) -> None:
+        polling.merge(timeline)
         self.timeline = timeline
         self.launches = Launches(timeline)
         marked = window or primary(timeline)

@@ -126,6 +126,10 @@ def is_h2d(name: str) -> bool:
 
 _LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel", "EnqueueKernelLaunch")
 _SYNC = ("Synchronize", "urQueueFinish", "urEventWait", "piQueueFinish", "piEventsWait")
+POLLED = " until done"
+"""What is added to the name of a query that stands for a run of them (`polling`)."""
+_QUERY = ("EventQuery", "StreamQuery")
+_WITHOUT_EFFECT = ("GetLastError", "PeekAtLastError", "GetDevice", "SetDevice", "CtxGetCurrent", "CtxSetCurrent")
 _SYNC_ALL = ("DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize")
 _COPY = ("Memcpy", "EnqueueMemBuffer", "AppendMemoryCopy")
 """Calls of CUDA, HIP, and SYCL's runtimes and Level Zero."""
@@ -134,7 +138,17 @@ _MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|n
 
 
 def is_sync_call(name: str) -> bool:
-    return any(word in name for word in _SYNC)
+    return any(word in name for word in _SYNC) or name.endswith(POLLED)
+
+
+def is_query_call(name: str) -> bool:
+    """Whether a call asks if the device is done, and does not wait until it is."""
+    return any(word in name for word in _QUERY) and not name.endswith(POLLED)
+
+
+def is_call_without_effect(name: str) -> bool:
+    """Whether a call neither asks anything of a device nor waits for it."""
+    return any(word in name for word in _WITHOUT_EFFECT)
 
 
 def is_device_sync_call(name: str) -> bool:
