@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
 from sysperf.trace import kernels as by_name
+from sysperf.trace.intervals import Intervals, overlap, union
 from sysperf.trace.timeline import Timeline
 
 MIN_QUERIES = 3
@@ -15,6 +16,11 @@ MAX_PAUSE_NS = 2_000_000
 """Who sleeps for a millisecond between two questions still polls; who does not ask for so long does something else."""
 MAX_PART = 0.5
 """Of a wait, the longest time between two questions: two questions around the host's own work are no polling."""
+MIN_BUSY = 0.8
+"""Of a wait, the part in which devices work; the launch of what is waited for may still be on its way at the beginning."""
+MIN_WAIT_NS, LONG_WAIT_NS = 50_000, 500_000
+"""An allocator asks once for each block that another stream used, while devices work on. Real traces have such runs of 261 µs, which
+wait for nothing. So a run is a wait if devices have nothing left to do at its end, or if it is longer than an allocator takes."""
 
 
 def merge(timeline: Timeline) -> None:
@@ -22,10 +28,10 @@ def merge(timeline: Timeline) -> None:
     texts, calls = timeline.names.texts, timeline.calls
     if not any(by_name.is_query_call(texts[name]) for name in set(calls.name)):
         return
-    ends = sorted(timeline.operations.end)
+    ends, busy = sorted(timeline.operations.end), union(timeline.operations.spans())
     left_out = set[int]()
     for run in _runs(timeline):
-        kept = _until_done(timeline, run, ends)
+        kept = _until_done(timeline, run, busy, ends)
         if not kept:
             continue
         first, *others = kept
@@ -57,13 +63,16 @@ def _runs(timeline: Timeline) -> Iterator[list[int]]:
         yield run
 
 
-def _until_done(timeline: Timeline, run: list[int], ends: list[int]) -> list[int]:
+def _until_done(timeline: Timeline, run: list[int], busy: Intervals, ends: list[int]) -> list[int]:
     """The run, if these are the questions of one wait, else nothing: an operation ended between the last two of them."""
     calls = timeline.calls
     if len(run) < MIN_QUERIES:
         return []
-    start, end = calls.start[run[0]], calls.end[run[-1]]
+    start, end, before_last = calls.start[run[0]], calls.end[run[-1]], calls.start[run[-2]]
     longest = max(calls.start[after] - calls.end[before] for before, after in itertools.pairwise(run))
-    place = bisect_left(ends, calls.start[run[-2]])
-    is_done = place < len(ends) and ends[place] <= end
-    return run if is_done and longest <= MAX_PART * (end - start) else []
+    place = bisect_right(ends, end) - 1
+    if end - start < MIN_WAIT_NS or longest > MAX_PART * (end - start) or place < 0 or ends[place] < before_last:
+        return []
+    working = overlap(busy, (start, ends[place]))
+    is_idle = not overlap(busy, (ends[place], end))
+    return run if working >= MIN_BUSY * (ends[place] - start) and (is_idle or end - start >= LONG_WAIT_NS) else []

@@ -104,3 +104,22 @@ def test_questions_during_which_nothing_ends_are_no_wait(tmp_path: Path) -> None
                 machine.call("cudaEventQuery", 2)
 
     assert analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].figures.sync_api_pct == 0
+
+
+@pytest.mark.parametrize("launched", [1, 40])
+def test_questions_of_an_allocator_are_no_wait(tmp_path: Path, launched: int) -> None:
+    """It asks once for each block that another stream used: while an idle device ends what it has, or a busy one works on."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            for _ in range(launched):
+                machine.kernel(10)
+            for _ in range(14):
+                machine.call("cudaEventQuery", 4)
+                machine.think(14)
+        machine.synchronize()
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks
+
+    assert "cudaEventQuery" not in str(rank.sync_sites)
+    assert rank.host.refill_pct == pytest.approx(0, abs=1)
