@@ -22,7 +22,7 @@ from sysperf.trace import repair
 from sysperf.trace.adder import Adder
 from sysperf.trace.events import Event
 from sysperf.trace.metadata import describe
-from sysperf.trace.part import better_cut, sampled_cut
+from sysperf.trace.part import Cut, better_cut, sampled_cut
 from sysperf.trace.pieces import Progress, Text
 from sysperf.trace.programs import keep_one
 from sysperf.trace.scan import last_cut, not_later_than, parts
@@ -69,15 +69,15 @@ def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     return timeline
 
 
-def _read(text: Text, path: str, cut: int | None) -> tuple[Timeline, bool]:
+def _read(text: Text, path: str, cut: Cut | None) -> tuple[Timeline, bool]:
     """(what is not later than the cut, whether there are enough steps in it)."""
     timeline = Timeline(path, "kineto")
-    timeline.cut = cut
+    timeline.cut = cut.at if cut else None
     adder = Adder(timeline, text.unpacked_bytes)
-    pieces = _pieces(text.pieces(None if cut is None else cut // 1_000))
+    pieces = _pieces(text.pieces(cut))
     try:
         head = _head(pieces, path, text)
-        rest = _decode(pieces, head[1], adder, timeline)
+        rest = _decode(pieces, head[1], adder, timeline, cut.latest_us if cut else 0)
     finally:
         pieces.close()
     timeline.damage.truncated = text.damage or timeline.damage.truncated
@@ -129,14 +129,14 @@ def _nothing(path: str, file: Text, what: str) -> TraceError:
     return TraceError(f"{path}: {what}", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
 
 
-def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:
-    """Decode all events; returns the text behind them."""
+def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, latest_us: int) -> bytes:
+    """Decode all events, until the time of the last about; returns the text behind them."""
     limit: int | None = None
     not_later: re.Pattern[bytes] | None = None
     while True:
         cut = last_cut(pieces.rest)
         if timeline.cut is not None and timeline.cut != limit:
-            limit, not_later = timeline.cut, not_later_than(timeline.cut // 1_000)
+            limit, not_later = timeline.cut, not_later_than(timeline.cut // 1_000, latest_us)
         if cut > 0:
             for start, end, later in ((0, cut, False),) if not_later is None else parts(pieces.rest, cut, not_later):
                 if not later:

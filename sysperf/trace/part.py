@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from typing import NamedTuple
 
 from sysperf.startup import lazy
 from sysperf.trace.timeline import PYTHON, Spans, Timeline
@@ -32,8 +33,19 @@ _TIMES = lazy(rb'"ts"\s*:\s*(\d{1,18})\b')
 _EVENTS = lazy(rb'"ph"\s*:\s*"X"')
 
 
-def sampled_cut(file: int, size: int) -> int | None:
-    """The time in ns after which a large file need not be read, by a sample of the times in it; None: all of it is needed."""
+class Cut(NamedTuple):
+    """Until when a large file is needed."""
+
+    at: int
+    """ns."""
+    latest_us: int = 0
+    """About the last time in the file; 0: nobody knows."""
+    share: float = 0.0
+    """About how much of the file is earlier; 0: nobody knows."""
+
+
+def sampled_cut(file: int, size: int) -> Cut | None:
+    """After which time a large file need not be read, by a sample of the times in it; None: all of it is needed."""
     if size <= WHOLE_BYTES:
         return None
     samples = [os.pread(file, SAMPLE_BYTES, place * (size - SAMPLE_BYTES) // (SAMPLES - 1)) for place in range(SAMPLES)]
@@ -42,7 +54,8 @@ def sampled_cut(file: int, size: int) -> int | None:
     if len(times) < MIN_SAMPLED or rows <= 2 * SAMPLED_ROWS:
         return None
     place, part = divmod((len(times) - 1) * SAMPLED_ROWS, rows)  # between two of them, as where a file has thousands of steps
-    return times[place] * 1_000 + (times[place + 1] - times[place]) * 1_000 * part // rows
+    at = times[place] * 1_000 + (times[place + 1] - times[place]) * 1_000 * part // rows
+    return Cut(at, times[-1], SAMPLED_ROWS / rows)
 
 
 def named(timeline: Timeline, start: str) -> set[int]:
@@ -50,12 +63,12 @@ def named(timeline: Timeline, start: str) -> set[int]:
     return {number for number, text in enumerate(timeline.names.texts) if text.startswith(start)}
 
 
-def better_cut(timeline: Timeline) -> int | None:
+def better_cut(timeline: Timeline) -> Cut | None:
     """Where to cut when there were too few steps before the cut: behind enough of those that the profiler marked; None: nobody knows."""
     names = named(timeline, STEP)
     rows = timeline.ranges
     ends = sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
-    return ends[MIN_STEPS + 1] if len(ends) > MIN_STEPS + 1 else None
+    return Cut(ends[MIN_STEPS + 1]) if len(ends) > MIN_STEPS + 1 else None
 
 
 class FirstPart:

@@ -1,7 +1,7 @@
 """The text of a file in pieces, and how much of it there is.
 
-Large files take two CPUs: a compressed one is unpacked ahead by a thread; of a plain one of which only a
-part is wanted, a process of its own looks at the second half meanwhile (`scan`) and tells what of it is too late to be of use.
+Large files take two CPUs: a compressed one is unpacked ahead by a thread; of a plain one of which only a part is wanted,
+a process of its own looks at the end meanwhile (`scan`) and tells what of it is too late to be of use.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from collections.abc import Callable, Generator
 from typing import IO, BinaryIO
 
 from sysperf.trace import scan
+from sysperf.trace.part import Cut
 
-PIECE_BYTES = 1 << 19
+PIECE_BYTES = scan.BLOCK_BYTES
 PACKED_BYTES = 1 << 14
 """Read at a time."""
 AHEAD_BYTES = 2 << 20
 """Smaller compressed files are unpacked before a thread would have started."""
 AHEAD_PIECES = 4
+DECODING = 5
+"""Text takes about so many times as long to decode as to look through for times."""
+MAX_SCANNED = 0.9
+"""The other process takes a while to start."""
 _GZIP = b"\x1f\x8b"
 _GZIP_BITS = 47  # zlib.h: 15, and 32 for the header of gzip or zlib
 
@@ -47,10 +52,10 @@ class Text:
         length = os.pread(self._file.fileno(), 4, max(0, self.size - 4))
         return max(int.from_bytes(length, "little"), 4 * self.size)
 
-    def pieces(self, limit_us: int | None = None) -> Generator[bytes]:
-        """All of it, less parts in which everything is later than a limit; each of these starts and ends between two events."""
+    def pieces(self, cut: Cut | None = None) -> Generator[bytes]:
+        """All of it, less parts in which everything is later than a cut; each of these starts and ends between two events."""
         if not self.is_packed:
-            return self._plain() if limit_us is None or _cpus() < 2 else self._by_two(limit_us)
+            return self._plain() if cut is None or _cpus() < 2 else self._by_two(cut)
         unpacked = self._unpacked()
         return self._told(_ahead(unpacked) if self.size >= AHEAD_BYTES else unpacked)
 
@@ -59,19 +64,24 @@ class Text:
             self._progress(self._file.tell())
             yield block
 
-    def _by_two(self, limit_us: int) -> Generator[bytes]:
-        """The first half, what is wanted of the second by the index of another process, and what that did not come to."""
+    def _by_two(self, cut: Cut) -> Generator[bytes]:
+        """The beginning, what is wanted of the end by the index of another process, and what that did not come to.
+
+        Whatever is decoded, this process decodes, and so looks through less than half of the rest: both are done at one time.
+        """
         import subprocess  # noqa: PLC0415 - for large files only
 
-        half, place = self.size // 2, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"  # its name may be another file's by now
-        command = [sys.executable or "python3", "-I", "-S", scan.__file__, place, str(half), str(limit_us)]
+        first = int(self.size * (1 - min(MAX_SCANNED, (1 + DECODING * cut.share) / 2)))
+        place = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"  # its name may be another file's by now
+        numbers = map(str, (first, cut.at // 1_000, cut.latest_us))
+        command = [sys.executable or "python3", "-I", "-S", scan.__file__, place, *numbers]
         try:
             scanner = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         except OSError:
             yield from self._plain()
             return
         try:
-            while self._file.tell() + PIECE_BYTES <= half:
+            while self._file.tell() + PIECE_BYTES <= first:
                 yield self._file.read(PIECE_BYTES)
                 self._progress(self._file.tell())
             if scanner.stdout is not None:

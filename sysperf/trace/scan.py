@@ -1,7 +1,7 @@
 """Where a Chrome trace can be cut between two events, and which part of it starts late: without decoding it.
 
-Also a program of its own, which needs nothing but this file: `python scan.py TRACE OFFSET LIMIT` prints the index of what follows
-the first event behind that offset, for the process that decodes what comes before. A raw quote cannot stand in a JSON string,
+Also a program of its own, which needs nothing but this file: `python scan.py TRACE OFFSET LIMIT LATEST` prints the index of what
+follows the first event behind that offset, for the process that decodes what comes before. A raw quote cannot stand in a JSON string,
 so what looks like a key is one.
 """
 
@@ -16,7 +16,10 @@ TYPE_CHECKING = False  # as typing's, which this program does without
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 17
+"""Read at a time. The C library gives larger ones back when they are freed, and the kernel clears every page of the next one."""
+MAX_BLOCK_BYTES = 1 << 25
+"""A file without a place to cut for so long is no trace."""
 ENTRY = struct.Struct("<qq?")
 """Where a piece starts, where the next one starts, and whether all in it is later than the limit."""
 KEPT = b"ProfilerStep", b"thread_name"
@@ -50,29 +53,29 @@ def last_cut(text: bytes) -> int:
         reach *= 8
 
 
-def not_later_than(limit_us: int) -> re.Pattern[bytes]:
+def not_later_than(limit_us: int, latest_us: int = 0) -> re.Pattern[bytes]:
     """What finds a time that is not surely later than this limit: an earlier one, and any that is written in another way.
 
-    Times of one file have as many digits and start with the same ones, so nearly all are decided by two or three of them.
+    A later one has a larger digit at some place, and the same ones before it. The place at which most have it is that of about the
+    latest time of the file: it is tried first.
     """
-    digits = str(max(0, limit_us))
-    exact = max(1, len(digits) - _EXACT_DIGITS)
-    later = b""
-    for place in reversed(range(exact)):
-        digit, left = int(digits[place]), len(digits) - place - 1
-        larger = b"[%d-9]\\d{%d}(?![\\deE])" % (digit + 1, left) if digit < 9 else b""
-        later = b"|".join(filter(None, (larger, b"%d(?:%b)" % (digit, later) if later else b"")))
-    longer = b"[1-9]\\d{%d,}(?![\\deE])" % len(digits)
-    return re.compile(rb'"ts"(?!: ?(?:%b))' % b"|".join(filter(None, (later, longer))))
+    digits, latest = b"%d" % max(0, limit_us), b"%d" % latest_us
+    places = [place for place in range(max(1, len(digits) - _EXACT_DIGITS)) if digits[place] < ord("9")]
+    if len(latest) == len(digits):
+        places.sort(key=lambda place: digits[:place] != latest[:place] or digits[place] >= latest[place])
+    later = [b"%b[%c-9]\\d{%d}" % (digits[:place], digits[place] + 1, len(digits) - place - 1) for place in places]
+    longer = b"[1-9]\\d{%d,}" % len(digits)
+    return re.compile(rb'"ts"(?!: ?(?:%b))' % b"|".join(time + rb"[^\deE]" for time in (*later, longer)))
 
 
 def parts(text: bytes, end: int, not_later: re.Pattern[bytes]) -> Iterator[tuple[int, int, bool]]:
     """`text[:end]` in parts: (start, end, whether all in it is later than a limit). What must be decoded is a part of its own."""
-    if not_later.search(text, 0, end) or sum(text.count(word, 0, end) for word in KEPT) > MAX_KEPT:
+    kept = None if not_later.search(text, 0, end) else _kept(text, end)
+    if kept is None:
         yield 0, end, False
         return
     done = 0
-    for start, stop in _kept(text, end):
+    for start, stop in kept:
         if start > done:
             yield done, start, True
         if stop > done:
@@ -82,12 +85,14 @@ def parts(text: bytes, end: int, not_later: re.Pattern[bytes]) -> Iterator[tuple
         yield done, end, True
 
 
-def _kept(text: bytes, end: int) -> list[tuple[int, int]]:
-    """The places of the events that are decoded wherever they stand, each until the next event starts."""
-    places = []
+def _kept(text: bytes, end: int) -> list[tuple[int, int]] | None:
+    """The places of the events that are decoded wherever they stand, each until the next event starts; None: of too many."""
+    places = list[tuple[int, int]]()
     for word in KEPT:
         at = text.find(word, 0, end)
         while at >= 0:
+            if len(places) >= MAX_KEPT:
+                return None
             start = last_cut(text[max(0, at - _LAST_BYTES) : at])
             behind = _BETWEEN.search(text, at, end)
             stop = behind.end() if behind else end
@@ -98,25 +103,18 @@ def _kept(text: bytes, end: int) -> list[tuple[int, int]]:
 
 def main() -> None:
     """Print the index."""
-    path, offset, not_later = sys.argv[1], int(sys.argv[2]), not_later_than(int(sys.argv[3]))
-    out = sys.stdout.buffer
-    with open(path, "rb", buffering=0) as file:
-        file.seek(offset)
-        rest = file.read(BLOCK_BYTES)
-        start = first_cut(rest)
-        if not start:
-            return
-        rest, start = rest[start:], offset + start
-        while block := file.read(BLOCK_BYTES):
-            rest += block
-            cut = last_cut(rest)
-            if cut:
-                for low, high, late in parts(rest, cut, not_later):
-                    out.write(ENTRY.pack(start + low, start + high, late))
-                out.flush()
-                rest, start = rest[cut:], start + cut
-            elif len(rest) > 64 * BLOCK_BYTES:
-                return
+    path, (offset, limit, latest) = sys.argv[1], map(int, sys.argv[2:])
+    not_later, out, size = not_later_than(limit, latest), sys.stdout.buffer, BLOCK_BYTES
+    file = os.open(path, os.O_RDONLY)
+    first = first_cut(os.pread(file, size, offset))
+    start = offset + first
+    while first and size <= MAX_BLOCK_BYTES and (text := os.pread(file, size, start)):
+        cut = last_cut(text)
+        for low, high, late in parts(text, cut, not_later) if cut else ():
+            out.write(ENTRY.pack(start + low, start + high, late))
+        out.flush()
+        start += cut
+        size = BLOCK_BYTES if cut else 2 * size
 
 
 if __name__ == "__main__":

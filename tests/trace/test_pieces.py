@@ -40,8 +40,9 @@ def columns(timeline: Timeline) -> tuple[object, ...]:
     return *(sorted(zip(row.start, row.end, row.name, strict=True)) for row in rows), timeline.damage.truncated, timeline.cut
 
 
-def index_of(path: Path, offset: int, limit: int) -> list[tuple[int, int, bool]]:
-    done = subprocess.run([sys.executable, "-I", "-S", scan.__file__, str(path), str(offset), str(limit)], capture_output=True, check=True)
+def index_of(path: Path, offset: int, limit: int, latest: int) -> list[tuple[int, int, bool]]:
+    numbers = map(str, (offset, limit, latest))
+    done = subprocess.run([sys.executable, "-I", "-S", scan.__file__, str(path), *numbers], capture_output=True, check=True)
     return list(scan.ENTRY.iter_unpack(done.stdout))
 
 
@@ -51,7 +52,7 @@ def test_the_index_has_every_event_once_and_skips_only_what_is_later(tmp_path: P
     path.write_bytes(text)
     times = sorted(event["ts"] for event in json.loads(text)["traceEvents"])
     limit = int(times[len(times) // 2])
-    index = index_of(path, HALF, limit)
+    index = index_of(path, HALF, limit, int(times[-1]))
 
     assert index[0][0] >= HALF
     assert all(before[1] == after[0] for before, after in itertools.pairwise(index))
@@ -65,22 +66,25 @@ def test_the_index_has_every_event_once_and_skips_only_what_is_later(tmp_path: P
 @given(
     limit=st.integers(0, 1 << 60),
     distance=st.integers(-(1 << 60), 1 << 60) | st.integers(-99, 99),
+    latest=st.integers(0, 1 << 61),
     form=st.sampled_from(
-        ['"ts": %d,', '"ts":%d}', '"ts" : %d,', '"ts": %d.125,', '"ts": -%d,', '"ts": "%d"', '"ts":\n%d,', '"ts": %de-9,']
+        ['"ts": %d,', '"ts":%d}', '"ts" : %d,', '"ts": %d.125,', '"ts": -%d,', '"ts": "%d"', '"ts":\n%d,', '"ts": %de-9,', '"ts": %d']
     ),
 )
-def test_only_a_time_that_is_surely_later_is_called_later(limit: int, distance: int, form: str) -> None:
-    """However it is written: what is in doubt is decoded."""
+def test_only_a_time_that_is_surely_later_is_called_later(limit: int, distance: int, latest: int, form: str) -> None:
+    """However it is written, and whatever is expected: what is in doubt is decoded."""
     time = max(0, limit + distance)
-    not_later = scan.not_later_than(limit)
+    not_later = scan.not_later_than(limit, latest)
     is_later = not_later.search((form % time).encode()) is None
 
     assert not is_later or (time > limit and form in ('"ts": %d,', '"ts":%d}', '"ts": %d.125,'))
 
 
+@pytest.mark.parametrize("latest", [0, 1_700_000_060_000_000, 1_800_000_000_000_000, 1])
 @pytest.mark.parametrize(("limit", "time"), [(1_700_000_000_000_000, 1_700_000_000_020_000), (5, 1_000), (99_999, 100_000)])
-def test_what_is_later_by_some_milliseconds_is_skipped(limit: int, time: int) -> None:
-    assert scan.not_later_than(limit).search(b'{"ts": %d, "dur": 1}' % time) is None
+def test_what_is_later_by_some_milliseconds_is_skipped(limit: int, time: int, latest: int) -> None:
+    """Also where the latest time is another one than expected."""
+    assert scan.not_later_than(limit, latest).search(b'{"ts": %d, "dur": 1}' % time) is None
 
 
 @pytest.mark.parametrize("rows", [4_000, 1_000_000])
@@ -149,7 +153,7 @@ def test_the_helper_reads_the_file_that_was_opened(tmp_path: Path, monkeypatch: 
     with path.open("rb") as file:
         path.rename(tmp_path / "moved.json")
         path.write_bytes(text.replace(b'"ts":', b'"ts":9'))
-        whole = b"".join(pieces.Text(file, lambda _: None).pieces(70_000))
+        whole = b"".join(pieces.Text(file, lambda _: None).pieces(part_of_file.Cut(70_000_000)))
 
     assert whole == text
 

@@ -60,7 +60,7 @@ def test_a_sample_finds_the_start_of_a_long_trace(tmp_path: Path, monkeypatch: p
         cut = part.sampled_cut(file.fileno(), path.stat().st_size)
 
     assert cut is not None
-    assert 40 <= 2 * (cut / 1_000 - 1_000_000) / 10 <= 90
+    assert 40 <= 2 * (cut.at / 1_000 - 1_000_000) / 10 <= 90
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_went(tmp_path: Path) -> None:
