@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from sysperf.startup import lazy
+from sysperf.trace import pauses
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import launching_thread, sites
@@ -13,11 +14,10 @@ from sysperf.trace.intervals import Intervals, clip, intersect, length, median, 
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, Timeline
-from sysperf.trace.window import Window, loader_calls, optimizer_steps
+from sysperf.trace.window import Window, is_loader, loader_calls, optimizer_steps
 
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
-MIN_ITERATIONS = 4
 _MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
 _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
@@ -42,18 +42,13 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     between = subtract(subtract([window.span], union([*computing, *talking])), loader)
     long = [gap for gap in between if gap[1] - gap[0] >= LONG_GAP_NS]
     main = launching_thread(timeline, window)
-    where = sites({main: long}, threads, whole) if main is not None and operators else ()
     optimizing = optimizer_steps(timeline)
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
-    least, middle = _recurring(long, iterations) if operators else (0.0, 0.0)
-    _, python = _recurring(between, iterations)
-    hole = Hole(
-        recurring_pct=middle,
-        recurring_least_pct=None if least is None else least * (1 - _share_waiting(where)),
-        pct=100 * length(long) / whole if operators else 0.0,
-        longest_ms=max((end - start for start, end in long), default=0) / 1e6 if operators else 0.0,
-        cause=where[0].what if where else "",
-    )
+    found = pauses.told_apart(long, _parts(timeline), iterations)
+    own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
+    where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
+    hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
+    _, python = _recurring(subtract(between, long), iterations)
     facts = Cpu(
         operators=len(operators),
         operator_pct=100 * length(computing) / whole,
@@ -61,7 +56,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
-        python_recurring_pct=100 * length(between) / whole if python is None else python,
+        python_recurring_pct=100 * length(between) / whole if python is None else python + (hole.recurring_pct or 0.0),
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),
@@ -77,6 +72,31 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         ),
     )
     return facts, hole, where
+
+
+def _parts(timeline: Timeline) -> list[pauses.Part]:
+    """What the file's threads did that is no pause, in order."""
+    rows = timeline.ranges
+    talking = timeline.ranges_named(_COMMUNICATION.match)
+    loading = timeline.marks(is_loader)
+    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR), *talking, *loading)
+    return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in chosen)
+
+
+def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Intervals, where: tuple[Site, ...]) -> Hole:
+    """The pauses as facts: what the program's own cost by iteration, and what is left."""
+    whole = window.duration
+    least, middle = _recurring(found.regular, iterations)
+    periodic = 100 * length(found.periodic) / whole
+    all_of_them = length(found.regular) + length(found.periodic) + length(found.scattered)
+    return Hole(
+        recurring_pct=None if middle is None else middle + periodic,
+        recurring_least_pct=None if least is None else (least + periodic) * (1 - _share_waiting(where)),
+        scattered_pct=100 * length(found.scattered) / whole if len(iterations) > 1 else None,
+        pct=100 * all_of_them / whole,
+        longest_ms=max((end - start for start, end in own), default=0) / 1e6,
+        cause=where[0].what if where else "",
+    )
 
 
 def _share_waiting(where: tuple[Site, ...]) -> float:
@@ -100,7 +120,7 @@ def _recurring(parts: Intervals, iterations: Intervals) -> tuple[float | None, f
     Of few iterations, what each has; None where there are not two of them.
     """
     shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in iterations)
-    if len(shares) < MIN_ITERATIONS:
+    if len(shares) < pauses.MIN_ITERATIONS:
         return (shares[0], shares[0]) if len(shares) > 1 else (None, None)
     return shares[len(shares) // 4], median(shares)
 

@@ -93,11 +93,15 @@ class Hole(Record, kw_only=True):
 
     pct: Annotated[float | None, fact("percent of the window; null: the file does not tell")] = 0.0
     recurring_pct: Annotated[
-        float | None, fact("on a CPU, the share that the median iteration has, of two or three what each has; null: there are not two")
+        float | None,
+        fact("on a CPU, what comes back at the same place of iterations, by the median one; of two or three, what each has; null: unknown"),
     ] = None
     recurring_least_pct: Annotated[
         float | None, fact("on a CPU, the share that three quarters of the iterations have at least, without waiting for other threads")
     ] = None
+    scattered_pct: Annotated[float | None, fact("on a CPU, pauses at another place in each iteration: nothing that the program does")] = (
+        None
+    )
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False

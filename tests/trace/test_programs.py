@@ -316,6 +316,52 @@ def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: 
     assert (rank(result).hole.pct or 0) > 5
 
 
+def test_pauses_at_another_place_in_each_step_are_other_programs(tmp_path: Path) -> None:
+    """On a machine where others compute the kernel takes the CPU away for 4 ms in each step of 24 ms, wherever the program is then."""
+    trace = cpu_program([0] * 8)
+    for number in range(8):
+        delayed(trace, f"ProfilerStep#{number}", f"aten::op{5 * number}", 4 * MS)
+    result = analyzed(tmp_path, trace)
+
+    assert (rank(result).verdict, found(result)) == ("compute-bound", set())
+    assert rank(result).hole.recurring_pct == pytest.approx(0, abs=1)
+    assert rank(result).hole.scattered_pct == pytest.approx(16.6, abs=1)
+    assert "trace.cpu-pauses-scattered" in {finding.id for finding in result.analysis.findings}
+
+
+def delayed(trace: dict[str, Any], step: str, operator: str, us: float) -> None:
+    """Let so much time pass behind this operator of this step."""
+    events = trace["traceEvents"]
+    (within,) = [event for event in events if event["name"] == step]
+    span = within["ts"], within["ts"] + within["dur"]
+    (behind,) = [event["ts"] + event["dur"] for event in events if event["name"] == operator and span[0] <= event["ts"] < span[1]]
+    for event in events:
+        if event["ts"] >= behind:
+            event["ts"] += us
+        elif event["ts"] + event["dur"] > behind:
+            event["dur"] += us
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_a_program_does_in_every_third_step_is_its_own(tmp_path: Path, named: bool) -> None:
+    """A checkpoint costs its share of the time, and not that of the median step, which has none; its operators may be in the file."""
+    trace = cpu_program([0, 45.0, 0, 0, 45.0, 0, 0, 45.0, 0, 0])
+    if named:
+        trace = cpu_program([0, 0, 45.0, 0, 0, 45.0, 0])
+        for number in (2, 5):
+            (at,) = [event["ts"] + event["dur"] for event in trace["traceEvents"] if event["name"] == f"ProfilerStep#{number}"]
+            detach = {"ph": "X", "cat": "cpu_op", "name": "aten::detach", "pid": 1, "tid": 1, "ts": at - 45_002, "dur": 1, "args": {}}
+            trace["traceEvents"].append(detach)
+    result = analyzed(tmp_path, trace)
+    (finding,) = [finding for finding in result.analysis.findings if finding.id == "trace.cpu-hole"]
+    share = 100 * 90 / (6 * 20.1 + 90) if named else 100 * 135 / (9 * 20.1 + 135)
+
+    assert rank(result).verdict == "host-bound"
+    assert finding.exposed_pct == pytest.approx(share, abs=1)
+    assert finding.predicted_gain is not None
+    assert finding.predicted_gain.low == pytest.approx(share, abs=1)
+
+
 def test_a_pause_of_a_single_iteration_is_not_said_to_come_back(tmp_path: Path) -> None:
     """The profiler's own start stands in such a trace, and everything else that happens once."""
     result = analyzed(tmp_path, cpu_program([9.0], operators=80))
