@@ -22,7 +22,7 @@ from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.trace.accounting import Accounting
-from sysperf.trace.analysis import Analysis, Finding
+from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
 from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
 from sysperf.trace.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
 from sysperf.trace.ranks import RankSummary, job, summarize
@@ -151,9 +151,12 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
 
 
 def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
-    """Findings by severity, then by what acting gains, then by what it costs."""
+    """Whether the file can be believed first, then findings by what acting gains, by severity, and by what they cost."""
     gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
-    return (SEVERITIES.index(outcome.severity), -((gain.low + gain.high) / 2 if gain else 0.0), -(cost or 0.0), *rank(outcome)[1:])
+    is_of_file = "T0" in ruleset.compiled(outcome.rule).rule.detects and outcome.severity != "info"
+    worth = gain.middle if gain is not None and outcome.state == "finding" else 0.0
+    severity = SEVERITIES.index(outcome.severity)
+    return (not is_of_file, -worth if worth >= MIN_GAIN_PCT else 0.0, severity, -(cost or 0.0), *rank(outcome)[1:])
 
 
 def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:

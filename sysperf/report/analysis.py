@@ -6,7 +6,7 @@ from sysperf.model.text import neutral
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
-from sysperf.trace.analysis import Analysis, Finding
+from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
 from sysperf.trace.facts import Rank
 from sysperf.trace.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 
@@ -113,7 +113,7 @@ def _skew(page: Page, analysis: Analysis) -> None:
 
 
 def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
-    serious = [finding for finding in analysis.findings if finding.severity in ("error", "warning")]
+    serious = [finding for finding in analysis.findings if _is_worth_a_look(finding)]
     listed = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
     for finding in listed:
         _finding(page, finding, verbose)
@@ -123,10 +123,18 @@ def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
     column = min(30, max((len(finding.id) for finding in rest), default=0))
     for finding in rest:
         mark = page.ink("info", MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
-        page.line(f"{mark} {page.ink('strong', pad(clip(finding.id, column), column))}  {clip(_line(finding), page.width - column - 4)}")
+        gain = f"gains {finding.predicted_gain.text()}: " if finding.predicted_gain is not None else ""
+        line = clip(gain + _line(finding), page.width - column - 4)
+        page.line(f"{mark} {page.ink('strong', pad(clip(finding.id, column), column))}  {line}")
     if analysis.together is not None and listed:
         page.line()
         page.paragraph(f"Together: {analysis.together.text()} of the step ({neutral(analysis.together.assumes)}).", "strong")
+
+
+def _is_worth_a_look(finding: Finding) -> bool:
+    return finding.severity in ("error", "warning") or (
+        finding.predicted_gain is not None and finding.predicted_gain.middle >= MIN_GAIN_PCT
+    )
 
 
 def _line(finding: Finding) -> str:

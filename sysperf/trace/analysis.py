@@ -8,6 +8,8 @@ from sysperf.model.record import JsonObject, Record, fact, json_schema, plain
 from sysperf.trace.facts import DeviceFacts, Prediction, Rank, Skew, Trace
 
 SCHEMA_ID = "urn:sysperf:analysis:1"
+MIN_GAIN_PCT = 5.0
+"""What gains so much of the step is worth a look, however mild its rule; findings that gain less are ranked by severity."""
 Verdict = Literal[
     "input-bound", "host-bound", "sync-bound", "copy-bound", "comm-bound", "compute-bound", "healthy", "cannot-tell"
 ]  # fmt: skip

@@ -237,6 +237,10 @@ class Prediction(Record, kw_only=True):
     high: float
     assumes: str
 
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
     def text(self) -> str:
         """The interval for people: ``8 to 12 %``, ``5 %`` or ``below 1 %``."""
         low, high = round(self.low), round(self.high)

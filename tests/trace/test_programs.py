@@ -672,3 +672,18 @@ def test_a_step_of_an_optimizer_within_another_ones_is_no_step_of_its_own(tmp_pa
         machine.synchronize()
 
     assert rank(analyzed(tmp_path, machine.trace())).steps.count == 8
+
+
+def test_findings_are_ranked_by_what_they_gain(tmp_path: Path) -> None:
+    """An optimizer that takes half of the time gains more than a pause does, however mild its rule, and is shown as whole."""
+    trace = cpu_program([2.0] * 8)
+    for number in range(8):
+        (step,) = [event for event in trace["traceEvents"] if event["name"] == f"ProfilerStep#{number}"]
+        trace["traceEvents"].append({**step, "name": "Optimizer.step#AdamW.step", "ts": step["ts"] + 10 * MS, "dur": 10 * MS})
+    result = analyzed(tmp_path, trace)
+    gains = [finding.predicted_gain.middle for finding in result.analysis.findings if finding.predicted_gain]
+    page = text.render(result.analysis)
+
+    assert [finding.id for finding in result.analysis.findings[:2]] == ["trace.cpu-optimizer", "trace.cpu-hole"]
+    assert gains == sorted(gains, reverse=True)
+    assert "trace.cpu-optimizer  busy with it 45.2 %  gains 5 to 41 %" in page
