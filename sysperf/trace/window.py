@@ -144,11 +144,12 @@ def _of_loader(spans: list[Interval]) -> Window | None:
 
 
 def extent(timeline: Timeline) -> Window | None:
-    """From the first to the last operation of the device; of the host where no device did anything."""
+    """From the first to the last operation of the device; of the host where no device did anything. Nothing is known behind a cut."""
     for rule, rows in (("gpu_extent", timeline.operations), ("accelerator_extent", timeline.accelerator), ("host_extent", timeline.ranges)):
         spans = [(start, end) for start, end in rows.spans() if end >= start]
         if spans:
             start, end = min(start for start, _ in spans), max(end for _, end in spans)
+            end = end if timeline.cut is None else min(end, timeline.cut)
             return Window(rule, start, end) if end > start else None
     return None
 

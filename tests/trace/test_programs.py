@@ -9,6 +9,7 @@ import pytest
 
 from sysperf.engine.analyze import Result, analyze
 from sysperf.report import analysis as text
+from sysperf.trace import account, read
 from sysperf.trace.facts import Rank
 
 from .labelled import rules
@@ -687,3 +688,22 @@ def test_findings_are_ranked_by_what_they_gain(tmp_path: Path) -> None:
     assert [finding.id for finding in result.analysis.findings[:2]] == ["trace.cpu-optimizer", "trace.cpu-hole"]
     assert gains == sorted(gains, reverse=True)
     assert "trace.cpu-optimizer  busy with it 45.2 %  gains 5 to 41 %" in page
+
+
+def test_nothing_behind_a_cut_is_part_of_the_window(tmp_path: Path) -> None:
+    """A function that was open all the time is kept whole, and of the operators those of the first part."""
+    machine = Machine()
+    begun = machine.now
+    for _ in range(400):
+        start = machine.now
+        machine.think(600)
+        machine.range("aten::mm", start, "cpu_op")
+        machine.think(400)
+    machine.range("serve.py(7): serve", begun, "python_function")
+    timeline = read(written(tmp_path, machine.trace()))
+    timeline.cut = round(begun * 1_000 + 100 * MS * 1_000)
+    timeline.ranges.keep([index for index, start in enumerate(timeline.ranges.start) if start <= timeline.cut])
+    cpu = account(timeline).cpu
+
+    assert cpu is not None
+    assert cpu.operator_pct == pytest.approx(60, abs=1)
