@@ -23,6 +23,7 @@ _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
 _OTHER_THREAD = lazy(r"<built-in method (?:acquire|get) of _(?:thread\.R?[lL]ock|queue\.SimpleQueue|multiprocessing\.SemLock)>")
 """Waiting for another thread or process, whose work on the CPU the file does not show."""
+_COLLECTIVE = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):")
 _COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
 
 
@@ -33,7 +34,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
     running = union(clip(rows.spans_of(operators), window.span))
     computing = subtract(running, loader)
-    talking = subtract(subtract(union(clip(_named(timeline, _COMMUNICATION), window.span)), loader), computing)
+    talking = communication(timeline, window)
     own, counts, tiny = _own_times(timeline, window, threads, loader)
 
     def share(pattern: re.Pattern[str]) -> float:
@@ -99,6 +100,19 @@ def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Inte
     )
 
 
+def is_collective(name: str) -> bool:
+    """Whether a range is a collective operation as its library runs it, on a thread of its own."""
+    return bool(_COLLECTIVE.match(name))
+
+
+def communication(timeline: Timeline, window: Window) -> Intervals:
+    """When ranks exchange data, and the program neither computes nor loads beside it."""
+    rows = timeline.ranges
+    talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
+    computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
+    return subtract(talking, union([*computing, *clip(loader_calls(timeline).spans, window.span)])) if talking else []
+
+
 def _share_waiting(where: tuple[Site, ...]) -> float:
     """The share of these places' time in which another thread is waited for: what that one could do sooner is unknown."""
     waiting = sum(site.exposed_pct for site in where if _OTHER_THREAD.match(site.what))
@@ -131,10 +145,6 @@ def _per_iteration(timeline: Timeline, operators: list[int], iterations: Interva
         return None
     low, high = iterations[0][0], iterations[-1][1]
     return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
-
-
-def _named(timeline: Timeline, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    return timeline.ranges.spans_of(timeline.ranges_named(pattern.match))
 
 
 def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:

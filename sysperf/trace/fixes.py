@@ -221,6 +221,8 @@ CPU_WORDS = {
     "cast": "low: the copies and conversions go that the program itself asks for; high: those within other operators, too",
     "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
     "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
+    "communication": "low: no CPU is free for collectives beside the step, or other ranks are late; high: they run beside computation, "
+    "or not in each step",
 }
 MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
 
@@ -251,6 +253,7 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
         "cast": (min(cpu.own_copy_pct, cpu.copy_pct), cpu.copy_pct),
         "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
         "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
+        "communication": (0.0, cpu.communication_pct),
     }
     words = CPU_WORDS if batches.workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
     predictions = [

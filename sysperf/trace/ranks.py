@@ -7,19 +7,21 @@ rank that came last. No clocks of different machines need to agree for that.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from sysperf.trace import cpu
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import Accounting
 from sysperf.trace.exposed import members
-from sysperf.trace.facts import Figures, Rank, Skew, Trace
-from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
+from sysperf.trace.facts import Rank, Skew, Trace
+from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.trust import CLOCK_NS
 from sysperf.trace.verdict import of_rank
+from sysperf.trace.window import Window
 
 MIN_MATCHED = 4
 ROTATES_BELOW = 50.0
@@ -28,44 +30,71 @@ MIN_EXCESS_PCT = 1.0
 """Less of the window is no reason to be late."""
 
 
+class Entry(NamedTuple):
+    """One collective of one rank."""
+
+    key: str
+    """What it is matched by."""
+    start: int
+    end: int
+    alone: Intervals
+    """When nothing is computed beside it: no other kernel, on a CPU no operator of the main thread."""
+
+    @property
+    def took(self) -> int:
+        return self.end - self.start
+
+    def waiting(self, least: int) -> Intervals:
+        """The exposed part of what it takes longer than this."""
+        return intersect(self.alone, [(self.start, self.end - least)]) if self.took > least else []
+
+    def working(self, least: int) -> Intervals:
+        """The exposed rest: all ranks leave together, and the shortest one did not wait."""
+        return intersect(self.alone, [(max(self.start, self.end - least), self.end)])
+
+
 class RankSummary(NamedTuple):
     """What comparing ranks needs of one: small, so that it can come from another process."""
 
     rank: int | None
     window_ns: int
-    collectives: list[tuple[str, int]]
-    """(what is matched by, ns), in the order of their starts."""
+    collectives: list[Entry]
+    """In the order of their starts."""
     kernels: dict[str, tuple[int, int]]
     """Number and total ns by the name of the kernel."""
-    alone: list[Intervals]
-    """When each collective runs without other kernels: ns before its end, from and to."""
 
 
 def summarize(accounting: Accounting) -> RankSummary:
     """The collectives and kernels of one rank."""
     timeline, window = accounting.timeline, accounting.window
-    if not accounting.times or window is None:
-        return RankSummary(timeline.rank, 0, [], {}, [])
+    if window is None:
+        return RankSummary(timeline.rank, 0, [], {})
+    if not accounting.times:
+        return RankSummary(timeline.rank, window.duration, _on_cpu(accounting, window), {})
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
-    collectives: list[tuple[str, int]] = []
+    collectives: list[Entry] = []
     kernels: dict[str, tuple[int, int]] = {}
-    alone: list[Intervals] = []
     time = accounting.times[0]
     computing = [index for index in time.kernel_indices if not nccl(rows.name[index])]
     others = union(rows.spans_of(computing + time.graph_indices))
     for index in members(time, time.kernel_indices):
-        took = rows.end[index] - rows.start[index]
-        name = texts[rows.name[index]]
+        name, span = texts[rows.name[index]], rows.span(index)
         if nccl(rows.name[index]):
-            collectives.append((_key(accounting, index, name), took))
-            span = rows.span(index)
-            parts = subtract([span], intersect(others, [span]))
-            alone.append([(span[1] - end, span[1] - start) for start, end in parts])
+            collectives.append(Entry(_key(accounting, index, name), *span, subtract([span], intersect(others, [span]))))
         else:
             count, total = kernels.get(name, (0, 0))
-            kernels[name] = count + 1, total + took
-    return RankSummary(timeline.rank, window.duration, collectives, kernels, alone)
+            kernels[name] = count + 1, total + span[1] - span[0]
+    return RankSummary(timeline.rank, window.duration, collectives, kernels)
+
+
+def _on_cpu(accounting: Accounting, window: Window) -> list[Entry]:
+    """The collectives of a program on the CPU, which run on threads of their own: it waits for them where its own does nothing else."""
+    timeline = accounting.timeline
+    rows, texts, exposed = timeline.ranges, timeline.names.texts, cpu.communication(timeline, window)
+    chosen = [index for index in timeline.ranges_named(cpu.is_collective) if window.start <= rows.start[index] < window.end]
+    chosen.sort(key=rows.start.__getitem__)
+    return [Entry(texts[rows.name[index]], *rows.span(index), intersect(exposed, [rows.span(index)])) for index in chosen]
 
 
 def _key(accounting: Accounting, index: int, name: str) -> str:
@@ -93,11 +122,11 @@ def _own(each: list[RankSummary]) -> list[float | None]:
         return [None] * len(each)
     shares: list[float | None] = []
     for index, summary in enumerate(each):
-        lengths = [took for _, took in summary.collectives]
+        least = [entry.took for entry in summary.collectives]
         for places in matched:
-            lengths[places[index]] = min(rank.collectives[place][1] for rank, place in zip(each, places, strict=True))
-        own = sum(max(0, min(end, length) - start) for parts, length in zip(summary.alone, lengths, strict=True) for start, end in parts)
-        shares.append(100 * own / summary.window_ns if summary.window_ns else None)
+            least[places[index]] = min(rank.collectives[place].took for rank, place in zip(each, places, strict=True))
+        own = union(span for entry, took in zip(summary.collectives, least, strict=True) for span in entry.working(took))
+        shares.append(100 * length(own) / summary.window_ns if summary.window_ns else None)
     return shares
 
 
@@ -108,16 +137,16 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
     if len(matched) < MIN_MATCHED:
         return base
-    waited = [sum(took[index] - min(took) for took in matched) for index in range(len(each))]
+    waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
-    last = Counter(index for took in matched if (index := _last(took)) is not None)
+    last = Counter(index for entries in matched if (index := _last([entry.took for entry in entries])) is not None)
     late, times = last.most_common(1)[0] if last else (0, 0)
     share = 100 * times / len(matched)
     if share < ROTATES_BELOW or list(last.values()).count(times) > 1:  # nobody, or one and then another
         shares = [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
         return msgspec.structs.replace(base, lost_pct=sum(shares) / len(shares) if shares else None, rotates=bool(last))
     others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
-    until_next = sum(min(took[:late] + took[late + 1 :]) - min(took) for took in matched)
+    until_next = _until_next(matched, late)
     number = each[late].rank
     return Skew(
         ranks=len(each),
@@ -133,6 +162,21 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
     )
 
 
+def _waited(entries: Iterable[tuple[Entry, int]]) -> int:
+    """ns that one rank waits in these collectives, each of which could take so long at least; those beside each other count once."""
+    return length(union(span for entry, least in entries for span in entry.waiting(least)))
+
+
+def _until_next(matched: list[list[Entry]], late: int) -> int:
+    """ns that would be won if the late rank came no later than the last of the others, who then waits less."""
+    next_last = defaultdict[int, list[tuple[Entry, int]]](list)
+    for entries in matched:
+        others = [(entry.took, index) for index, entry in enumerate(entries) if index != late]
+        _, index = min(others)
+        next_last[index].append((entries[index], min(entry.took for entry in entries)))
+    return sum(map(_waited, next_last.values()))
+
+
 def _last(took: list[int]) -> int | None:
     """The rank that the others waited for, by how long each was in one collective; None where two came at the same time."""
     shortest = min(took)
@@ -144,9 +188,9 @@ def _compared_ns(summary: RankSummary, matched: int) -> float:
     return summary.window_ns * matched / len(summary.collectives) if summary.collectives else 0.0
 
 
-def _matched(each: list[RankSummary]) -> list[list[int]]:
-    """The durations of each collective that every rank has, rank by rank."""
-    return [[rank.collectives[place][1] for rank, place in zip(each, places, strict=True)] for places in _places(each)]
+def _matched(each: list[RankSummary]) -> list[list[Entry]]:
+    """Each collective that every rank has, rank by rank."""
+    return [[rank.collectives[place] for rank, place in zip(each, places, strict=True)] for places in _places(each)]
 
 
 def _places(each: list[RankSummary]) -> list[list[int]]:
@@ -154,9 +198,9 @@ def _places(each: list[RankSummary]) -> list[list[int]]:
     by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
     for summary in each:
         seen: Counter[str] = Counter()
-        for place, (key, _) in enumerate(summary.collectives):
-            by_key[key, seen[key]].append(place)
-            seen[key] += 1
+        for place, entry in enumerate(summary.collectives):
+            by_key[entry.key, seen[entry.key]].append(place)
+            seen[entry.key] += 1
     return [places for places in by_key.values() if len(places) == len(each) > 1]
 
 
@@ -176,18 +220,26 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
     return middle / speeds[slowest] if speeds[slowest] else None, slowest if number is None else number
 
 
+_OF_DEVICE: dict[str, Callable[[Rank], float]] = {
+    "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
+    "host time": lambda rank: rank.figures.host_starved_pct or 0.0,
+    "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
+    "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
+    "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,
+}
+_OF_CPU: dict[str, Callable[[Rank], float]] = {
+    "loader time": lambda rank: rank.cpu.loader_pct if rank.cpu else 0.0,
+    "time between operators": lambda rank: rank.cpu.python_recurring_pct if rank.cpu else 0.0,
+    "time in operators": lambda rank: rank.cpu.operator_pct if rank.cpu else 0.0,
+}
+"""What a rank can have more time in."""
+
+
 def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
     """Of which time the late rank has more than the others' median; empty where it has hardly more of any."""
-    parts: dict[str, Callable[[Figures], float]] = {
-        "loader time": lambda figures: figures.dataloader_exposed_pct or 0.0,
-        "host time": lambda figures: figures.host_starved_pct or 0.0,
-        "synchronisation": lambda figures: figures.sync_exposed_pct or 0.0,
-        "kernel time": lambda figures: (figures.kernel_busy_pct or 0.0) - (figures.nccl_exposed_pct or 0.0),
-        "copying": lambda figures: figures.h2d_exposed_pct or 0.0,
-    }
     excess = {}
-    for name, part in parts.items():
-        values = [part(rank.figures) for rank in ranks]
+    for name, part in (_OF_DEVICE if ranks[late].has_device else _OF_CPU).items():
+        values = [part(rank) for rank in ranks]
         others = [value for index, value in enumerate(values) if index != late]
         excess[name] = values[late] - (median(others) if others else 0.0)
     most = max(excess, key=excess.__getitem__)

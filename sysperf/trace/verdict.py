@@ -132,18 +132,31 @@ def _of_cpu(rank: Rank) -> Verdict:
         return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
     causes = {
         "input-bound": (cpu.loader_pct, f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}"),
-        "comm-bound": (cpu.communication_pct, "the program waits for other ranks"),
+        "comm-bound": (cpu.communication_pct, _exchanging(rank)),
         "host-bound": (cpu.python_recurring_pct, "the main thread runs Python, or waits, between operators"),
     }
     verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        return verdict, f"{words} {share:.0f} % of the time"
+        return verdict, f"{words} {share:.0f} % of the time{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     running = 100 - cpu.loader_pct - cpu.communication_pct - cpu.python_recurring_pct
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
             " of a median step" if running > cpu.operator_pct + 1 else ""
         )
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _exchanging(rank: Rank) -> str:
+    """What a program on the CPU does that is in communication; a single file does not tell waiting for others from the exchange."""
+    return (
+        "the program waits for collectives or for other ranks" if rank.collectives.own_pct is None else "the program waits for collectives"
+    )
+
+
+def _waiting_part(rank: Rank) -> str:
+    own = rank.collectives.own_pct
+    waiting = rank.cpu.communication_pct - own if rank.cpu is not None and own is not None else 0.0
+    return f", {waiting:.0f} % of it waiting for other ranks" if waiting >= 1 else ""
 
 
 def _cannot(why: str) -> Verdict:
@@ -162,4 +175,6 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
     common = max(sorted(set(names)), key=names.count)
-    return common, next(rank.why for rank in ranks if rank.verdict == common)
+    example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
+    why, number = ranks[example].why, ranks[example].rank
+    return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"

@@ -632,3 +632,65 @@ def test_calls_belong_to_the_device_where_an_old_export_does_not_name_its_proces
 
     assert analyze([old], rules()).analysis.trace.ranks[0].figures == today.figures
     assert today.figures.dataloader_exposed_pct == pytest.approx(100 * 8 / 12.2, abs=2)
+
+
+def ranks_on_the_cpu(folder: Path, late_us: float, count: int = 3) -> list[str]:
+    """Ranks that exchange two buckets by gloo, on two threads beside each other, for 2 ms together; the last rank has so much more Python."""
+    ranks = [Machine() for _ in range(count)]
+    for step in range(8):
+        began = [machine.now for machine in ranks]
+        for number, machine in enumerate(ranks):
+            machine.think(late_us if number == count - 1 else 0)
+            for _ in range(20):
+                start = machine.now
+                machine.think(200)
+                machine.range("aten::mm", start, "cpu_op")
+        end = max(machine.now for machine in ranks) + 2 * MS
+        for machine, start in zip(ranks, began, strict=True):
+            for thread in (2, 3):
+                machine.event("user_annotation", "gloo:all_reduce", machine.now + thread, end - machine.now - thread, tid=thread)
+            machine.now = end
+            machine.range(f"ProfilerStep#{step}", start)
+    return [written(folder, machine.trace(distributedInfo={"rank": number}), f"rank{number}.json") for number, machine in enumerate(ranks)]
+
+
+def test_a_late_rank_on_the_cpu_is_named(tmp_path: Path) -> None:
+    """Collectives of gloo match by their order; two beside each other are waited for once."""
+    result = analyze(ranks_on_the_cpu(tmp_path, 10 * MS), rules()).analysis
+    (straggler,) = [finding for finding in result.findings if finding.id == "trace.straggler"]
+
+    assert result.trace.verdict == "host-bound"
+    assert "for rank 2; there," in result.trace.why
+    assert result.trace.skew.matched == 14
+    assert result.trace.skew.cause == "time between operators"
+    assert straggler.exposed_pct == pytest.approx(100 * 10 / 16, abs=1)
+    assert straggler.predicted_gain is not None
+    assert straggler.predicted_gain.low == pytest.approx(100 * 10 / 16, abs=1)
+    assert result.trace.ranks[0].collectives.own_pct == pytest.approx(100 * 2 / 16, abs=1)
+
+
+def test_collectives_on_the_cpu_cost_what_they_take(tmp_path: Path) -> None:
+    """Of even ranks the exchange alone; one rank's file does not tell it from waiting, and promises nothing."""
+    paths = ranks_on_the_cpu(tmp_path, 0)
+    even, single = analyze(paths, rules()).analysis, analyze(paths[:1], rules()).analysis
+
+    for result in (even, single):
+        finding = next(finding for finding in result.findings if finding.id == "trace.comm-exposed-cpu")
+        assert result.trace.verdict == "comm-bound"
+        assert finding.exposed_pct == pytest.approx(100 * 2 / 6, abs=1)
+        assert finding.predicted_gain is not None
+        assert (finding.predicted_gain.low, finding.predicted_gain.high) == (0, finding.exposed_pct)
+    assert "or for other ranks" in single.trace.why
+    assert "or for other ranks" not in even.trace.why
+
+
+def test_collectives_beside_operators_cost_nothing_on_the_cpu(tmp_path: Path) -> None:
+    def step(machine: Machine) -> None:
+        machine.event("user_annotation", "gloo:all_reduce", machine.now + 10, 8 * MS, tid=2)
+        start = machine.now
+        machine.think(10 * MS)
+        machine.range("aten::mm", start, "cpu_op")
+
+    machine = steps(Machine(), 60, step)
+
+    assert "trace.comm-exposed-cpu" not in {finding.id for finding in analyzed(tmp_path, machine).analysis.findings}
