@@ -240,7 +240,13 @@ def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
     """The source lines that pay most for this cause."""
     if rank is None:
         return ()
-    of_fix = {"sync": rank.sync_sites, "pageable": rank.sync_sites, "hole": rank.hole_sites, "loader": rank.loader_sites}
+    of_fix = {
+        "sync": rank.sync_sites,
+        "pageable": rank.sync_sites,
+        "hole": rank.hole_sites,
+        "loader": rank.loader_sites,
+        "gc": rank.cpu.gc_sites if rank.cpu else (),
+    }
     sites = of_fix.get(fix, ())
     lines = dict.fromkeys(site.where for site in sites if site.where)
     return tuple(lines)[:3]

@@ -9,7 +9,7 @@ from sysperf.startup import lazy
 from sysperf.trace import pauses
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
-from sysperf.trace.host import launching_thread, sites
+from sysperf.trace.host import garbage_collections, launching_thread, sites
 from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
@@ -41,7 +41,9 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
 
     between = subtract(subtract([window.span], union([*computing, *talking])), loader)
-    long = [gap for gap in between if gap[1] - gap[0] >= LONG_GAP_NS]
+    collecting = intersect(garbage_collections(timeline, window), between)
+    code = subtract(between, collecting)
+    long = [gap for gap in code if gap[1] - gap[0] >= LONG_GAP_NS]
     main = launching_thread(timeline, window)
     optimizing = optimizer_steps(timeline)
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
@@ -49,7 +51,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
     where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
-    _, python = _recurring(subtract(between, long), iterations)
+    _, python = _recurring(subtract(code, long), iterations)
     facts = Cpu(
         operators=len(operators),
         operator_pct=100 * length(computing) / whole,
@@ -57,7 +59,9 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
-        python_recurring_pct=100 * length(between) / whole if python is None else python + (hole.recurring_pct or 0.0),
+        python_recurring_pct=100 * length(code) / whole if python is None else python + (hole.recurring_pct or 0.0),
+        gc_pct=100 * length(collecting) / whole,
+        gc_sites=sites({main: collecting}, threads, whole) if main is not None else (),
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),

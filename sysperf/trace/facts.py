@@ -179,8 +179,10 @@ class Cpu(Record, kw_only=True):
     communication_pct: float = 0.0
     python_pct: Annotated[float, fact("time in neither operators nor loader nor communication")] = 0.0
     python_recurring_pct: Annotated[
-        float, fact("the same in the median iteration; where there are too few iterations, of the whole window")
+        float, fact("the same in the median iteration, without gc_pct; where there are too few iterations, of the whole window")
     ] = 0.0
+    gc_pct: Annotated[float, fact("the part of python_pct in which Python collected garbage, as far as the file shows it")] = 0.0
+    gc_sites: Annotated[tuple[Site, ...], fact("what the main thread does then, and the lines that asked for it")] = ()
     matmul_pct: float = 0.0
     fallback_pct: Annotated[float, fact("matmuls and convolutions outside oneDNN and BLAS")] = 0.0
     copy_pct: Annotated[float, fact("copies and conversions of tensors, outside the loader")] = 0.0

@@ -22,7 +22,7 @@ MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
 """About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
-    "gc_pct": lazy(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage"),
+    "gc_pct": lazy(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage|^<built-in function collect>$"),
     "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
     "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
     "gil_wait_pct": lazy(r"Waiting for GIL"),
@@ -81,6 +81,12 @@ def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> floa
         return None
     spans = timeline.ranges.spans_of(timeline.ranges_named(pattern.search, python=True))
     return 100 * length(union(clip(spans, window.span))) / window.duration
+
+
+def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
+    """When Python collected garbage, as far as ranges or stacks show it."""
+    collections = timeline.ranges_named(_REGIONS["gc_pct"].search, python=True)
+    return union(clip(timeline.ranges.spans_of(collections), window.span))
 
 
 def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
@@ -232,11 +238,13 @@ def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls
     cost: Counter[tuple[str, str]] = Counter()
     count: Counter[tuple[str, str]] = Counter()
     for thread, spans in places.items():
-        moments = sorted((start + (end - start) * part // 16, (end - start) // 8) for start, end in spans for part in range(1, 16, 2))
-        for (at, weight), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
+        moments = [(start + (end - start) * part // 16, (start, end)) for start, end in spans for part in range(1, 16, 2)]
+        latest: dict[tuple[str, str], Interval] = {}
+        for (at, span), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
             key = _what(around, calls.at(thread, at) if calls else ""), around.line
-            cost[key] += weight
-            count[key] += 1
+            cost[key] += (span[1] - span[0]) // 8
+            count[key] += latest.get(key) != span
+            latest[key] = span
     return tuple(
         Site(what=what, where=where, exposed_pct=100 * lost / whole, count=count[what, where])
         for (what, where), lost in cost.most_common(MAX_SITES)

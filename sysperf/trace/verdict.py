@@ -130,15 +130,16 @@ def _of_cpu(rank: Rank) -> Verdict:
     cpu = rank.cpu
     if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
         return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
+    python = cpu.python_recurring_pct + cpu.gc_pct
     causes = {
         "input-bound": (cpu.loader_pct, f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}"),
         "comm-bound": (cpu.communication_pct, _exchanging(rank)),
-        "host-bound": (cpu.python_recurring_pct, "the main thread runs Python, or waits, between operators"),
+        "host-bound": (python, "the main thread runs Python, or waits, between operators"),
     }
     verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
         return verdict, f"{words} {share:.0f} % of the time{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
-    running = 100 - cpu.loader_pct - cpu.communication_pct - cpu.python_recurring_pct
+    running = 100 - cpu.loader_pct - cpu.communication_pct - python
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
             " of a median step" if running > cpu.operator_pct + 1 else ""

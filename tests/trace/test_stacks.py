@@ -57,6 +57,26 @@ def test_places_that_differ_by_an_address_alone_are_one(tmp_path: Path) -> None:
     assert len(pause_of(result).where) == 1
 
 
+def test_a_collection_of_garbage_is_no_other_pause(tmp_path: Path) -> None:
+    """`gc.collect()` in each step has a rule and a gain of its own, and its time is no part of the pause beside it."""
+    result = pausing(tmp_path, ["<built-in function collect>", "<built-in function sleep>"], caller="train.py(18): train")
+    costs = {finding.id: finding.exposed_pct for finding in result.analysis.findings}
+    collections = next(finding for finding in result.analysis.findings if finding.id == "trace.gc-pauses")
+
+    assert result.analysis.trace.verdict == "host-bound"
+    assert costs == {"trace.gc-pauses": pytest.approx(32.8, abs=0.5), "trace.cpu-hole": pytest.approx(32.8, abs=0.5)}
+    assert collections.predicted_gain is not None
+    assert collections.predicted_gain.high == pytest.approx(32.8, abs=0.5)
+    assert collections.where == ("train.py (train)",)
+
+
+def test_a_place_counts_how_often_the_program_was_there(tmp_path: Path) -> None:
+    """And not at how many moments it was looked for."""
+    (site,) = pausing(tmp_path, ["<built-in function sleep>"]).analysis.trace.ranks[0].hole_sites
+
+    assert site.count == 5
+
+
 @pytest.mark.parametrize(("pauses", "least"), [([LOCK], 0), ([LOCK, "<built-in function sleep>"], 33), (["<built-in function sleep>"], 48)])
 def test_waiting_for_another_thread_is_no_gain_that_is_promised(tmp_path: Path, pauses: list[str], least: float) -> None:
     """What the other thread did, and whether it could be done sooner, is not in the file."""
