@@ -182,6 +182,8 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
 def _next_step(analysis: Analysis) -> str:
     """What would tell what these files do not; where they tell enough and nothing stands out, what to do about it."""
     ranks = analysis.trace.ranks
+    if any(rank.trust.mixed_programs for rank in ranks):
+        return "analyze the file that the profiler wrote for each program, together where they are ranks of one job"
     if any(rank.trust.device_missing for rank in ranks):
         return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
     if any(rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks):

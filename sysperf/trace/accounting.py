@@ -40,7 +40,7 @@ class Accounting:
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
         self.untold = coverage.untold(timeline, self.launches, self.window)
-        devices = sorted(set(timeline.operations.device)) if KERNELS not in self.untold else []
+        devices = [] if KERNELS in self.untold or timeline.mixed else sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None
         self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []

@@ -83,7 +83,10 @@ class Trust(Record, kw_only=True):
     damaged_events: Annotated[int, fact("events that could not be read; they are left out")] = 0
     dropped_events: Annotated[int, fact("events that the profiler says it lost")] = 0
     truncated: Annotated[str, fact("why the file ends early; empty: it does not")] = ""
-    device_missing: Annotated[bool, fact("the program used a device, and nothing that it did is in the file")] = False
+    device_missing: Annotated[bool, fact("the program used a device, and nothing that it did is in the file, or nobody knows what")] = False
+    mixed_programs: Annotated[
+        bool, fact("another program in the file has the same numbers of calls, so that whose operations these are is unknown")
+    ] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
     untold: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 

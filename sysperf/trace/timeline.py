@@ -192,6 +192,7 @@ class Timeline:
         self.damage = Damage()
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out
+        self.mixed = False  # whether some operations may be those of one of these, or not
         self.program: int | None = None  # of several processes with steps of their own, the one whose steps are counted; None: there is one
         self._thread_numbers: dict[tuple[int, int], int] = {}
 

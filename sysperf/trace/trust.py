@@ -35,7 +35,8 @@ def examine(timeline: Timeline, launches: Launches, untold: frozenset[str] = fro
         damaged_events=damage.events + damage.no_duration,
         dropped_events=damage.dropped,
         truncated=damage.truncated,
-        device_missing=bool(used) or KERNELS in untold,
+        device_missing=bool(used) or KERNELS in untold or timeline.mixed,
+        mixed_programs=timeline.mixed,
         device_use=used,
         untold=tuple(sorted(untold)),
     )

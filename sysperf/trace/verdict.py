@@ -27,6 +27,8 @@ def of_rank(rank: Rank) -> Verdict:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
         return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
+    if rank.trust.mixed_programs:
+        return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
     if rank.trust.device_missing:
         return _cannot(_missing(rank.trust.device_use))
     return _of_cpu(rank)

@@ -707,3 +707,63 @@ def test_nothing_behind_a_cut_is_part_of_the_window(tmp_path: Path) -> None:
 
     assert cpu is not None
     assert cpu.operator_pct == pytest.approx(60, abs=1)
+
+
+def two_programs(delay_us: float, *, device: int = 1, numbers_from: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the first of two programs alone, both in one file): the second begins so much later, on this device, and so are its calls numbered."""
+
+    def step(machine: Machine) -> None:
+        machine.load(2 * MS)
+        for _ in range(10):
+            machine.kernel(200)
+        machine.synchronize()
+
+    first, other = steps(Machine(device=0), 6, step).trace(), steps(Machine(device=device, start=1e9 + delay_us), 5, step).trace()
+    for event in other["traceEvents"]:
+        event["pid"] = 2 if event["cat"] not in ("kernel", "gpu_memcpy") else event["pid"]
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += numbers_from
+    return first, {**first, "traceEvents": [*other["traceEvents"], *first["traceEvents"]]}
+
+
+@pytest.mark.parametrize(
+    ("delay_us", "device", "numbers_from"),
+    [(1_500, 1, 0), (-1_500, 1, 0), (100 * MS, 1, 0), (-100 * MS, 1, 0), (300, 1, 5), (100 * MS, 0, 1_000)],
+)
+def test_operations_are_the_programs_whose_calls_precede_them(tmp_path: Path, delay_us: float, device: int, numbers_from: int) -> None:
+    """Two programs that number their calls alike, or overlapping: figures are those of the one alone, also where the other one ran at
+    another time; on one device where the numbers differ."""
+    first, both = two_programs(delay_us, device=device, numbers_from=numbers_from)
+    alone, found_in_both = rank(analyzed(tmp_path, first)), rank(analyzed(tmp_path, both))
+
+    assert not found_in_both.trust.mixed_programs
+    assert (found_in_both.other_programs, found_in_both.step_count) == (1, 6)
+    assert found_in_both.figures == alone.figures
+    assert found_in_both.replay == alone.replay
+
+
+def test_programs_on_one_device_whose_calls_are_numbered_alike_are_mixed(tmp_path: Path) -> None:
+    """The first program's calls precede the operations of both."""
+    result = analyzed(tmp_path, two_programs(100 * MS, device=0)[1])
+
+    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"programs-mixed"})
+
+
+def test_of_programs_that_cannot_be_told_apart_nothing_is_said_about_the_device(tmp_path: Path) -> None:
+    """Two ranks that launch at the same time, with the same numbers, ahead of their devices."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(500)
+
+    first, other = steps(Machine(device=0), 6, step).trace(), steps(Machine(device=1), 6, step).trace()
+    for event in other["traceEvents"]:
+        event["pid"] = 2 if event["cat"] not in ("kernel", "gpu_memcpy") else event["pid"]
+    result = analyzed(tmp_path, {**first, "traceEvents": [*other["traceEvents"], *first["traceEvents"]]})
+    page = " ".join(text.render(result.analysis).split())
+
+    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"programs-mixed"})
+    assert rank(result).figures.gpu_busy_pct_mean is None
+    assert not rank(result).replay.predictions
+    assert "number their calls alike" in page
+    assert "analyze the file that the profiler wrote for each program" in page
