@@ -54,11 +54,10 @@ class HostCalls:
         lists = {name: [by_kind[kind] for kind, asked in _CALLS.items() if asked(texts[name])] for name in set(rows.name)}
         low, high = window.span
         for name, start, end, thread in zip(rows.name, rows.start, rows.end, rows.thread, strict=True):
-            if start >= high or end <= low or (ours is not None and thread not in ours):
-                continue
-            for spans in lists[name]:
-                spans.append((max(start, low), min(end, high)))
-        self.sync, self.copy, self.launch, self.alloc, self.module = (union(by_kind[kind]) for kind in _CALLS)
+            if start < high and end > low and (ours is None or thread in ours):
+                for spans in lists[name]:
+                    spans.append((start, end))
+        self.sync, self.copy, self.launch, self.alloc, self.module = (union(clip(by_kind[kind], window.span)) for kind in _CALLS)
 
 
 class DeviceTime:

@@ -83,6 +83,8 @@ def _both(left: Intervals, right: Intervals) -> Intervals:
 
 def subtract(left: Intervals, right: Intervals) -> Intervals:
     """The time of `left` that `right` does not cover."""
+    if not left or not right:
+        return left.copy()
     starts, ends = [start for start, _ in right], [end for _, end in right]
     between = zip([_EVER[0], *ends], [*starts, _EVER[1]], strict=True)
     return intersect(left, [(start, end) for start, end in between if start < end])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from heapq import nlargest
 from operator import eq
 
@@ -36,8 +36,13 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     loader_steps = _between(loader_calls(timeline).spans)
     if len(loader_steps) >= MIN_REPEATS:
         return "loader", loader_steps[1:]
-    others = {"NVTX": _annotations(timeline), "kernels": _kernels(timeline), "operators": _operators(timeline, window)}
-    for by, candidates in others.items():
+    others: dict[str, Callable[[Timeline], list[Interval]]] = {
+        "NVTX": _annotations,
+        "kernels": _kernels,
+        "operators": lambda timeline: _operators(timeline, window),
+    }
+    for by, candidates_of in others.items():
+        candidates = candidates_of(timeline)
         if is_regular(candidates, window):
             return by, candidates
     return "", []
@@ -84,7 +89,7 @@ def _optimizer_marks(timeline: Timeline) -> list[int]:
     for index in sorted(timeline.marks(_OPTIMIZER.match), key=rows.start.__getitem__):
         if not marks or rows.start[index] >= rows.end[marks[-1]]:  # one within another belongs to it
             marks.append(index)
-    updates = _updates(timeline, marks)
+    updates = _updates(timeline, marks) if marks else []
     turns = _turns(updates) if len(set(updates[1:])) > 1 else _turns(_new_batches(timeline, marks))
     return marks[:: max(turns, 1)]
 

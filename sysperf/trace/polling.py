@@ -53,13 +53,14 @@ def _runs(timeline: Timeline) -> Iterator[list[int]]:
             of_thread[thread].append(index)
     for indices in of_thread.values():
         indices.sort(key=calls.start.__getitem__)
-        run = list[int]()
-        for index in indices:
-            if calls.name[index] not in asks or (run and calls.start[index] - calls.end[run[-1]] > MAX_PAUSE_NS):
+        run, previous = list[int](), -1
+        for place in [place for place, index in enumerate(indices) if calls.name[index] in asks]:
+            index = indices[place]
+            if run and (place > previous + 1 or calls.start[index] - calls.end[run[-1]] > MAX_PAUSE_NS):
                 yield run
                 run = []
-            if calls.name[index] in asks:
-                run.append(index)
+            run.append(index)
+            previous = place
         yield run
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from operator import add
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
@@ -76,7 +77,13 @@ class Prepared:
             [(item.waits_for, item.lag, item.operations) for item in graph.items],
         )
         self._plans: list[Plan] = [(operation.stream, operation.latency, operation.after) for operation in graph.operations]
-        self._lengths = [operation.duration + operation.lag + operation.unexplained for operation in graph.operations]
+        self._durations = [operation.duration for operation in graph.operations]
+        self._delays = {
+            True: [operation.lag + operation.unexplained for operation in graph.operations],
+            False: [operation.lag for operation in graph.operations],
+        }
+        """ns before each operation that are no other's; with those that nothing explains, and without."""
+        self._lengths = {keep: list(map(add, self._durations, delays)) for keep, delays in self._delays.items()}
         self.first_batch = _first_batch(graph)
         self._hosts: dict[Edit, Host] = {}
         self._times: dict[tuple[Edit, bool], int] = {}
@@ -123,19 +130,15 @@ class Prepared:
 
     def lengths(self, edit: Edit, keep_unexplained: bool) -> list[int]:
         """ns from when each operation can start to its end, with this edit."""
-        operations, lengths = self.graph.operations, self._lengths.copy()
-        flags = (*(flag for flag in self._operations.flagged if flag & edit.beside), *(flag for flag, _ in edit.speed))
-        for index in (*self._operations.with_flags(flags), *(() if keep_unexplained else self._operations.unexplained)):
-            lengths[index] = _length(operations[index], edit, keep_unexplained)
-        return lengths
-
-
-def _length(operation: nodes.Operation, edit: Edit, keep_unexplained: bool) -> int:
-    took, flags = operation.duration, operation.flags
-    for flag, factor in edit.speed:
-        if flags & flag:
-            took = int(took * factor)
-    return took if flags & edit.beside else took + operation.lag + (operation.unexplained if keep_unexplained else 0)
+        if not edit.beside and not edit.speed:
+            return self._lengths[keep_unexplained]
+        durations, delays = self._durations.copy(), self._delays[keep_unexplained].copy()
+        for flag, factor in edit.speed:
+            for index in self._operations.flagged.get(flag, ()):
+                durations[index] = int(durations[index] * factor)
+        for index in self._operations.with_flags(flag for flag in self._operations.flagged if flag & edit.beside):
+            delays[index] = 0
+        return list(map(add, durations, delays))
 
 
 class _Items:
@@ -178,13 +181,14 @@ class _Items:
     def _shorten(self, thinks: list[int], takes: list[int], edit: Edit) -> None:
         """Launches and the short times between calls, everywhere or in a region."""
         factor, launches = edit.short_host, self.kinds.get(nodes.LAUNCH, [])
-        concerned: Iterable[int] = range(len(thinks))
         if edit.region:
             concerned = self.regions.get(edit.region, [])
             launches = sorted(set(launches).intersection(concerned))
-        for index in concerned:
-            if 0 <= thinks[index] < LONG_THINK_NS:
-                thinks[index] = int(thinks[index] * factor)
+            for index in concerned:
+                if 0 <= thinks[index] < LONG_THINK_NS:
+                    thinks[index] = int(thinks[index] * factor)
+        else:
+            thinks[:] = [int(think * factor) if 0 <= think < LONG_THINK_NS else think for think in thinks]
         for index in launches:
             takes[index] = int(takes[index] * factor)
 
@@ -247,9 +251,9 @@ class _Run:
             start = frontier + think if think >= 0 else previous - think - 1
             for index in operations:
                 stream, latency, after = plans[index]
-                begin = free[stream]
-                if start + latency > begin:  # noqa: PLR1730 - max() takes twice as long, and this runs 200,000 times
-                    begin = start + latency
+                begin = start + latency
+                if free[stream] > begin:  # noqa: PLR1730 - max() takes twice as long, and this runs 200,000 times
+                    begin = free[stream]
                 if after >= 0 and ends[after] > begin:
                     begin = ends[after]
                 free[stream] = ends[index] = begin + lengths[index]
