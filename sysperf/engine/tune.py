@@ -12,7 +12,7 @@ import msgspec
 
 from sysperf.engine import measuring, tune_space, verify
 from sysperf.engine.measuring import Measured, RunFailed
-from sysperf.engine.tune_plan import SEARCH_SHARE, Pilot, Plan, pilot_of
+from sysperf.engine.tune_plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, pilot_of, searching
 from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, start_notes, words
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
@@ -23,11 +23,12 @@ from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
-from sysperf.verify.search import race
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 
 MIN_CONFIRMING_PAIRS = 6
+SHORTEST_CONFIRMATION = 2 * (1 + MIN_CONFIRMING_PAIRS)
+"""Runs: a pair that warms caches, and those that are looked at."""
 MAX_DISTURBED_SHARE = 0.2
 """Once more runs than this were disturbed, disturbed ones count: that is how this machine is."""
 
@@ -63,8 +64,11 @@ class _Tuner:
         self.plan, self.store, self.scratch, self.observe = plan, store, scratch, observe
         self.runs = store.runs()
         self.known = store.kept("pilot", Pilot)
-        spent_s = sum(run.wall_s for run in self.runs)
-        self.end = time.monotonic() + plan.budget_s - spent_s
+        if self.known:
+            self.plan = cut(plan, self.known)
+        self.earlier_s = sum(run.wall_s for run in self.runs)
+        self.began = time.monotonic()
+        self.end = self.began + plan.budget_s - self.earlier_s
 
     # ------------------------------------------------------------------ the phases
 
@@ -77,11 +81,12 @@ class _Tuner:
         measured = [measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s) for choice in choices]
         self.known = pilot_of(self.plan, measured, self.end - time.monotonic())
         self.store.keep("pilot", self.known)
+        self.plan = cut(self.plan, self.known)
 
     def search(self) -> None:
-        """Run what the search proposes until it is over, or the time for it is."""
-        end = self.end - (1 - SEARCH_SHARE) * self.plan.budget_s
-        while (proposal := self._search().proposal()) and time.monotonic() < end:
+        """Run what the search proposes until it is over; it has no time left for a run when the shortest confirmation needs all of it."""
+        self.began = time.monotonic()
+        while (proposal := self._search().proposal()) and self._runs_left() > SHORTEST_CONFIRMATION:
             run = self._run(proposal)
             self.runs.append(run)
             self.store.add(run)
@@ -97,6 +102,7 @@ class _Tuner:
             b=msgspec.structs.replace(self._variant(winner), name="tuned"),
             metric=self._pilot().metric,
             margin=self.plan.margin,
+            max_pairs=confirming_pairs(self._search().model(), winner),
             budget_s=max(self._pilot().run_s, self.end - time.monotonic()),
             one_look=True,  # what was measured before chose the winner: none of these pairs did, and all of them tell how much it gains
             limit_s=self.plan.limit_s,
@@ -116,12 +122,10 @@ class _Tuner:
         return self.result(states.get(comparison.verdict, "nothing"), reason, winner, comparison)
 
     def _without_winner(self) -> Tuning:
-        """Plain is the best of the race; of a search without a race the model says so, where it had all its runs."""
+        """Plain is the best of the race, or there was no time for one."""
         search = self._search()
-        if search.observations() and len(search.blocks()) >= race.MIN_BLOCKS:
+        if search.observations() and search.has_raced():
             return self.result("nothing", "plain was the fastest of the race")
-        if search.proposal() is None:
-            return self.result("nothing", "no setting was faster than plain by more than its standard error")
         return self.result("unconfirmed", "the time was over before the race of the best; --resume with more --minutes goes on")
 
     def _confirmation_to_go_on_with(self, saved: verify.State | None, plan: verify.Plan) -> verify.State | None:
@@ -229,10 +233,21 @@ class _Tuner:
     def _plain(self) -> Choice:
         return (0,) * len(self.plan.factors)
 
+    def _runs_left(self) -> float:
+        """How many more runs there is time for, if they take as long as those so far; one that does not count costs its time, too."""
+        counted = sum(1 for run in self.runs if not run.disturbed)
+        spent_s = PILOT_RUNS * self._pilot().run_s + self.earlier_s + time.monotonic() - self.began
+        return (self.end - time.monotonic()) * (PILOT_RUNS + counted) / max(spent_s, 0.01)
+
+    def _total(self) -> int:
+        """How many runs the search has in all: planned anew before each, since runs take longer or shorter than the first ones."""
+        counted = sum(1 for run in self.runs if not run.disturbed)
+        return min(self.plan.max_runs, searching(counted + self._runs_left()))
+
     def _search(self) -> Search:
         pilot = self._pilot()
         sizes = tuple(len(factor.levels) for factor in self.plan.factors)
-        return Search(sizes, pilot.total, self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs)
+        return Search(sizes, self._total(), self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs)
 
     def _winner(self) -> Choice | None:
         best = self._search().winner() if self._search().observations() else self._plain()
@@ -245,7 +260,7 @@ class _Tuner:
         return Progress(
             phase=run.phase,
             done=len(self.runs),
-            total=self._pilot().total,
+            total=search.total,
             last=run,
             best=self._words(best),
             ratio=math.exp(model.predicted(best)),

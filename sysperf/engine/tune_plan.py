@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -19,16 +20,21 @@ from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
-from sysperf.model.tuning import Factor, LeftOut
+from sysperf.model.tuning import Choice, Factor, LeftOut
 from sysperf.verify import probe
 from sysperf.verify.search import tpe
-from sysperf.verify.search.plan import MIN_RUNS
+from sysperf.verify.search.effects import Effects
+from sysperf.verify.search.plan import MIN_RUNS, race_runs
+from sysperf.verify.stats import LOOKS
 
 MAX_RUNS = 120
 SEARCH_SHARE = 0.6
 """Of the budget; the rest confirms the winner."""
 CONFIRMING_RUNS = 26
 """A pair that warms caches, and twelve that are looked at."""
+MAX_CONFIRMING_PAIRS = 400
+CERTAINTY = 3.24
+"""Standard errors that a gain is to be away from none, so that an interval of 95 % shows it in nine searches of ten."""
 PILOT_RUNS = 3
 MAX_ERROR = 0.01
 """Standard error of a run's rate that is good enough: a run ends after the steps that this takes."""
@@ -60,8 +66,8 @@ class Pilot(Record):
     warm_up_steps: int = 0
     steps: int | None = None
     """Steps of every run; None where the program's own runs differ."""
-    total: int = 0
-    """Runs that the search has time for."""
+    factors: int | None = None
+    """How many of the plan's factors there is time for; None: all."""
     use_tpe: bool = False
 
 
@@ -91,17 +97,44 @@ def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
             metric = msgspec.structs.replace(metric, max_steps=enough)
             run_s -= steps.times[-1] - steps.times[enough - 1]
             steps_of_all = enough
-    possible = int(left_s / max(run_s, 0.01))
-    total = min(plan.max_runs, max(round(SEARCH_SHARE * possible), min(MIN_RUNS, possible - CONFIRMING_RUNS)))
+    possible = left_s / max(run_s, 0.01)
+    total = min(plan.max_runs, searching(possible))
     if total < MIN_RUNS:
         needed = math.ceil((MIN_RUNS + CONFIRMING_RUNS + PILOT_RUNS) * run_s / 60) + 1
         raise UsageError(
-            f"a run takes {run_s:.0f} s: there is time for {max(0, possible)} runs, and a search with its confirmation needs "
+            f"a run takes {run_s:.0f} s: there is time for {max(0, int(possible))} runs, and a search with its confirmation needs "
             f"{MIN_RUNS + CONFIRMING_RUNS}",
             f"--minutes {needed}, or shorter runs: --steps optimizer --max-steps N",
         )
     use_tpe = tpe.available() and total >= tpe.MIN_RUNS
-    return Pilot(metric, run_s, warm_up, steps_of_all, total, use_tpe)
+    factors = factors_for(plan.factors, total)
+    return Pilot(metric, run_s, warm_up, steps_of_all, factors, use_tpe)
+
+
+def factors_for(factors: Sequence[Factor], total: int) -> int:
+    """Return how many factors so many runs can tell apart: those that usually matter most, one at least."""
+    levels = itertools.accumulate(len(factor.levels) - 1 for factor in factors)
+    return max(1, sum(1 for count in levels if count <= total - race_runs(total)))
+
+
+def cut(plan: Plan, pilot: Pilot) -> Plan:
+    """Return the plan with as many factors as there is time for; the others are left out, and say why."""
+    count = len(plan.factors) if pilot.factors is None else pilot.factors
+    reason = "there was no time for its runs: a search with more --minutes, or shorter runs, has it"
+    left_out = tuple(LeftOut(factor.name, reason) for factor in plan.factors[count:])
+    return msgspec.structs.replace(plan, factors=plan.factors[:count], left_out=(*plan.left_out, *left_out))
+
+
+def searching(possible: float) -> int:
+    """Return how many of the runs that there is time for the search has; its confirmation has the others."""
+    return max(round(SEARCH_SHARE * possible), min(MIN_RUNS, int(possible) - CONFIRMING_RUNS))
+
+
+def confirming_pairs(model: Effects, winner: Choice) -> int:
+    """Return how many pairs are to confirm a winner: as many as show the gain that the search saw, beside its noise, 40 at least."""
+    gain = model.predicted(winner)
+    needed = 2 * (CERTAINTY * model.noise / gain) ** 2 if gain > 0 else 0.0
+    return round(min(MAX_CONFIRMING_PAIRS, max(LOOKS[-1], needed)))
 
 
 def steps_for(durations: Sequence[float]) -> int:

@@ -43,7 +43,7 @@ def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Pa
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     path, scratch = str(tmp_path / "study.sqlite"), str(tmp_path / "scratch.toml")
     with tune.opened(path, resume=False) as store:
-        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+        store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
         first = tune.tune(plan, store, scratch)
@@ -73,7 +73,7 @@ def test_the_winner_is_confirmed_by_all_its_pairs_at_once(tmp_path: Path, monkey
     for speeds in ([220.0, 90.0, 190.0, 240.0, 95.0], [120.0, 121.0, 119.0, 120.0, 120.5, 120.0, *[85.0, 116.0, 104.0, 92.0, 103.0] * 7]):
         confirming(monkeypatch, speeds)
         with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
-            store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+            store.keep("pilot", Pilot(SPEED, 1.0))
             searched(store, (1, 0))
             states.append(tune.tune(PLAN, store, str(tmp_path / "scratch.toml")))
     large, lucky = states
@@ -87,7 +87,7 @@ def test_the_winner_is_confirmed_by_all_its_pairs_at_once(tmp_path: Path, monkey
 def test_more_time_confirms_anew_what_was_unclear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one look told nothing: a larger budget looks once at other pairs. What was confirmed stays so, and runs no more."""
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
-        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+        store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         tried = []
         for speeds in ([130.0, 80.0], [130.0, 131.0, 129.0], [70.0]):
@@ -127,7 +127,7 @@ class Machine:
     """A machine on which each run takes a second by a clock that only runs advance; that of others beside plain's 100 is `gain` more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at_s, self.names, self.gain = 1_000.0, list[str](), 1.0
+        self.at_s, self.names, self.gain, self.run_s = 1_000.0, list[str](), 1.0, 1.0
         self.fails: Callable[[str], bool] = lambda _: False
         clock = SimpleNamespace(monotonic=lambda: self.at_s)
         monkeypatch.setattr(measuring, "measure", self.measured)
@@ -135,11 +135,45 @@ class Machine:
         monkeypatch.setattr(verify, "time", clock)
 
     def measured(self, variant: Variant, *_: object, **__: object) -> Measured:
-        self.at_s += 1.0
+        self.at_s += self.run_s
         self.names.append(variant.name)
         if self.fails(variant.name):
             raise RunFailed("it ended with exit code 1", "")
-        return Measured(100.0 + self.gain * (variant.name != "plain") + len(self.names) % 3, 1.0, 1.0)
+        return Measured(100.0 + self.gain * (variant.name != "plain") + len(self.names) % 3, self.run_s, 1.0)
+
+
+@pytest.mark.parametrize(("budget_s", "run_s"), [(47.0, 1.0), (60.0, 1.6), (120.0, 2.0), (120.0, 0.5)])
+def test_each_search_reaches_its_race_and_its_confirmation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float, run_s: float
+) -> None:
+    """Runs take longer, or shorter, than the first ones: the search is planned anew, and ends with its budget."""
+    machine = Machine(monkeypatch)
+    machine.gain, machine.run_s = 10.0, run_s
+    plan = msgspec.structs.replace(PLAN, budget_s=budget_s)
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        store.keep("pilot", Pilot(SPEED, 1.0))
+        tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+
+    assert tuning.state == "confirmed"
+    assert max(run.block for run in tuning.runs) >= 3
+    assert tuning.comparison
+    assert tuning.comparison.pairs >= 5
+    assert machine.at_s - 1_000.0 <= budget_s + 2 * run_s
+
+
+def test_a_small_budget_searches_fewer_factors_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 runs: those factors that usually matter most, whose levels are no more than the runs that come before the race."""
+    Machine(monkeypatch)
+    factors = tuple(Factor(str(number), (AS_IS, *(Level(str(level)) for level in range(4)))) for number in range(6))
+    plan = msgspec.structs.replace(PLAN, budget_s=50.0, factors=factors)
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+        again = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
+
+    assert [factor.name for factor in tuning.factors] == ["0", "1", "2", "3"]
+    assert [left.name for left in tuning.left_out] == ["4", "5"]
+    assert "no time" in tuning.left_out[0].reason
+    assert again.factors == tuning.factors
 
 
 def test_the_search_leaves_the_confirmation_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +224,7 @@ def test_without_time_for_other_pairs_the_unclear_confirmation_is_shown(tmp_path
     """`--resume` with the budget that was spent before; pairs that were looked at several times are none of one look."""
     confirming(monkeypatch, [130.0, 80.0])
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
-        store.keep("pilot", Pilot(SPEED, 1.0, total=24))
+        store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         first = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
         confirming(monkeypatch, [130.0])
@@ -208,14 +242,14 @@ def test_without_time_for_other_pairs_the_unclear_confirmation_is_shown(tmp_path
 
 
 def test_a_race_that_had_no_time_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs got slower than the first ones: whether plain is the best is undecided, and more time goes on with it."""
+    """Runs take eight times as long as the first ones: whether plain is the best is undecided, and more time goes on with it."""
     machine = Machine(monkeypatch)
-    machine.gain = -10.0
+    machine.gain, machine.run_s = -10.0, 8.0
     plan = msgspec.structs.replace(PLAN, budget_s=40.0)
     with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
-        store.keep("pilot", Pilot(SPEED, 1.0, total=40))
+        store.keep("pilot", Pilot(SPEED, 1.0))
         hurried = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
-        rested = tune.tune(msgspec.structs.replace(plan, budget_s=400.0), store, str(tmp_path / "scratch.toml"))
+        rested = tune.tune(msgspec.structs.replace(plan, budget_s=800.0), store, str(tmp_path / "scratch.toml"))
 
     assert (hurried.state, hurried.comparison) == ("unconfirmed", None)
     assert "before the race" in hurried.reason

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
+from statistics import fmean
 
 import pytest
 
@@ -174,6 +175,11 @@ def test_what_comes_next_follows_from_the_runs_alone() -> None:
     assert search._replace(runs=runs).winner() == (2, 0)
 
 
+def gains(blocks: race.Blocks) -> Callable[[Choice], float]:
+    """Mean log ratios to plain, as if nothing but the race were known."""
+    return lambda choice: fmean(block[choice] - block[(0,) * len(choice)] for block in blocks if choice in block)
+
+
 def test_the_race_drops_who_is_behind_and_keeps_plain() -> None:
     """After three blocks; a choice that failed in a block is out, and of equals the one that changes least wins."""
     plain, good, equal, bad, failing = choices = list[Choice]([(0, 0), (1, 0), (1, 1), (0, 1), (2, 0)])
@@ -187,7 +193,7 @@ def test_the_race_drops_who_is_behind_and_keeps_plain() -> None:
         blocks.append(block)
 
     assert set(race.survivors(choices, blocks)) == {plain, good, equal}
-    assert race.winner(choices, blocks) == good
+    assert race.winner(choices, blocks, gains(blocks)) == good
     assert race.survivors([plain, bad], blocks[:2]) == [plain, bad]
 
 
@@ -196,7 +202,63 @@ def test_who_varies_much_is_taken_for_slower() -> None:
     plain, wild, steady = list[Choice]([(0,), (1,), (2,)])
     blocks: list[dict[Choice, float]] = [{plain: 0.0, wild: 0.03 + swing, steady: 0.02} for swing in (-0.3, 0.3, -0.3, 0.3)]
 
-    assert race.standings([plain, wild, steady], blocks)[0].choice == steady
+    assert race.standings([plain, wild, steady], blocks, gains(blocks))[0].choice == steady
+
+
+def test_of_equals_the_choice_that_names_its_setting_wins() -> None:
+    """What `sysperf wrap` does by itself depends on the machine's load that day."""
+    plain, wrapped, named = list[Choice]([(0, 0), (WRAP, WRAP), (1, 0)])
+    blocks: list[dict[Choice, float]] = [{plain: 0.0, wrapped: 0.1 + swing, named: 0.1 - swing} for swing in (0.01, -0.01, 0.002)]
+
+    assert race.winner([plain, wrapped, named], blocks, gains(blocks)) == named
+
+
+def test_runs_that_vary_alike_are_no_sign_of_a_wild_choice() -> None:
+    """Spreads of three runs differ by half by chance: 10 % more speed is kept where plain varies by 10 %, and this choice by 20 %."""
+    plain, other = list[Choice]([(0,), (1,)])
+    blocks: list[dict[Choice, float]] = [{plain: swing, other: 0.1 - 2 * swing} for swing in (-0.1, 0.1, 0.0)]
+
+    assert race.standings([plain, other], blocks, gains(blocks))[0].score == pytest.approx(0.1)
+
+
+def test_what_is_known_of_levels_counts_beside_a_short_race() -> None:
+    """Noise of 20 %: three blocks cannot tell a level of +25 % from plain, and forty runs can. Of equals, plain would be the one."""
+    won = 0
+    for seed in range(6):
+        rng, search = random.Random(seed), Search((2, 3, 2), 40, seed, higher_is_better=True, use_tpe=False)
+        while proposal := search.proposal():
+            value = math.exp(0.25 * (proposal.choice[0] == 1) + rng.gauss(0, 0.2))
+            run = TuneRun(len(search.runs), proposal.phase, proposal.choice, value, block=proposal.block)
+            search = search._replace(runs=[*search.runs, run])
+        won += search.winner()[0] == 1
+
+    assert won >= 5
+
+
+@pytest.mark.parametrize(("total", "then"), [(60, 34), (34, 60), (40, 24)])
+def test_a_search_that_is_planned_anew_reaches_its_race(total: int, then: int) -> None:
+    """Runs got slower, or faster, after twenty of them: the race has its three blocks, and no phase comes twice."""
+    search = Search((3, 3, 2), total, 1, higher_is_better=True, use_tpe=False)
+    rng = random.Random(1)
+    while proposal := search.proposal():
+        value = math.exp(0.01 * sum(proposal.choice) + rng.gauss(0, 0.01))
+        run = TuneRun(len(search.runs), proposal.phase, proposal.choice, value, block=proposal.block)
+        search = search._replace(runs=[*search.runs, run], total=then if len(search.runs) >= 20 else total)
+    phases = [phase for phase, _ in itertools.groupby(run.phase for run in search.runs)]
+
+    assert phases in (["design", "model", "race"], ["design", "race"])
+    assert search.has_raced()
+    assert len(search.runs) <= then or max(run.block for run in search.runs) == race.MIN_BLOCKS
+
+
+def test_a_design_of_more_runs_begins_with_that_of_fewer() -> None:
+    """How many runs there is time for is known late; each beginning of twelve runs has each level three times or more."""
+    planned = design.balanced((3, 2), 60, seed=4)
+
+    assert design.balanced((3, 2), 25, seed=4) == planned[:25]
+    for count in (12, 24, 36):
+        others = [choice for place, choice in enumerate(planned[:count]) if place % design.PLAIN_EVERY]
+        assert min(sum(1 for choice in others if choice[0] == level) for level in range(3)) >= len(others) // 3
 
 
 def test_tpe_proposes_what_was_fast() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ PRIOR_EFFECT = 0.15
 PRIOR_START = 0.05
 """The same of what `sysperf wrap` costs by itself. It gains nothing: what it sets are the levels."""
 NO_START = 1e-6
+PRIOR_OWN = 0.03
+"""The same of what a choice does beside the sum of its effects."""
 PRIOR_DRIFT = 0.02
 """Standard deviation of the drift's change from knot to knot, a log ratio."""
 KNOT_RUNS = 10
@@ -51,6 +53,8 @@ class Effects(NamedTuple):
     noise: float
     drift: list[float]
     """Log speed of the plain program at each knot."""
+    own: Mapping[Choice, float] = {}
+    """What some choices do beside the sum of their effects; `sysperf wrap` without a profile, whose levels are negative, has this alone."""
 
     def effect(self, factor: int, level: int) -> float:
         """Return a level's log ratio to level 0."""
@@ -76,7 +80,8 @@ class Effects(NamedTuple):
 
     def predicted(self, choice: Choice) -> float:
         """Return a choice's log ratio to plain."""
-        return self.start() * any(choice) + sum(self.effect(factor, level) for factor, level in enumerate(choice))
+        of_levels = sum(self.effect(factor, level) for factor, level in enumerate(choice) if level > 0)
+        return self.start() * any(choice) + of_levels + self.own.get(choice, 0.0)
 
     def draw(self, rng: random.Random) -> list[float]:
         """Return effects drawn from what is believed of them."""
@@ -106,11 +111,13 @@ class Effects(NamedTuple):
         return observation.log_speed - (1 - share) * self.drift[left] - share * self.drift[right]
 
 
-def fit(sizes: Sequence[int], observations: Sequence[Observation], prior_start: float = PRIOR_START) -> Effects:
-    """Fit the model to at least one observation."""
+def fit(
+    sizes: Sequence[int], observations: Sequence[Observation], prior_start: float = PRIOR_START, apart: Sequence[Choice] = ()
+) -> Effects:
+    """Fit the model to at least one observation. Of the choices `apart` it says, too, what they do beside the sum of their effects."""
     sizes = tuple(sizes)
     knots = max(observation.at for observation in observations) // KNOT_RUNS + 2
-    rows = [_row(sizes, knots, observation) for observation in observations]
+    rows = [_row(sizes, knots, apart, observation) for observation in observations]
     values = [observation.log_speed for observation in observations]
     centre = median(values)
     weights = [1.0] * len(rows)
@@ -118,14 +125,16 @@ def fit(sizes: Sequence[int], observations: Sequence[Observation], prior_start: 
     solution: list[float] = []
     lower: _Matrix = []
     for _ in range(ITERATIONS):
-        lower, solution = _solve(rows, [value - centre for value in values], weights, _priors(sizes, knots, noise, prior_start))
+        lower, solution = _solve(rows, [value - centre for value in values], weights, _priors(sizes, knots, apart, noise, prior_start))
         residuals = [value - centre - sum(share * solution[at] for at, share in row) for row, value in zip(rows, values, strict=True)]
         noise = max(MIN_NOISE, _spread(residuals))
         weights = [min(1.0, HUBER_K * noise / max(abs(residual), 1e-12)) for residual in residuals]
     if solution[-1] > 0 and prior_start > NO_START:
-        return fit(sizes, observations, NO_START)
-    effects = len(solution) - knots
-    return Effects(sizes, solution[knots:], _schur(lower, effects), noise, [centre + value for value in solution[:knots]])
+        return fit(sizes, observations, NO_START, apart)
+    first = knots + len(apart)
+    own = dict(zip(apart, solution[knots:first], strict=True))
+    drift = [centre + value for value in solution[:knots]]
+    return Effects(sizes, solution[first:], _schur(lower, len(solution) - first), noise, drift, own)
 
 
 def importance(effects: Effects, observations: Sequence[Observation]) -> list[float]:
@@ -153,11 +162,13 @@ def _column(sizes: Sequence[int], factor: int, level: int) -> int:
     return sum(sizes[:factor]) - factor + level - 1
 
 
-def _row(sizes: Sequence[int], knots: int, observation: Observation) -> _Row:
+def _row(sizes: Sequence[int], knots: int, apart: Sequence[Choice], observation: Observation) -> _Row:
+    choice, first = observation.choice, knots + len(apart)
     left, right, share = _between_knots(observation.at, knots)
     row = [(left, 1 - share), (right, share)]
-    row += [(knots + _column(sizes, factor, level), 1.0) for factor, level in enumerate(observation.choice) if level]
-    row += [(knots + sum(sizes) - len(sizes), float(any(observation.choice)))]
+    row += [(knots + apart.index(choice), 1.0)] if choice in apart else []
+    row += [(first + _column(sizes, factor, level), 1.0) for factor, level in enumerate(choice) if level > 0]
+    row += [(first + sum(sizes) - len(sizes), float(any(choice)))]
     return [entry for entry in row if entry[1]]
 
 
@@ -166,9 +177,10 @@ def _between_knots(at: int, knots: int) -> tuple[int, int, float]:
     return left, left + 1, min(1.0, at / KNOT_RUNS - left)
 
 
-def _priors(sizes: Sequence[int], knots: int, noise: float, prior_start: float) -> _Matrix:
+def _priors(sizes: Sequence[int], knots: int, apart: Sequence[Choice], noise: float, prior_start: float) -> _Matrix:
     """The precision of what is believed before, in units of the noise: a random walk of the drift, and each effect around 0."""
-    start = knots + sum(sizes) - len(sizes)
+    first = knots + len(apart)
+    start = first + sum(sizes) - len(sizes)
     size = start + 1
     precision = [[0.0] * size for _ in range(size)]
     precision[0][0] = (noise / 1.0) ** 2
@@ -178,7 +190,9 @@ def _priors(sizes: Sequence[int], knots: int, noise: float, prior_start: float) 
         precision[knot + 1][knot + 1] += step
         precision[knot][knot + 1] -= step
         precision[knot + 1][knot] -= step
-    for column in range(knots, start):
+    for column, choice in enumerate(apart, knots):
+        precision[column][column] += (noise / (PRIOR_EFFECT if min(choice) < 0 else PRIOR_OWN)) ** 2
+    for column in range(first, start):
         precision[column][column] += (noise / PRIOR_EFFECT) ** 2
     precision[start][start] += (noise / prior_start) ** 2
     return precision

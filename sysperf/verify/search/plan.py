@@ -18,11 +18,12 @@ from sysperf.model.tuning import Choice, Phase, TuneRun
 from sysperf.verify.search import design, effects, race, tpe
 from sysperf.verify.search.effects import Effects, Observation
 
-DESIGN_SHARE, PROPOSAL_SHARE = 0.3, 0.3
+DESIGN_SHARE, RACE_SHARE = 0.3, 0.4
 MIN_RUNS = 18
 """Fewer runs than this tell nothing of several factors."""
-BY_MODEL, BY_VALUE = 3, 2
-"""How many of the race's candidates the model names, and how many were measured to be fastest."""
+MIN_CANDIDATES, MAX_CANDIDATES = 3, 8
+MIN_RACE = MIN_CANDIDATES * race.MIN_BLOCKS
+"""Runs of the shortest race."""
 MAX_CHOICES = 5_000
 """More combinations than this are sampled."""
 MAX_DRAWS = 20
@@ -46,7 +47,7 @@ class Search(NamedTuple):
     sizes: tuple[int, ...]
     """Levels of each factor."""
     total: int
-    """Runs that the budget has room for."""
+    """Runs that the budget has room for, those that are done included: it changes as runs get slower and faster."""
     seed: int
     higher_is_better: bool
     use_tpe: bool
@@ -61,13 +62,14 @@ class Search(NamedTuple):
         return (WRAP,) * len(self.sizes)
 
     def proposal(self) -> Proposal | None:
-        """Return the next run; None when the race is over."""
-        designed, proposed = self._done("design"), self._done("model", "tpe")
-        if designed < self._designed():
-            return Proposal("design", self._allowed(design.balanced(self.sizes, self._designed(), self.seed)[designed]))
-        if proposed < round(PROPOSAL_SHARE * self.total):
+        """Return the next run; None when the race is over. No phase comes back when there is room for more runs than was thought."""
+        designed, proposed, raced = self._done("design"), self._done("model", "tpe"), self._done("race")
+        before_race = self.total - race_runs(self.total)
+        if not proposed and not raced and designed < min(round(DESIGN_SHARE * self.total), before_race):
+            return Proposal("design", self._allowed(design.balanced(self.sizes, designed + 1, self.seed)[designed]))
+        if not raced and designed + proposed < before_race:
             return self._by_tpe(proposed) if proposed % 2 and self.use_tpe and self.total >= tpe.MIN_RUNS else self._by_model(proposed)
-        return self._in_race()
+        return self._in_race() if designed else None
 
     def model(self) -> Effects:
         """Return the main effects of all runs so far. Needs a run that counts."""
@@ -75,21 +77,30 @@ class Search(NamedTuple):
 
     def observations(self) -> list[Observation]:
         """Return the runs that count and are points of the space."""
-        return [
-            Observation(run.choice, run.number, self.log_speed(run.value))
-            for run in self.runs
-            if run.value and not run.disturbed and WRAP not in run.choice
-        ]
+        return [observation for observation in self._counted() if WRAP not in observation.choice]
+
+    def _counted(self) -> list[Observation]:
+        return [Observation(run.choice, run.number, self.log_speed(run.value)) for run in self.runs if run.value and not run.disturbed]
 
     def log_speed(self, value: float) -> float:
         """Return the log of the speed that a value of the metric stands for."""
         return math.log(value) if self.higher_is_better else -math.log(value)
 
     def candidates(self) -> list[Choice]:
-        """Return who is in the race, by the runs before it: plain, wrap, the model's best and the fastest that were measured."""
+        """Return who is in the race, by the runs before it: plain, wrap, the model's best and the fastest that were measured.
+
+        As many as there are runs for three blocks in a race that has its share.
+        """
         before = tuple(run for run in self.runs if run.phase != "race")
+        counted = sum(1 for run in before if not run.disturbed)
+        room = max(MIN_RACE, round(counted * RACE_SHARE / (1 - RACE_SHARE))) // race.MIN_BLOCKS
+        best = _best_of(self._replace(runs=before, total=0))[: min(room, MAX_CANDIDATES)]
         failed = {run.choice for run in self.runs if run.failed}
-        return [choice for choice in _best_of(self._replace(runs=before)) if choice not in failed or choice == self.plain]
+        return [choice for choice in best if choice not in failed or choice == self.plain]
+
+    def has_raced(self) -> bool:
+        """Whether the race has blocks enough to tell who is the best."""
+        return len(self.blocks()) >= race.MIN_BLOCKS
 
     def blocks(self) -> list[dict[Choice, float]]:
         """Return the log speeds of the race's blocks that are complete."""
@@ -105,13 +116,14 @@ class Search(NamedTuple):
 
     def winner(self) -> Choice:
         """Return the best of the race; what the model is certain of where the race had no time."""
-        blocks = self.blocks()
-        return race.winner(self.candidates(), blocks) if len(blocks) >= race.MIN_BLOCKS else self.model().sparing()
+        candidates, blocks = self.candidates(), self.blocks()
+        if len(blocks) < race.MIN_BLOCKS:
+            return self.model().sparing()
+        apart = [choice for choice in candidates if any(choice)]
+        model = effects.fit(self.sizes, self._counted(), apart=apart)
+        return race.winner(candidates, blocks, model.predicted)
 
     # ------------------------------------------------------------------ the phases
-
-    def _designed(self) -> int:
-        return round(DESIGN_SHARE * self.total)
 
     def _done(self, *phases: Phase) -> int:
         return sum(1 for run in self.runs if run.phase in phases and not run.disturbed)
@@ -132,8 +144,8 @@ class Search(NamedTuple):
     def _in_race(self) -> Proposal | None:
         candidates, complete = self.candidates(), self.blocks()
         racing, block = race.survivors(candidates, complete), len(complete) + 1
-        decided = len(complete) >= race.MIN_BLOCKS and len(racing) <= 2
-        if decided or self._done("design", "model", "tpe", "race") >= max(self.total, MIN_RUNS):
+        is_full = self._done("design", "model", "tpe", "race") >= self.total
+        if len(complete) >= race.MIN_BLOCKS and (len(racing) <= 2 or is_full):
             return None
         done = {run.choice for run in self.runs if run.phase == "race" and run.block == block and not run.disturbed}
         choice = next(choice for choice in race.order(racing, block, self.seed) if choice not in done)
@@ -166,6 +178,11 @@ class Search(NamedTuple):
         return {entry for entry, count in failures.items() if count >= MIN_LEVEL_FAILURES and entry not in ran and entry[1] > 0}
 
 
+def race_runs(total: int) -> int:
+    """Return how many of the runs of a search are its race."""
+    return max(MIN_RACE, round(RACE_SHARE * total))
+
+
 @functools.lru_cache(maxsize=2)
 def _best_of(before: Search) -> tuple[Choice, ...]:
     """The race's candidates by the runs before it, which stay the same while it is run."""
@@ -175,5 +192,6 @@ def _best_of(before: Search) -> tuple[Choice, ...]:
     for observation in before.observations():
         measured.setdefault(observation.choice, []).append(model.without_drift(observation))
     fastest = sorted(measured, key=lambda choice: -fmean(measured[choice]))
-    wanted = [before.plain, before.wrapped, model.sparing(), *named[:BY_MODEL], *fastest[:BY_VALUE]]
-    return tuple(dict.fromkeys(wanted))
+    wanted = [before.plain, model.sparing(), named[0], before.wrapped, fastest[0], *named[1:3], *fastest[1:2]]
+    failed = {run.choice for run in before.runs if run.failed}
+    return tuple(choice for choice in dict.fromkeys(wanted) if choice not in failed or choice == before.plain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -18,6 +18,10 @@ from sysperf.model.tuning import Choice
 MIN_BLOCKS = 3
 MAX_BEHIND, TIE = 2.0, 1.0
 """Standard errors behind the one in front: with more a choice is out, with less it is as good."""
+MIN_TIE, MAX_TIE = 0.002, 0.02
+"""Log ratios: what is less behind is as good, and what is further behind is not, however much runs vary."""
+MIN_WILD = 3.0
+"""A choice varies more than plain does when its spread is so much larger: those of a few runs differ by chance."""
 
 Blocks = Sequence[Mapping[Choice, float]]
 """The log speed of each choice in each block that is complete."""
@@ -28,7 +32,7 @@ class Standing(NamedTuple):
 
     choice: Choice
     score: float
-    """Log ratio to plain, less what it varies more than plain does."""
+    """Log ratio to plain, less what it varies more than plain does, where it is much more."""
     blocks: int
 
 
@@ -43,25 +47,32 @@ def survivors(candidates: Sequence[Choice], blocks: Blocks) -> list[Choice]:
     return racing
 
 
-def standings(candidates: Sequence[Choice], blocks: Blocks) -> list[Standing]:
-    """Return the survivors, best first; plain has the score 0."""
+def standings(candidates: Sequence[Choice], blocks: Blocks, gain: Callable[[Choice], float]) -> list[Standing]:
+    """Return the survivors, best first; plain has the score 0. `gain` is a choice's log ratio to plain by all that is known of it."""
     plain = (0,) * len(candidates[0])
     calm = _spread([block[plain] for block in blocks if plain in block])
     ranking = []
     for choice in survivors(candidates, blocks):
-        ratios = [block[choice] - block[plain] for block in blocks if choice in block and plain in block]
         wild = _spread([block[choice] for block in blocks if choice in block])
-        score = 0.0 if choice == plain else fmean(ratios) - max(0.0, wild - calm) if ratios else -math.inf
-        ranking.append(Standing(choice, score, len(ratios)))
+        more = wild - calm if wild > MIN_WILD * calm else 0.0
+        count = sum(1 for block in blocks if choice in block and plain in block)
+        ranking.append(Standing(choice, 0.0 if choice == plain else gain(choice) - more, count))
     return sorted(ranking, key=lambda standing: -standing.score)
 
 
-def winner(candidates: Sequence[Choice], blocks: Blocks) -> Choice:
-    """Return the best choice: of those that are within a standard error of the one in front, the one that changes least."""
-    ranked = [standing for standing in standings(candidates, blocks) if standing.blocks]
-    front = ranked[0].choice
-    tied = [standing.choice for standing in ranked if standing.choice == front or not _is_behind(standing.choice, front, blocks, TIE)]
-    return min(tied, key=changes)
+def winner(candidates: Sequence[Choice], blocks: Blocks, gain: Callable[[Choice], float]) -> Choice:
+    """Return the best choice: of those that are within a standard error of the one in front, and 2 %, the one that changes least.
+
+    Of those that change as much, one that names its settings: what `sysperf wrap` does by itself may be something else on another day.
+    """
+    ranked = [standing for standing in standings(candidates, blocks, gain) if standing.blocks]
+    front = ranked[0]
+
+    def is_as_good(standing: Standing) -> bool:
+        error = TIE * _error(standing.choice, front.choice, blocks)
+        return front.score - standing.score <= max(MIN_TIE, min(MAX_TIE, error))
+
+    return min((standing.choice for standing in ranked if is_as_good(standing)), key=lambda choice: (changes(choice), min(choice) < 0))
 
 
 def changes(choice: Choice) -> int:
@@ -79,13 +90,18 @@ def _mean(choice: Choice, blocks: Blocks) -> float:
     return fmean(values) if len(values) == len(blocks) else -math.inf
 
 
-def _is_behind(choice: Choice, front: Choice, blocks: Blocks, errors: float = MAX_BEHIND) -> bool:
+def _is_behind(choice: Choice, front: Choice, blocks: Blocks) -> bool:
     """Whether a choice is slower than the one in front by so many errors; one without a value in some block has failed there."""
     behind = [block[front] - block[choice] for block in blocks if choice in block and front in block]
     if len(behind) < len(blocks):
         return True
-    error = stdev(behind) / math.sqrt(len(behind))
-    return choice != front and fmean(behind) > errors * error
+    return choice != front and fmean(behind) > MAX_BEHIND * _error(choice, front, blocks)
+
+
+def _error(choice: Choice, front: Choice, blocks: Blocks) -> float:
+    """The standard error of how far a choice is behind another one."""
+    behind = [block[front] - block[choice] for block in blocks if choice in block and front in block]
+    return stdev(behind) / math.sqrt(len(behind)) if len(behind) > 1 else 0.0
 
 
 def _spread(values: Sequence[float]) -> float:
