@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sysperf.startup import lazy
+from sysperf.trace import frames
 from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Timeline
 
-_FRAME = lazy(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 _BEGINNING = lazy(r"(?:.*/)?torch/autograd/profiler\.py\(\d+\): _start_trace$")
 """The call that begins a recording. Functions that were open around it are recorded with the line of that call."""
 
@@ -87,7 +85,8 @@ class Threads:
 
     def _described(self, stack: list[int]) -> Around:
         rows, texts = self._timeline.ranges, self._timeline.names.texts
-        operator = outer = annotation = function = line = ""
+        operator = outer = annotation = function = called_by = ""
+        lines = list[frames.Line | None]()
         for index in stack:
             text = texts[rows.name[index]]
             if text.startswith("ProfilerStep"):
@@ -98,27 +97,10 @@ class Threads:
                 annotation = text
             elif rows.kind[index] == PYTHON:
                 function = text
-                line = user_line(text, numbered=index not in self._open) or line
+                lines.append(frames.line(text, numbered=index not in self._open))
             if rows.stack[index] >= 0:
-                line = innermost_line(self._timeline.stacks.texts[rows.stack[index]]) or line
-        return Around(operator, outer, annotation, function, line)
-
-
-def user_line(frame: str, *, numbered: bool = True) -> str:
-    """`train.py:31 (step)` of a frame outside PyTorch, the standard library and what is known to be installed, else nothing."""
-    parts = _FRAME.fullmatch(frame)
-    if not parts:
-        return ""
-    path = parts["file"]
-    module = path.rpartition("/")[2].removesuffix(".py") if "/" not in path else path.partition("/")[0]
-    if path.startswith(("torch/", "<")) or any(part in path for part in _LIBRARIES) or module in sys.stdlib_module_names:
-        return ""
-    return f"{path}:{parts['line']} ({parts['function']})" if numbered else f"{path} ({parts['function']})"
-
-
-def innermost_line(stack: str) -> str:
-    """The innermost frame of the user's code in a call stack; the innermost comes first."""
-    return next((line for frame in stack.split(";") if (line := user_line(frame.strip()))), "")
+                called_by = frames.of_stack(self._timeline.stacks.texts[rows.stack[index]]) or called_by
+        return Around(operator, outer, annotation, function, called_by or frames.innermost(lines))
 
 
 def exclusive(timeline: Timeline, indices: list[int]) -> Iterator[tuple[int, int]]:

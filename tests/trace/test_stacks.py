@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.trace import frames
 from sysperf.trace.analysis import Finding
 
 from .labelled import rules
@@ -85,3 +86,39 @@ def test_waiting_for_another_thread_is_no_gain_that_is_promised(tmp_path: Path, 
     assert gain is not None
     assert gain.low == pytest.approx(least, abs=2)
     assert gain.high == pytest.approx(65 if len(pauses) == 2 else 48, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("stack", "told"),
+    [
+        # what torch 2.13 records of a script in a folder, of `python -m mylib.run`, and of a package in site-packages
+        (["train.py(14): <module>", "train.py(12): main", "mylib/engine.py(7): pause"], "mylib/engine.py:7 (pause)"),
+        (["<frozen runpy>(88): _run_code", "mylib/run.py(12): main", "mylib/engine.py(7): pause"], "mylib/engine.py:7 (pause)"),
+        (["/home/me/train.py(9): main", "torch/optim/adam.py(30): step"], "/home/me/train.py:9 (main)"),
+        (["train.py(12): main", "lightning/pytorch/loops/fit_loop.py(140): advance"], "train.py:12 (main), in lightning"),
+        (
+            [
+                "train.py(12): main",
+                "lightning/pytorch/loops/fit_loop.py(140): advance",
+                "train.py(31): training_step",
+                "typing.py(9): cast",
+            ],
+            "train.py:31 (training_step)",
+        ),
+        (["train.py(5): main", "/opt/venv/lib/python3.12/site-packages/fancy/a.py(6): fit"], "train.py:5 (main), in fancy"),
+        (["train.py(5): main", "/opt/venv/lib/python3.12/site-packages/fancy.py(6): fit"], "train.py:5 (main), in fancy"),
+        (["threading.py(9): run", "PIL/Image.py(40): open"], "PIL/Image.py:40 (open), of the package PIL"),
+        (["datasets/coco.py(3): decode"], "datasets/coco.py:3 (decode)"),
+        (["train.py(5): main", "/usr/lib/python3.11/json/encoder.py(6): encode"], "train.py:5 (main)"),
+        (["/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py(6): _call_impl"], ""),
+    ],
+)
+def test_lines_are_the_programs_own(stack: list[str], told: str) -> None:
+    """The innermost line that is of neither PyTorch nor an installed package, which is named where it goes on in there."""
+    assert frames.innermost(map(frames.line, stack)) == frames.of_stack(";".join(reversed(stack))) == told
+
+
+def test_a_pause_in_a_package_names_the_programs_line_and_the_package(tmp_path: Path) -> None:
+    result = pausing(tmp_path, ["lightning/pytorch/loops/fit_loop.py(140): advance"])
+
+    assert pause_of(result).where == ("server.py (serve), in lightning",)
