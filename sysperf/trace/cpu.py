@@ -59,7 +59,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
-        python_recurring_pct=100 * length(code) / whole if python is None else python + (hole.recurring_pct or 0.0),
+        python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
         gc_pct=100 * length(collecting) / whole,
         gc_sites=sites({main: collecting}, threads, whole) if main is not None else (),
         matmul_pct=share(_MATMUL),
@@ -90,18 +90,38 @@ def _parts(timeline: Timeline) -> list[pauses.Part]:
 
 def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Intervals, where: tuple[Site, ...]) -> Hole:
     """The pauses as facts: what the program's own cost by iteration, and what is left."""
-    whole = window.duration
+    whole, is_known = window.duration, len(iterations) > 1
     least, middle = _recurring(found.regular, iterations)
-    periodic = 100 * length(found.periodic) / whole
+    seldom = pauses.shares(found.periodic, iterations)
     all_of_them = length(found.regular) + length(found.periodic) + length(found.scattered)
     return Hole(
-        recurring_pct=None if middle is None else middle + periodic,
-        recurring_least_pct=None if least is None else (least + periodic) * (1 - _share_waiting(where)),
-        scattered_pct=100 * length(found.scattered) / whole if len(iterations) > 1 else None,
+        recurring_pct=None if middle is None else _and(middle, seldom.high),
+        recurring_least_pct=None if least is None else _and(least, seldom.low) * (1 - _share_waiting(where)),
+        periodic_pct=seldom.high if is_known else None,
+        returns=_rhythm(bool(middle), seldom.every) if is_known else "",
+        scattered_pct=100 * length(found.scattered) / whole if is_known else None,
         pct=100 * all_of_them / whole,
         longest_ms=max((end - start for start, end in own), default=0) / 1e6,
         cause=where[0].what if where else "",
     )
+
+
+def _with_pauses(python: float, hole: Hole) -> float:
+    """Of the time, the share of short times between operators and of the program's pauses."""
+    return (hole.recurring_pct or 0.0) + python * (1 - (hole.periodic_pct or 0.0) / 100)
+
+
+def _and(usual: float, seldom: float) -> float:
+    """Of the time, the share of what a median step has and of what only some have: a median step is what these leave."""
+    return seldom + usual * (1 - seldom / 100)
+
+
+def _rhythm(in_most: bool, every: float | None) -> str:
+    """How often pauses come back."""
+    rhythm = (
+        "" if every is None else f"every {every:.0f} steps" if abs(every - round(every)) < 0.05 else f"every {every:.1f} steps on average"
+    )
+    return " and ".join(filter(None, ("in most steps" if in_most else "", rhythm)))
 
 
 def is_collective(name: str) -> bool:

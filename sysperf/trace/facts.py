@@ -105,6 +105,8 @@ class Hole(Record, kw_only=True):
     scattered_pct: Annotated[float | None, fact("on a CPU, pauses at another place in each iteration: nothing that the program does")] = (
         None
     )
+    periodic_pct: Annotated[float | None, fact("on a CPU, the part of it that only every so many iterations have; null: as above")] = None
+    returns: Annotated[str, fact("on a CPU, how often they come back; empty: nobody knows")] = ""
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("a copy to the device ended most of it: data was being prepared")] = False

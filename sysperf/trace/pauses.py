@@ -12,10 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sysperf.trace.intervals import Interval, Intervals
+from sysperf.trace.intervals import Interval, Intervals, median
 
 MIN_ITERATIONS = 4
 MIN_TIMES = 3
+REGULAR, PERIODIC, SCATTERED = 0, 1, 2
 Part = tuple[int, int, int]
 """Start, end and name of what the thread did that is no pause: an outermost operator, a request to the loader, communication."""
 Place = tuple[int, int]
@@ -31,6 +32,15 @@ class Pauses(NamedTuple):
     """At places where fewer do, at equal distances, or each that gets there: a checkpoint in every tenth step."""
     scattered: Intervals
     """The rest: at another place in each iteration."""
+
+
+class Shares(NamedTuple):
+    """What pauses of some iterations cost, in percent of the time."""
+
+    low: float = 0.0
+    high: float = 0.0
+    every: float | None = None
+    """How many iterations it is from one to the next; None: there are none."""
 
 
 def outermost(spans: Iterable[Part]) -> list[Part]:
@@ -60,9 +70,44 @@ def told_apart(pauses: Intervals, parts: list[Part], iterations: Intervals) -> P
             pausing[place].add(number if 0 <= number <= last else last)  # what precedes the first iteration ends one like the last
     kinds = {place: _kind(numbers, visits[place], len(iterations)) for place, numbers in pausing.items()}
     chosen: tuple[Intervals, Intervals, Intervals] = [], [], []
+    regular = defaultdict[tuple[Place, ...], Intervals](list)
     for pause, at in located:
-        chosen[min((kinds[place] for place in at), default=2)].append(pause)
-    return Pauses(*chosen)
+        kind = min((kinds[place] for place in at), default=SCATTERED)
+        (regular[at] if kind == REGULAR else chosen[kind]).append(pause)
+    for spans in regular.values():
+        usual, more = _parted(spans, iterations)
+        chosen[REGULAR].extend(usual)
+        chosen[PERIODIC].extend(more)
+    return Pauses(*map(sorted, chosen))
+
+
+def _parted(spans: Intervals, iterations: Intervals) -> tuple[Intervals, Intervals]:
+    """(what each pause of a place has, what only every so many have), where some last twice as long as the median: more is done there."""
+    usual = int(median(end - start for start, end in spans))
+    longer = [(start, end) for start, end in spans if end - start >= 2 * usual]
+    starts = [start for start, _ in iterations]
+    if not _is_periodic({bisect_right(starts, start) - 1 for start, _ in longer}):
+        return spans, []
+    return [(start, min(end, start + usual)) for start, end in spans], [(start + usual, end) for start, end in longer]
+
+
+def shares(periodic: Intervals, iterations: Intervals) -> Shares:
+    """What pauses that come back seldom cost: by how many are in the window, and by how far they are apart.
+
+    Two pauses in seven iterations may come in every third one.
+    """
+    if not periodic or not iterations:
+        return Shares()
+    starts, took = [start for start, _ in iterations], Counter[int]()
+    for start, end in periodic:
+        took[bisect_right(starts, start) - 1 if start < iterations[-1][1] else len(starts)] += end - start
+    lengths = [end - start - took[number] for number, (start, end) in enumerate(iterations)]
+    within = sum(took[number] for number in range(len(starts)))
+    usual, pause = max(1, median(lengths)), took.total() / sum(map(bool, took.values()))
+    numbers = [number for number, ns in took.items() if ns]
+    every = (max(numbers) - min(numbers)) / (len(numbers) - 1) if len(numbers) > 1 else len(starts)
+    by_number, by_distance = min(100.0, 100 * within / max(1, sum(lengths) + within)), 100 * pause / (pause + every * usual)
+    return Shares(min(by_number, by_distance), max(by_number, by_distance), every)
 
 
 def _places(parts: list[Part], starts: list[int]) -> list[tuple[int, tuple[Place, ...]]]:
@@ -81,9 +126,12 @@ def _places(parts: list[Part], starts: list[int]) -> list[tuple[int, tuple[Place
 def _kind(pausing: set[int], visiting: set[int], iterations: int) -> int:
     """The index in `Pauses` of a place where these iterations pause, of those that get there."""
     if iterations < MIN_ITERATIONS:
-        return 0 if 1 < iterations == len(pausing) else 2
+        return REGULAR if 1 < iterations == len(pausing) else SCATTERED
     if 2 * len(pausing) >= iterations:
-        return 0
-    distances = {after - before for before, after in itertools.pairwise(sorted(pausing))}
-    is_periodic = len(pausing) >= MIN_TIMES and len(distances) == 1
-    return 1 if is_periodic or (len(pausing) > 1 and pausing >= visiting) else 2
+        return REGULAR
+    return PERIODIC if _is_periodic(pausing) or (len(pausing) > 1 and pausing >= visiting) else SCATTERED
+
+
+def _is_periodic(iterations: set[int]) -> bool:
+    """Whether these are at equal distances."""
+    return len(iterations) >= MIN_TIMES and len({after - before for before, after in itertools.pairwise(sorted(iterations))}) == 1

@@ -358,9 +358,20 @@ def test_what_a_program_does_in_every_third_step_is_its_own(tmp_path: Path, name
     share = 100 * 90 / (6 * 20.1 + 90) if named else 100 * 135 / (9 * 20.1 + 135)
 
     assert rank(result).verdict == "host-bound"
-    assert finding.exposed_pct == pytest.approx(share, abs=1)
     assert finding.predicted_gain is not None
-    assert finding.predicted_gain.low == pytest.approx(share, abs=1)
+    bounds = finding.predicted_gain.low, finding.predicted_gain.high
+    assert bounds == pytest.approx(sorted((share, 100 * 15 / (20.1 + 15))), abs=1)
+    assert finding.exposed_pct == bounds[1]
+    assert "every 3 steps" in finding.message
+
+
+def test_what_most_steps_have_and_what_only_some_have_are_shares_of_one_time(tmp_path: Path) -> None:
+    """20 ms in each step, and 100 ms more in every third, where operators take 20: they are shares of what three steps take."""
+    result = analyzed(tmp_path, cpu_program([20.0 + 100 * (number % 3 == 0) for number in range(10)]))
+    hole = rank(result).hole
+
+    assert hole.recurring_pct == pytest.approx(100 * 160 / 220, abs=1)
+    assert hole.returns == "in most steps and every 3 steps"
 
 
 def test_a_pause_of_a_single_iteration_is_not_said_to_come_back(tmp_path: Path) -> None:
