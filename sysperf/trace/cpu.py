@@ -118,10 +118,8 @@ def _and(usual: float, seldom: float) -> float:
 
 def _rhythm(in_most: bool, every: float | None) -> str:
     """How often pauses come back."""
-    rhythm = (
-        "" if every is None else f"every {every:.0f} steps" if abs(every - round(every)) < 0.05 else f"every {every:.1f} steps on average"
-    )
-    return " and ".join(filter(None, ("in most steps" if in_most else "", rhythm)))
+    often = "" if every is None else f"every {round(every, 1):g} steps"
+    return " and ".join(filter(None, ("in most steps" if in_most else "", often)))
 
 
 def is_collective(name: str) -> bool:
