@@ -47,6 +47,9 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
         cast_pct=share(by_name.is_copy),
         optimizer_pct=_part(time, in_optimizer) if in_optimizer is not None else share(by_name.is_optimizer),
         optimizer_kernels_per_step=len(in_optimizer) / iterations if iterations and in_optimizer is not None else None,
+        launches_per_step=_launches(time, ours) / iterations if iterations else None,
+        optimizer_launches_per_step=_launches(time, in_optimizer) / iterations if iterations and in_optimizer is not None else None,
+        zero_grad_launches_per_step=_launches(time, zeroing) / iterations if iterations and zeroing is not None else None,
         zero_grad_kernels_per_step=len(zeroing) / iterations if iterations and zeroing is not None else None,
         zero_grad_pct=_part(time, zeroing) if zeroing is not None else None,
         softmax_pct=share(lambda name: by_name.is_softmax(name) and "log" not in name),
@@ -79,6 +82,12 @@ def _one_wave(time: DeviceTime) -> float:
         return 1.0
     device = time.timeline.devices.get(time.device)
     return float(device.multiprocessors) if device and device.multiprocessors else 0.0
+
+
+def _launches(time: DeviceTime, indices: list[int]) -> int:
+    """How many calls launched these kernels: one for all of a CUDA graph. Kernels whose call is unknown count each for itself."""
+    calls = [time.launches.calls[index] for index in indices]
+    return len(set(calls) - {None}) + calls.count(None)
 
 
 def _part(time: DeviceTime, indices: list[int]) -> float:

@@ -778,3 +778,25 @@ def test_of_programs_that_cannot_be_told_apart_nothing_is_said_about_the_device(
     assert not rank(result).replay.predictions
     assert "number their calls alike" in page
     assert "analyze the file that the profiler wrote for each program" in page
+
+
+def test_a_graph_among_other_kernels_counts_as_one_launch(tmp_path: Path) -> None:
+    """40 kernels that the host launches late, and a graph of 30 nodes: 70 kernels, and 41 launches a step."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.think(80)
+            machine.kernel(60)
+        machine.call("cudaGraphLaunch", 30)
+        number, at = machine.events[-1]["args"]["correlation"], max(machine.now, machine.free[7])
+        for node in range(30):
+            machine.event("kernel", GEMM, at, 5, tid=7, pid=0, device=0, stream=7, correlation=number, **{"graph node id": node + 1})
+            at += 5.5
+        machine.free[7] = at
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
+    (finding,) = [finding for finding in result.analysis.findings if finding.id == "trace.launch-bound"]
+
+    assert (rank(result).figures.kernels_per_step, rank(result).work.launches_per_step) == (70, 41)
+    assert "41 launches of kernels a step" in finding.message
