@@ -35,7 +35,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     running = union(clip(rows.spans_of(operators), window.span))
     computing = subtract(running, loader)
     talking = communication(timeline, window)
-    own, counts, tiny = _own_times(timeline, window, threads, loader)
+    own, counts, tiny = own_times(timeline, window, threads)
 
     def share(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
@@ -178,9 +178,9 @@ def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: 
     return subtract(asked, union(elsewhere))
 
 
-def _own_times(timeline: Timeline, window: Window, threads: Threads, loader: Intervals) -> tuple[Counter[int], Counter[int], int]:
-    """(exclusive time by name, calls by name, calls that are tiny) of the operators that start in the window, outside the loader."""
-    rows = timeline.ranges
+def own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
+    """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside the loader."""
+    rows, loader = timeline.ranges, union(clip(loader_calls(timeline).spans, window.span))
     own: Counter[int] = Counter()
     counts: Counter[int] = Counter()
     tiny = 0

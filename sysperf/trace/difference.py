@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from typing import Annotated
 
 from sysperf.model.record import Record, fact
 from sysperf.trace.accounting import Accounting
+from sysperf.trace.cpu import own_times
 from sysperf.trace.exposed import members
 from sysperf.trace.intervals import median
 
@@ -62,6 +64,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
     interval = _interval(*steps) if all(len(step) >= MIN_STEPS for step in steps) else None
     middle = [median(step) if step else None for step in steps]
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
+    sides = list(zip((before, after), steps, strict=True))
     return Comparison(
         before=before.timeline.file,
         after=after.timeline.file,
@@ -73,7 +76,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
         verdict=_verdict(interval),
         why="" if interval else f"fewer than {MIN_STEPS} steps were found in one of the files",
         times=_times(before, after, middle) if alike else (),
-        kernels=_kernels(before, after, [len(step) for step in steps]) if alike else (),
+        kernels=_kernels([_totals(*side) for side in sides]) if alike else (),
     )
 
 
@@ -135,9 +138,8 @@ def _kind(before: float | None, after: float | None) -> str:
     return "changed" if abs(after - before) > MIN_CHANGE * max(after, before) else "same"
 
 
-def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[Change, ...]:
+def _kernels(totals: list[dict[str, float]]) -> tuple[Change, ...]:
     """Kernels (operators on the CPU) whose time a step differs, most first."""
-    totals = [_totals(accounting, count) for accounting, count in zip((before, after), steps, strict=True)]
     rows = []
     for name in {*totals[0], *totals[1]}:
         old, new = totals[0].get(name), totals[1].get(name)
@@ -147,14 +149,16 @@ def _kernels(before: Accounting, after: Accounting, steps: list[int]) -> tuple[C
     return tuple(rows[:MAX_KERNELS])
 
 
-def _totals(accounting: Accounting, steps: int) -> dict[str, float]:
-    timeline, totals = accounting.timeline, dict[str, float]()
-    rows, texts = timeline.operations, timeline.names.texts
+def _totals(accounting: Accounting, steps: list[float]) -> dict[str, float]:
+    """The time of each kernel (operator on the CPU) in ms a step. The window may hold parts of steps."""
+    timeline, texts, window, totals = accounting.timeline, accounting.timeline.names.texts, accounting.window, Counter[int]()
+    if window is None:
+        return {}
+    rows = timeline.operations
     for time in accounting.times:
         for index in members(time, time.operations):
-            name = texts[rows.name[index]]
-            totals[name] = totals.get(name, 0.0) + (rows.end[index] - rows.start[index]) / 1e6 / max(1, steps)
-    if not accounting.times and (cpu := accounting.facts(with_gains=False).cpu) is not None and accounting.window is not None:
-        for part in cpu.top:
-            totals[part.what] = part.exposed_pct / 100 * accounting.window.duration / 1e6 / max(1, steps)
-    return totals
+            totals[rows.name[index]] += rows.end[index] - rows.start[index]
+    if not accounting.times:
+        totals, _, _ = own_times(timeline, window, accounting.threads)
+    in_window = window.duration / 1e6 / (sum(steps) / len(steps))
+    return {texts[name]: time / 1e6 / in_window for name, time in totals.items()}

@@ -220,6 +220,32 @@ def test_a_trace_against_itself_shows_no_difference(capsys: pytest.CaptureFixtur
     assert not document["kernels"]
 
 
+def of_operators(times: dict[str, float]) -> Machine:
+    """A program on the CPU whose steps call these operators for so many µs each."""
+
+    def body(machine: Machine) -> None:
+        for name, us in times.items():
+            machine.event("cpu_op", name, machine.now, us)
+            machine.now += us + 1
+
+    return steps(Machine(), 6, body)
+
+
+def test_an_operator_that_both_programs_call_neither_came_nor_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However many others take longer in one of them."""
+    few = {f"aten::op{number}": 100.0 for number in range(5)}
+    many = {f"aten::other{number}": 100.0 for number in range(15)}
+    new, old = (
+        written(tmp_path, of_operators(times).trace(), name)
+        for times, name in (({**few, "aten::add": 5.0}, "new.json"), ({**few, **many, "aten::add": 3.0}, "old.json"))
+    )
+    rows = {row["what"]: row for row in json.loads(told(capsys, new, "--against", old, "--json"))["kernels"]}
+
+    assert rows["aten::add"]["kind"] == "changed"
+    assert rows["aten::add"]["after_ms"] == pytest.approx(0.005, rel=0.01)
+    assert {row["kind"] for what, row in rows.items() if "other" in what} == {"went"}
+
+
 def loop(lengths: list[float]) -> Machine:
     """A program whose steps take so long, in µs."""
     machine = Machine()
