@@ -64,7 +64,7 @@ def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     timeline, has_steps = _read(text, path, cut)
     if cut is not None and not has_steps:
         file.seek(0)
-        timeline, _ = _read(text, path, better_cut(timeline))
+        timeline, _ = _read(text, path, better_cut(timeline) or sampled_cut(file.fileno(), text.size, has_marks=False))
     keep_one(timeline)
     return timeline
 

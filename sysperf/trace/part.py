@@ -3,13 +3,15 @@
 Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so a sample of
 the file's times determines where to cut before it is read. What still is too much goes while it is read: when there are too many rows,
 the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept all, because
-their number and lengths are figures.
+their number and lengths are figures. Python functions, of which stacks record hundreds for each operator, have a bound of their own.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from array import array
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sysperf.startup import lazy
@@ -23,6 +25,8 @@ MAX_UNMARKED_ROWS = 200_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
 SAMPLED_ROWS = 60_000
 """About as many rows start before a cut that a sample tells."""
+MAX_STACK_ROWS = 400_000
+"""So many rows more may be Python functions."""
 SAMPLES, SAMPLE_BYTES = 512, 1 << 12
 MIN_SAMPLED = 20
 MIN_STEPS = 5
@@ -31,6 +35,7 @@ STEP = "ProfilerStep"
 _NO_LIMIT = float("inf")
 _TIMES = lazy(rb'"ts"\s*:\s*(\d{1,18})\b')
 _EVENTS = lazy(rb'"ph"\s*:\s*"X"')
+_FUNCTIONS = lazy(rb'"cat"\s*:\s*"python_function"')
 
 
 class Cut(NamedTuple):
@@ -44,18 +49,27 @@ class Cut(NamedTuple):
     """About how much of the file is earlier; 0: nobody knows."""
 
 
-def sampled_cut(file: int, size: int) -> Cut | None:
-    """After which time a large file need not be read, by a sample of the times in it; None: all of it is needed."""
+def sampled_cut(file: int, size: int, *, has_marks: bool = True) -> Cut | None:
+    """After which time a large file need not be read, by a sample of the times in it; None: all of it is needed.
+
+    Without marks of steps, nearly as much of it is needed as is kept.
+    """
     if size <= WHOLE_BYTES:
         return None
     samples = [os.pread(file, SAMPLE_BYTES, place * (size - SAMPLE_BYTES) // (SAMPLES - 1)) for place in range(SAMPLES)]
     times = sorted(int(match[1]) for sample in samples if (match := _TIMES.search(sample)))
-    rows = sum(len(_EVENTS.findall(sample)) for sample in samples) * size // (SAMPLES * SAMPLE_BYTES)
-    if len(times) < MIN_SAMPLED or rows <= 2 * SAMPLED_ROWS:
+    counts = (sum(len(pattern.findall(sample)) for sample in samples) for pattern in (_EVENTS, _FUNCTIONS))
+    rows, functions = (count * size // (SAMPLES * SAMPLE_BYTES) for count in counts)
+    wanted, enough = SAMPLED_ROWS, 2 * SAMPLED_ROWS
+    if not has_marks:
+        bounds = (MAX_UNMARKED_ROWS, rows - functions), (MAX_STACK_ROWS, functions)
+        enough, rows = min(bounds, key=lambda bound: bound[0] / max(1, bound[1]))
+        wanted = enough * 4 // 5
+    if len(times) < MIN_SAMPLED or rows <= enough:
         return None
-    place, part = divmod((len(times) - 1) * SAMPLED_ROWS, rows)  # between two of them, as where a file has thousands of steps
+    place, part = divmod((len(times) - 1) * wanted, rows)  # between two of them, as where a file has thousands of steps
     at = times[place] * 1_000 + (times[place + 1] - times[place]) * 1_000 * part // rows
-    return Cut(at, times[-1], SAMPLED_ROWS / rows)
+    return Cut(at, times[-1], wanted / rows)
 
 
 def named(timeline: Timeline, start: str) -> set[int]:
@@ -77,11 +91,18 @@ class FirstPart:
     def __init__(self, timeline: Timeline, text_bytes: int | None = None) -> None:
         self._timeline = timeline
         self._rows = MAX_ROWS if text_bytes is None or text_bytes > WHOLE_BYTES else WHOLE_ROWS
+        self._functions = self._counted = 0
+        """How many of so many ranges are Python functions."""
 
     def keep(self) -> float:
         """The time in µs after which events are not kept; drops rows where there are too many."""
         timeline = self._timeline
-        if self._count() > self._rows:
+        kinds = timeline.ranges.kind
+        self._functions += kinds[self._counted :].count(PYTHON)
+        self._counted = len(kinds)
+        if self._functions > MAX_STACK_ROWS:
+            self._cut_at(_middle(start for start, kind in zip(timeline.ranges.start, kinds, strict=True) if kind == PYTHON))
+        elif self._count() - self._functions > self._rows:
             self._shorten()
         return _NO_LIMIT if timeline.cut is None else timeline.cut / 1000
 
@@ -102,16 +123,20 @@ class FirstPart:
         )
 
     def _shorten(self) -> None:
-        timeline = self._timeline
-        starts = array("q")
-        for rows in self._all_rows():
-            starts.extend(rows.start)
-        starts = array("q", sorted(starts))
-        cut = starts[len(starts) // 2]
+        ranges = self._timeline.ranges
+        others = (rows.start for rows in self._all_rows() if rows is not ranges)
+        named_ones = (start for start, kind in zip(ranges.start, ranges.kind, strict=True) if kind != PYTHON)
+        cut = _middle(itertools.chain(*others, named_ones))
         if self._rows < MAX_UNMARKED_ROWS and self._steps_until(cut) < MIN_STEPS:
             self._rows = min(2 * self._rows, MAX_UNMARKED_ROWS)
-            return
+        else:
+            self._cut_at(cut)
+
+    def _cut_at(self, cut: int) -> None:
+        """Keep what starts until then, and the profiler's steps."""
+        timeline = self._timeline
         timeline.cut = cut
+        self._functions = self._counted = 0
         steps = named(timeline, STEP)
         for rows in self._all_rows():
             rows.keep([i for i, start in enumerate(rows.start) if start <= cut or (rows is timeline.ranges and rows.name[i] in steps)])
@@ -131,3 +156,9 @@ class FirstPart:
             if names:
                 most = max(most, sum(name in names and rows.end[i] <= cut and rows.kind[i] != PYTHON for i, name in enumerate(rows.name)))
         return most
+
+
+def _middle(times: Iterable[int]) -> int:
+    """The time before which half of these are."""
+    in_order = array("q", sorted(array("q", times)))
+    return in_order[len(in_order) // 2]

@@ -12,7 +12,7 @@ from sysperf.engine.analyze import analyze
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.part import MAX_ROWS
-from sysperf.trace.timeline import Timeline
+from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
 
 from .labelled import rules
 from .synthetic import Machine, steps, written
@@ -107,3 +107,21 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
     assert 0 < cut.skew.matched < whole.skew.matched
     assert (cut.skew.straggler, cut.skew.straggler_share) == (whole.skew.straggler, whole.skew.straggler_share) == (1, 100.0)
     assert cut.skew.lost_pct == pytest.approx(whole.skew.lost_pct, abs=2)
+
+
+def test_python_functions_take_no_room_of_what_they_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large file with stacks, in which nobody marked steps, both are kept, each within its bound."""
+    machine = Machine()
+    for _ in range(100):
+        for _ in range(20):
+            machine.event("python_function", "server.py(7): tokenize", machine.now, 5)
+            machine.think(6)
+        machine.event("cpu_op", "aten::mm", machine.now, 50)
+        machine.think(60)
+    path = written(tmp_path, machine.trace())
+    for name, bound in {"WHOLE_BYTES": 1, "MAX_ROWS": 60, "MAX_UNMARKED_ROWS": 60, "SAMPLED_ROWS": 10, "MAX_STACK_ROWS": 1_000}.items():
+        monkeypatch.setattr(f"sysperf.trace.part.{name}", bound)
+    kinds = read(path).ranges.kind
+
+    assert 20 <= kinds.count(OPERATOR) <= 60
+    assert 400 <= kinds.count(PYTHON) <= 1_000
