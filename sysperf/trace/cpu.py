@@ -151,14 +151,9 @@ def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
 
 
 def _recurring(parts: Intervals, iterations: Intervals) -> tuple[float | None, float | None]:
-    """The first quartile and the median by iteration: what a program does comes back, what others do to it does not.
-
-    Of few iterations, what each has; None where there are not two of them.
-    """
+    """The first quartile (of few the least) and the median by iteration; None where there are not two of them."""
     shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in iterations)
-    if len(shares) < pauses.MIN_ITERATIONS:
-        return (shares[0], shares[0]) if len(shares) > 1 else (None, None)
-    return shares[len(shares) // 4], median(shares)
+    return (shares[len(shares) // 4], median(shares)) if len(shares) > 1 else (None, None)
 
 
 def _per_iteration(timeline: Timeline, operators: list[int], iterations: Intervals) -> float | None:

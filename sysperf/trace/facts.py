@@ -97,7 +97,7 @@ class Hole(Record, kw_only=True):
     pct: Annotated[float | None, fact("percent of the window; null: the file does not tell")] = 0.0
     recurring_pct: Annotated[
         float | None,
-        fact("on a CPU, what comes back at the same place of iterations, by the median one; of two or three, what each has; null: unknown"),
+        fact("on a CPU, what comes back at the same place of iterations, by the median one; null: unknown"),
     ] = None
     recurring_least_pct: Annotated[
         float | None, fact("on a CPU, the share that three quarters of the iterations have at least, without waiting for other threads")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,51 @@ def test_a_pause_of_a_single_iteration_is_not_said_to_come_back(tmp_path: Path) 
     assert (rank(result).hole.pct or 0) > 5
     assert (rank(result).hole.recurring_pct, rank(result).replay.predictions) == (None, ())
     assert "cpu-hole" not in found(result)
+
+
+def test_of_three_iterations_the_gain_is_between_the_least_and_the_median(tmp_path: Path) -> None:
+    """The last of them took longer: what is won of it is no share of the others."""
+    trace = cpu_program([60.0] * 4)
+    delayed(trace, "ProfilerStep#3", "aten::op3", 40 * MS)
+    max((event for event in trace["traceEvents"] if event["name"] == "aten::op3"), key=itemgetter("ts"))["dur"] += 40 * MS
+    (finding,) = analyzed(tmp_path, trace).analysis.findings
+    assert finding.predicted_gain is not None
+    bounds = finding.predicted_gain.low, finding.predicted_gain.high
+
+    assert bounds == pytest.approx((100 * 60 / 120, 100 * 60 / 80), abs=1)
+
+
+def test_a_verdict_has_a_finding(tmp_path: Path) -> None:
+    """12 % between operators and 4 % in pauses are host-bound together, and the larger part says what to do."""
+    trace = cpu_program([1.0] * 8)
+    for number in range(8):
+        for operator in range(5, 35, 5):
+            delayed(trace, f"ProfilerStep#{number}", f"aten::op{operator}", 450)
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).verdict == "host-bound"
+    assert "cpu-between-operators" in found(result)
+
+
+@pytest.mark.parametrize(("batch", "step", "finding"), [(0.6, 10, "batches-too-small-for-workers"), (9, 20, "input-bound-cpu")])
+def test_a_worker_is_advised_where_it_gains(tmp_path: Path, batch: float, step: int, finding: str) -> None:
+    """Taking a batch over from a worker costs more than making a small one."""
+    machine = Machine()
+
+    def train(machine: Machine) -> None:
+        began = machine.now
+        machine.think(batch * MS)
+        machine.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", began)
+        for _ in range(step):
+            began = machine.now
+            machine.think(1000)
+            machine.range("aten::addmm", began, "cpu_op")
+
+    steps(machine, 9, train)
+    (only,) = analyzed(tmp_path, {"traceEvents": machine.events}).analysis.findings
+
+    assert only.id == f"trace.{finding}"
+    assert (only.predicted_gain is None) == (finding != "input-bound-cpu")
 
 
 def test_of_two_iterations_only_what_both_have_comes_back(tmp_path: Path) -> None:
