@@ -13,9 +13,11 @@ from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Si
 from sysperf.trace.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.nesting import Threads
+from sysperf.trace.pauses import MIN_ITERATIONS
 from sysperf.trace.timeline import KERNELS, Timeline
 from sysperf.trace.trust import examine
-from sysperf.trace.window import Window, device_steps, loader_calls, on_device, primary, steps
+from sysperf.trace.verdict import MIN_DEVICE_STEPS
+from sysperf.trace.window import Window, device_steps, is_first_step, loader_calls, on_device, primary, steps
 
 MAX_GAPS = 50
 _WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
@@ -106,6 +108,7 @@ class Accounting:
             steps=self._steps(window),
             hole=hole,
             hole_sites=hole_sites,
+            loader_recurring_pct=self._loader_recurring(window) if times or on_cpu else None,
             loader_sites=self._loader_sites(window),
             sync_sites=host.sync_sites(timeline, times, self.threads),
             work=worked,
@@ -119,9 +122,28 @@ class Accounting:
         )
         return coverage.without_unknown(facts, self.untold)
 
+    def _loader_waits(self, window: Window) -> list[Intervals]:
+        """When each device, or on a CPU the main thread, waits for a batch."""
+        return [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
+
+    def _loader_recurring(self, window: Window) -> float | None:
+        """The mean share of waiting for a batch, as far as it comes back; None where nobody knows.
+
+        A loader starts its workers for the first batch, and the first step of a program is slow. Of few iterations what each has counts,
+        and of the program's first step alone nothing.
+        """
+        if not self.loader.spans:
+            return None
+        waits, iterations = self._loader_waits(window), self.iterations(window)[1]
+        if len(iterations) >= MIN_ITERATIONS:
+            return 100 * sum(map(length, waits)) / (window.duration * len(waits))
+        shares = [100 * sum(overlap(part, span) for part in waits) / ((span[1] - span[0]) * len(waits)) for span in iterations]
+        is_known = len(shares) > 1 or (len(shares) == 1 and not window.is_of_device and not is_first_step(self.timeline))
+        return min(shares) if is_known else None
+
     def _loader_sites(self, window: Window) -> tuple[Site, ...]:
         """Where the program is while devices, or on a CPU its main thread, wait for a batch."""
-        waits = [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
+        waits = self._loader_waits(window)
         return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
 
     def _batches(self, window: Window) -> Batches:
@@ -172,6 +194,8 @@ class Accounting:
     def _steps(self, window: Window) -> Steps:
         by, spans = self.iterations(window)
         described = iterations.describe(by, spans)
+        if window.is_of_device and len(spans) < MIN_DEVICE_STEPS:
+            return msgspec.structs.replace(described, steady=False)
         if described.outlier:
             longest = max(spans, key=lambda span: span[1] - span[0])
             return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(spans, longest))

@@ -143,6 +143,7 @@ def without_unknown(rank: Rank, words: frozenset[str]) -> Rank:
         rank,
         figures=known(rank.figures, words),
         devices=tuple(_device(device, idle=idle, gaps=gaps) for device in rank.devices),
+        loader_recurring_pct=rank.loader_recurring_pct if idle else None,
         hole=rank.hole if gaps else Hole(pct=None),
         hole_sites=rank.hole_sites if gaps else (),
         sync_sites=rank.sync_sites if idle and not calls else (),

@@ -295,6 +295,10 @@ class Rank(Record, kw_only=True):
     hole: Hole = Hole()
     sync_sites: tuple[Site, ...] = ()
     hole_sites: tuple[Site, ...] = ()
+    loader_recurring_pct: Annotated[
+        float | None,
+        fact("the exposed share of the loader (on a CPU its share); of two or three iterations what each has; null: a first step alone"),
+    ] = None
     loader_sites: Annotated[tuple[Site, ...], fact("where the program makes batches or waits for them, as far as that is exposed")] = ()
     work: Work = Work()
     host: HostWork = HostWork()

@@ -19,10 +19,8 @@ Verdict = tuple[str, str]
 
 def of_rank(rank: Rank) -> Verdict:
     """(verdict, why)."""
-    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
-        return _cannot(
-            "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
-        )
+    if short := _too_short(rank):
+        return _cannot(short)
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
@@ -32,6 +30,16 @@ def of_rank(rank: Rank) -> Verdict:
     if rank.trust.device_missing:
         return _cannot(_missing(rank.trust.device_use))
     return _of_cpu(rank)
+
+
+def _too_short(rank: Rank) -> str:
+    """Why a single step does not tell what bounds the program; empty where it does, or there are more."""
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
+        return "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
+    loading = rank.figures.dataloader_exposed_pct if rank.has_device else rank.cpu.loader_pct if rank.cpu else None
+    if rank.steps.count == 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
+        return "of the program's first step alone nobody knows whether its loader is as slow in the next ones"
+    return ""
 
 
 def _missing(use: str) -> str:
@@ -44,7 +52,7 @@ def _missing(use: str) -> str:
 def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
     causes = {
-        "input-bound": figures.dataloader_exposed_pct or 0.0,
+        "input-bound": rank.loader_recurring_pct or 0.0,
         "host-bound": figures.host_starved_pct or 0.0,
         "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
         "comm-bound": figures.nccl_exposed_pct or 0.0,
@@ -134,7 +142,10 @@ def _of_cpu(rank: Rank) -> Verdict:
         return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
     python = cpu.python_recurring_pct + cpu.gc_pct
     causes = {
-        "input-bound": (cpu.loader_pct, f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}"),
+        "input-bound": (
+            rank.loader_recurring_pct or 0.0,
+            f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}",
+        ),
         "comm-bound": (cpu.communication_pct, _exchanging(rank)),
         "host-bound": (python, "the main thread runs Python, or waits, between operators"),
     }

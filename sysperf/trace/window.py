@@ -62,6 +62,11 @@ def steps(timeline: Timeline) -> list[Interval]:
     return sorted(timeline.ranges.spans_of(timeline.marks(lambda name: name.startswith("ProfilerStep"))))
 
 
+def is_first_step(timeline: Timeline) -> bool:
+    """Whether the profiler recorded a program's first step, or its own: it counts them from 0."""
+    return bool(timeline.marks(lambda name: name == "ProfilerStep#0"))
+
+
 def loader_calls(timeline: Timeline, processes: Collection[int] = ()) -> LoaderCalls:
     """The ranges in which PyTorch's DataLoader made or waited for a batch, in order; of these processes, as `Timeline.marks`."""
     rows, texts = timeline.ranges, timeline.names.texts

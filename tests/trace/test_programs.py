@@ -846,3 +846,51 @@ def test_a_graph_among_other_kernels_counts_as_one_launch(tmp_path: Path) -> Non
 
     assert (rank(result).figures.kernels_per_step, rank(result).work.launches_per_step) == (70, 41)
     assert "41 launches of kernels a step" in finding.message
+
+
+def loading(first_ms: float, later_ms: float, count: int, *, device: bool, number: int = 0, workers: bool = True) -> dict[str, Any]:
+    """Steps of 6 ms beside the loader, which takes longer in the first."""
+    machine = Machine()
+    for step in range(number, number + count):
+        began = machine.now
+        machine.load((first_ms if step == number else later_ms) * MS, workers=workers)
+        if device:
+            compute(machine, 40, 150)
+            machine.synchronize()
+        else:
+            for _ in range(60):
+                start = machine.now
+                machine.think(100)
+                machine.range("aten::mm", start, "cpu_op")
+        machine.range(f"ProfilerStep#{step}", began)
+    return machine.trace()
+
+
+@pytest.mark.parametrize("device", [True, False])
+@pytest.mark.parametrize(
+    ("count", "number", "later_ms", "share"), [(1, 0, 0, None), (2, 0, 0.1, 1.6), (2, 0, 3, 33), (1, 2, 0, 87), (6, 0, 3, 33)]
+)
+def test_the_first_batch_is_no_measure_of_a_loader(
+    tmp_path: Path, device: bool, count: int, number: int, later_ms: float, share: float | None
+) -> None:
+    """Workers start for it: of two steps what both have counts, and of the first one alone nothing is said."""
+    result = analyzed(tmp_path, loading(40, later_ms, count, device=device, number=number))
+    reported = [finding for finding in result.analysis.findings if "T1" in finding.detects]
+
+    assert rank(result).loader_recurring_pct == (None if share is None else pytest.approx(share, abs=1.5))
+    assert [finding.exposed_pct for finding in reported] == ([pytest.approx(share, abs=1.5)] if share and share > 5 else [])
+    assert (rank(result).verdict == "input-bound") is bool(reported)
+    if share is None:
+        assert (rank(result).verdict, rank(result).why.startswith("of the program's first step alone")) == ("cannot-tell", True)
+
+
+def test_of_a_single_step_that_the_device_does_later_nothing_is_reported(tmp_path: Path) -> None:
+    """The verdict is that nobody can tell, and no finding says otherwise."""
+
+    def step(machine: Machine) -> None:
+        machine.load(3 * MS)
+        compute(machine, 40, 500)
+
+    result = analyzed(tmp_path, steps(Machine(), 1, step).trace())
+
+    assert (rank(result).verdict, result.analysis.findings) == ("cannot-tell", ())
