@@ -27,11 +27,10 @@ FIGURES = {"wall_s": (7, 2), "cpu_s": (7, 2), "read_cpu_s": (14, 2), "peak_mb": 
 OURS = """
 import json, re, resource, sys, time
 wall = time.perf_counter()
-from sysperf.trace import read
-from sysperf.trace.accounting import Accounting
+from sysperf.trace import account, read
 timeline = read(sys.argv[1])
 reading = time.process_time()
-facts = Accounting(timeline).facts()
+facts = account(timeline)
 helpers = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 print(json.dumps({"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() + helpers, "read_cpu_s": reading + helpers,
                   "peak_mb": int(re.search("VmHWM:\\\\s*(\\\\d+)", open("/proc/self/status").read())[1]) / 1024, "verdict": facts.verdict}))

@@ -99,4 +99,9 @@ def median(values: Iterable[float]) -> float:
 
 def overlap(parts: Intervals, span: Interval) -> int:
     """How much of `span` these disjoint, sorted intervals cover; quick where they are many."""
-    return length(_cut_out(parts, [span]))
+    low, high = span
+    first = max(0, bisect_right(parts, (low, _EVER[1])) - 1)
+    if first < len(parts) and parts[first][1] <= low:
+        first += 1
+    inside = parts[first : bisect_left(parts, (high, _EVER[0]), first)]
+    return length(inside) - max(0, low - inside[0][0]) - max(0, inside[-1][1] - high) if inside else 0
