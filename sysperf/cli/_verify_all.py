@@ -9,7 +9,7 @@ import msgspec
 
 from sysperf.cli import _measuring, _options, _verify_plan, _verify_study
 from sysperf.engine import trying, verify
-from sysperf.model.comparison import Metric, Variant
+from sysperf.model.comparison import Metric, TriedFix, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 from sysperf.report import comparison as report
@@ -54,7 +54,15 @@ def run(args: argparse.Namespace) -> int:
         "text": lambda: report.tried(fixes, color=_options.wants_color(args), width=_options.width()),
     }
     _options.write(forms[args.format](), args)
-    return Exit.FINDINGS if any(fix.certain and fix.comparison and fix.comparison.verdict == "slower" for fix in fixes) else Exit.CLEAN
+    return exit_code(fixes)
+
+
+def exit_code(fixes: Sequence[TriedFix]) -> Exit:
+    """Return FINDINGS where a fix certainly makes it slower, PARTIAL where nothing was decided of any."""
+    verdicts = [(fix.comparison.verdict, fix.certain) for fix in fixes if fix.comparison]
+    if ("slower", True) in verdicts:
+        return Exit.FINDINGS
+    return Exit.CLEAN if any(verdict == "same" or certain for verdict, certain in verdicts) else Exit.PARTIAL
 
 
 def _plan_of(args: argparse.Namespace, tries: Sequence[trying.Try], argv: tuple[str, ...], measured: Metric) -> verify.TriedPlan:

@@ -21,6 +21,8 @@ from sysperf.verify.run import Finished, Meanwhile, run
 LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
 """A run is ended after ten times the longest run of its variant so far, and not within a minute, where --limit does not say less."""
 
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - each run has a folder of its own there
+MIN_MEMORY_BYTES = 16 << 20
 LIMIT_HINT = f"a run may take {LIMIT_FACTOR:g} times the longest one of its kind before it, and no more than --limit"
 
 
@@ -72,15 +74,26 @@ def measure(
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """A folder for what the probe writes, removed after the run. Raises SysperfError."""
+    """A folder for what the probe writes, removed after the run. Raises SysperfError.
+
+    It lies in memory, where there is room and TMPDIR names no other: no disk that fills up then costs a step.
+    """
     try:
-        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", dir=_in_memory(), ignore_cleanup_errors=True)
     except OSError as error:
         raise SysperfError(
             f"there is no folder for the run's files: {error.strerror or error}", "make room there, or set TMPDIR to another folder"
         ) from None
     with folder as path:
         yield path
+
+
+def _in_memory() -> str | None:
+    """A file system in memory with room for the steps of many processes; None: the usual folder."""
+    if "TMPDIR" in os.environ or not os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
+        return None
+    room = os.statvfs(SHARED_MEMORY)
+    return SHARED_MEMORY if room.f_bavail * room.f_frsize >= MIN_MEMORY_BYTES else None
 
 
 def limit_s(most_s: float, earlier_s: Sequence[float]) -> float:

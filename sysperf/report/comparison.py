@@ -120,7 +120,9 @@ def gave(fix: TriedFix) -> str:
     if fix.comparison.verdict == "same":
         return f"nothing ({interval(fix.comparison)})"
     if fix.comparison.ratio is None or fix.comparison.verdict == "unclear":
-        return "unclear" + (f" ({interval(fix.comparison)})" if fix.comparison.ratio is not None else "")
+        known = f" ({interval(fix.comparison)})" if fix.comparison.ratio is not None else ""
+        pairs = f"{fix.comparison.pairs} pair{'' if fix.comparison.pairs == 1 else 's'}"
+        return f"unclear{known}, {pairs}: {neutral(fix.comparison.reason, 200) or 'nothing is known'}"
     doubt = "" if fix.certain else "; not certain among all"
     return f"{(fix.comparison.ratio - 1) * 100:+.1f} % ({interval(fix.comparison)}{doubt})"
 

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.cli import _verify_all
 from sysperf.cli._verify_study import StudyFile
 from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
-from sysperf.model.comparison import Run, Variant
+from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant, Verdict
+from sysperf.model.errors import Exit
+from sysperf.report import comparison as report
 from tests.invoking import sysperf
 from tests.stand_ins import write_torch
 
@@ -712,3 +715,33 @@ def test_a_report_takes_the_place_of_an_older_one_alone(tmp_path: Path) -> None:
     verify(tmp_path, *SPEED, "--output", str(report), "--a", says(10), "--b", says(12))
     assert "B is 20.0 % faster than A" in report.read_text()
     assert [path.name for path in report.parent.iterdir()] == ["verify.txt"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([("unclear", False), ("unclear", False)], Exit.PARTIAL),
+        ([("unclear", False), ("same", False)], Exit.CLEAN),
+        ([("faster", False)], Exit.PARTIAL),
+        ([("faster", True)], Exit.CLEAN),
+        ([("slower", True), ("unclear", False)], Exit.FINDINGS),
+        ([], Exit.PARTIAL),
+    ],
+)
+def test_all_fixes_undecided_is_no_success(verdicts: list[tuple[Verdict, bool]], code: Exit) -> None:
+    """Of all fixes together: one that was decided is enough; none that could be tried decides nothing."""
+    variant = Variant("plain", ("true",))
+
+    def compared(verdict: Verdict) -> Comparison:
+        return Comparison(
+            a=variant, b=variant, metric=Metric("wall time"), verdict=verdict, pairs=1, reason="the time is over after 1 pair"
+        )
+
+    fixes = [TriedFix(rules=("x",), comparison=compared(verdict), certain=certain) for verdict, certain in verdicts]
+
+    assert _verify_all.exit_code(fixes or [TriedFix(rules=("x",), problem="it failed")]) == code
+    assert all(
+        "unclear, 1 pair: the time is over after 1 pair" in report.gave(fix)
+        for fix in fixes
+        if fix.comparison and fix.comparison.verdict == "unclear"
+    )

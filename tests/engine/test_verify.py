@@ -112,6 +112,7 @@ def test_a_fix_is_certain_only_with_a_verdict(monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_room_for_a_run_is_an_error_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where temporary files go not even a folder can be made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(SysperfError, match="no folder for the run's files") as error:
         measuring.measure(Variant("A", ("true",)), SPEED, 5.0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
 from array import array
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,6 +38,20 @@ def program(tmp_path: Path) -> Path:
     write_torch(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path / "train.py"
+
+
+@pytest.fixture
+def injected(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that Python loads in a measured program, where there is nothing to measure."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "sitecustomize", ModuleType("sitecustomize"))
+    monkeypatch.delenv("SYSPERF_PROBE_FOLDER", raising=False)
+    spec = importlib.util.spec_from_file_location("injected", f"{probe.INJECTED}/sitecustomize.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(program: Path, *argv: str, max_steps: int = 0, **more: str) -> tuple[subprocess.CompletedProcess[str], probe.Steps]:
@@ -161,6 +178,34 @@ def test_a_disk_without_room_loses_steps_alone(program: Path) -> None:
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
     assert len(steps.times) == 0
+
+
+def test_times_that_are_not_mapped_are_read_alike(tmp_path: Path, injected: ModuleType) -> None:
+    """On file systems that do not overwrite in place each step is written; a program that executed itself has steps before."""
+    path = str(tmp_path / "7.steps")
+    for start in (1.0, 3.0):
+        times = injected.WrittenTimes(path)
+        times[0], times[1] = start, start + 1
+
+    assert [list(steps.times) for steps in probe.read(str(tmp_path))] == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def test_a_step_that_finds_no_room_ends_nothing(tmp_path: Path, injected: ModuleType) -> None:
+    """A folder that is gone, as a disk that is full."""
+    (tmp_path / "run").mkdir()
+    times = injected.WrittenTimes(str(tmp_path / "run" / "7.steps"))
+    shutil.rmtree(tmp_path / "run")
+    times[0] = 1.0
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_what_is_overwritten_in_place_is_mapped(injected: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a full btrfs a mapped page that was reserved ends the program by SIGBUS (Linux 6.18), and on overlays nobody knows what is below."""
+    assert injected.is_overwritten_in_place("/dev/shm")
+    assert not injected.is_overwritten_in_place("/proc")
+    monkeypatch.setattr(injected, "IN_PLACE", frozenset[bytes]())
+    assert isinstance(injected.room_for_times(str(tmp_path / "7.steps")), injected.WrittenTimes)
 
 
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")

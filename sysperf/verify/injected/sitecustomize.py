@@ -71,7 +71,7 @@ class Steps:
 
     def start(self) -> None:
         """Have no steps and no losses."""
-        self.times: memoryview[float] | array[float] = array("d")
+        self.times: memoryview[float] | array[float] | WrittenTimes = array("d")
         self.room = self.index = 0
         self.left = MAX_STEPS or sys.maxsize
         self.is_ending = False
@@ -184,12 +184,55 @@ class Steps:
         self.losses.write()
 
 
-def room_for_times(path: str) -> memoryview[float] | array[float]:
+IN_PLACE = frozenset({b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs"})
+"""File systems that overwrite what is reserved where it is. On others (btrfs, ZFS, overlays) a page that is written again needs new room:
+where the disk is full by then, a mapped page ends the program by SIGBUS, although posix_fallocate had given it."""
+
+
+class WrittenTimes:
+    """Room at the end of a file that is written step by step: a write that finds no room fails, and ends nothing."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.start = reserved(file)
+        finally:
+            os.close(file)
+
+    def __setitem__(self, index: int, time: float) -> None:
+        try:
+            file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)  # none stays open that the program might close, or count
+            try:
+                os.pwrite(file, array("d", (time,)).tobytes(), self.start + 8 * index)
+            finally:
+                os.close(file)
+        except OSError:  # a full disk, a folder that is gone: the step is not counted
+            return
+
+
+def room_for_times(path: str) -> memoryview[float] | array[float] | WrittenTimes:
     """Return room at the end of a file, which keeps what is written even when the process is killed; where there is none, in memory."""
     try:
-        return mapped(path)
+        return mapped(path) if is_overwritten_in_place(os.path.dirname(path)) else WrittenTimes(path)
     except Exception:  # noqa: BLE001 - a full disk, a folder that is gone: nothing of ours may reach the program
         return array("d", bytes(ROOM_BYTES))
+
+
+def is_overwritten_in_place(folder: str) -> bool:
+    """Whether what is reserved there can be written again and again on a full disk. Raises OSError."""
+    device = os.stat(folder).st_dev
+    number = b"%d:%d" % (os.major(device), os.minor(device))
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        words = (line.split() for line in mounts)
+        return any(line[2] == number and line[line.index(b"-", 6) + 1] in IN_PLACE for line in words)
+
+
+def reserved(file: int) -> int:
+    """Reserve room at the end of a file, and return where it begins. Raises OSError."""
+    start = -(-os.fstat(file).st_size // ROOM_BYTES) * ROOM_BYTES  # a program that ran exec has steps there
+    os.posix_fallocate(file, start, ROOM_BYTES)
+    return start
 
 
 def mapped(path: str) -> memoryview[float]:
@@ -205,8 +248,7 @@ def mapped(path: str) -> memoryview[float]:
     map_file.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        start = -(-os.fstat(file).st_size // ROOM_BYTES) * ROOM_BYTES  # a program that ran exec has steps there
-        os.posix_fallocate(file, start, ROOM_BYTES)
+        start = reserved(file)
         address = map_file(None, ROOM_BYTES, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, start)
     finally:
         os.close(file)
