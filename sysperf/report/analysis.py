@@ -23,6 +23,7 @@ PARTS = (
 CPU_PARTS = (
     ("operators", "operator_pct", "█", "good"),
     ("loader", "loader_pct", "▓", "error"),
+    ("compilation", "compile_pct", "▒", "warning"),
     ("communication", "communication_pct", "▒", "info"),
     ("between operators", "python_pct", "░", "unknown"),
 )

@@ -75,8 +75,8 @@ def _bar(rank: Rank) -> Iterator[str]:
         )  # fmt: skip
         names: tuple[str, ...] = CAUSES
     elif cpu is not None:
-        shares = (cpu.operator_pct, cpu.loader_pct, None, cpu.communication_pct, cpu.python_pct, None)
-        names = ("operators", "loader", "", "communication", "between operators", "")
+        shares = (cpu.operator_pct, cpu.loader_pct, cpu.compile_pct, cpu.communication_pct, cpu.python_pct, None)
+        names = ("operators", "loader", "compilation", "communication", "between operators", "")
     else:
         return
     known = [(number, share or 0.0) for number, share in enumerate(shares) if share]

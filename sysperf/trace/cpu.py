@@ -9,7 +9,7 @@ from sysperf.startup import lazy
 from sysperf.trace import pauses
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
-from sysperf.trace.host import garbage_collections, launching_thread, sites
+from sysperf.trace.host import compilations, garbage_collections, launching_thread, sites
 from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
@@ -33,14 +33,15 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
     running = union(clip(rows.spans_of(operators), window.span))
-    computing = subtract(running, loader)
+    compiling = subtract(clip(compilations(timeline), window.span), loader)
+    computing = subtract(subtract(running, loader), compiling)
     talking = communication(timeline, window)
     own, counts, tiny = own_times(timeline, window, threads)
 
     def share(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
 
-    between = subtract(subtract([window.span], union([*computing, *talking])), loader)
+    between = subtract([window.span], union([*computing, *talking, *compiling, *loader]))
     collecting = intersect(garbage_collections(timeline, window), between)
     code = subtract(between, collecting)
     long = [gap for gap in code if gap[1] - gap[0] >= LONG_GAP_NS]
@@ -57,6 +58,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         operator_pct=100 * length(computing) / whole,
         loader_pct=100 * length(loader) / whole,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
+        compile_pct=100 * length(compiling) / whole,
         communication_pct=100 * length(talking) / whole,
         python_pct=100 * length(between) / whole,
         python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
@@ -142,12 +144,18 @@ def _share_waiting(where: tuple[Site, ...]) -> float:
 
 
 def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
-    """The times of the loader, of operators outside it, and of the rest."""
+    """The times of the loader, of compilation, of operators outside both, and of the rest."""
     rows = timeline.ranges
     loader = union(clip(loader_calls(timeline).spans, window.span))
     running = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
     operators = subtract(running, loader)
-    return {"loader": loader, "operators": operators, "Python between operators": subtract(subtract([window.span], operators), loader)}
+    compiling = subtract(clip(compilations(timeline), window.span), loader)
+    return {
+        "loader": loader,
+        "compilation": compiling,
+        "operators": subtract(operators, compiling),
+        "Python between operators": subtract([window.span], union([*loader, *compiling, *operators])),
+    }
 
 
 def _recurring(parts: Intervals, iterations: Intervals) -> tuple[float | None, float | None]:
@@ -174,16 +182,16 @@ def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: 
 
 
 def own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
-    """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside the loader."""
-    rows, loader = timeline.ranges, union(clip(loader_calls(timeline).spans, window.span))
+    """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside loader and compiler."""
+    rows, elsewhere = timeline.ranges, union(clip([*loader_calls(timeline).spans, *compilations(timeline)], window.span))
     own: Counter[int] = Counter()
     counts: Counter[int] = Counter()
     tiny = 0
     low, high = window.span
     for thread in list(threads.threads()):
         mine = [i for i in threads.ranges(thread) if rows.kind[i] == OPERATOR and low <= rows.start[i] < high]
-        if loader:
-            mine = [i for i in mine if not overlap(loader, (rows.start[i], rows.start[i] + 1))]
+        if elsewhere:
+            mine = [i for i in mine if not overlap(elsewhere, (rows.start[i], rows.start[i] + 1))]
         for index, time in exclusive(timeline, mine):
             own[rows.name[index]] += time
             counts[rows.name[index]] += 1

@@ -29,7 +29,13 @@ _PARTS = {
     "collectives, exposed": "nccl_exposed_pct",
     "allocator, exposed": "alloc_api_exposed_pct",
 }
-_CPU_PARTS = {"operators": "operator_pct", "loader": "loader_pct", "communication": "communication_pct", "between operators": "python_pct"}
+_CPU_PARTS = {
+    "operators": "operator_pct",
+    "loader": "loader_pct",
+    "compilation": "compile_pct",
+    "communication": "communication_pct",
+    "between operators": "python_pct",
+}
 
 
 class Change(Record, kw_only=True):

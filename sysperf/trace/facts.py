@@ -158,7 +158,7 @@ class HostWork(Record, kw_only=True):
     gc_pct: float | None = None
     evaluation_pct: float | None = None
     checkpoint_pct: float | None = None
-    recompiles: Annotated[int | None, fact("compilations within the window")] = None
+    recompiles: Annotated[int | None, fact("compilations within the window; those within another one are part of it")] = None
     compiled_regions: int | None = None
     graph_breaks: Annotated[float | None, fact("compiled regions a step")] = None
     data_parallel: Annotated[bool | None, fact("nn.DataParallel scatters, replicates and gathers")] = None
@@ -181,11 +181,12 @@ class Cpu(Record, kw_only=True):
     """Training on the CPU: where the main thread's time goes, in percent of the window."""
 
     operators: int = 0
-    operator_pct: Annotated[float, fact("time in operators, on any thread, outside the loader")] = 0.0
+    operator_pct: Annotated[float, fact("time in operators, on any thread, outside the loader and torch.compile's compiler")] = 0.0
+    compile_pct: Annotated[float, fact("time in which torch.compile compiles")] = 0.0
     loader_pct: float = 0.0
     loader_operator_pct: Annotated[float, fact("the part of loader_pct that is in operators: it needs a CPU wherever it runs")] = 0.0
     communication_pct: float = 0.0
-    python_pct: Annotated[float, fact("time in neither operators nor loader nor communication")] = 0.0
+    python_pct: Annotated[float, fact("time in neither operators nor loader nor communication nor the compiler")] = 0.0
     python_recurring_pct: Annotated[
         float, fact("the same in the median iteration, without gc_pct; where there are too few iterations, of the whole window")
     ] = 0.0

@@ -217,6 +217,7 @@ CPU_WORDS = {
     "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
     "hole": "what is done in the long times between operators is done elsewhere, or not at all; low: what most iterations have, without "
     "waiting for other threads; high: all of it",
+    "compile": "low: half as many compilations; high: none within steps",
     "gc": "low: half as many collections of garbage; high: none within steps",
     "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
     "cast": "low: the copies and conversions go that the program itself asks for; high: those within other operators, too",
@@ -250,6 +251,7 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
     parts = {
         "loader": _of_loader(cpu, batches),
         "hole": (pause if hole.recurring_least_pct is None else hole.recurring_least_pct, pause),
+        "compile": (cpu.compile_pct / 2, cpu.compile_pct),
         "gc": (cpu.gc_pct / 2, cpu.gc_pct),
         "launch": (dispatch / 4, dispatch),
         "cast": (min(cpu.own_copy_pct, cpu.copy_pct), cpu.copy_pct),

@@ -64,7 +64,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         region=region,
         region_pct=region_pct,
         module_load_pct=100 * length(first.calls.module) / whole if first else None,
-        recompiles=_count(timeline, window, _COMPILING),
+        recompiles=sum(window.start <= start < window.end for start, _ in compilations(timeline)),
         compiled_regions=_count(timeline, window, _COMPILED),
         graph_breaks=_count(timeline, window, _COMPILED) / window.iterations if window.iterations else None,
         data_parallel=_is_data_parallel(timeline, times),
@@ -81,6 +81,11 @@ def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> floa
         return None
     spans = timeline.ranges.spans_of(timeline.ranges_named(pattern.search, python=True))
     return 100 * length(union(clip(spans, window.span))) / window.duration
+
+
+def compilations(timeline: Timeline) -> Intervals:
+    """When torch.compile compiled; a compilation consists of ranges within each other."""
+    return union(timeline.ranges.spans_of(timeline.ranges_named(_COMPILING.match, python=True)))
 
 
 def garbage_collections(timeline: Timeline, window: Window) -> Intervals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysperf.trace import coverage
-from sysperf.trace.facts import Figures, Rank, Skew
+from sysperf.trace.facts import Cpu, Figures, Rank, Skew
 from sysperf.trace.window import DEVICE_STEPS
 
 MIN_EXPOSED_PCT = 15.0
@@ -140,14 +140,14 @@ def _of_cpu(rank: Rank) -> Verdict:
     cpu = rank.cpu
     if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
         return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
-    python = cpu.python_recurring_pct + cpu.gc_pct
+    python = cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_pct
     causes = {
         "input-bound": (
             rank.loader_recurring_pct or 0.0,
             f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}",
         ),
         "comm-bound": (cpu.communication_pct, _exchanging(rank)),
-        "host-bound": (python, "the main thread runs Python, or waits, between operators"),
+        "host-bound": (python, _beside(cpu, python)),
     }
     verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
@@ -158,6 +158,11 @@ def _of_cpu(rank: Rank) -> Verdict:
             " of a median step" if running > cpu.operator_pct + 1 else ""
         )
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _beside(cpu: Cpu, python: float) -> str:
+    """What a program on the CPU does that is neither an operator nor the loader."""
+    return "torch.compile compiles" if 2 * cpu.compile_pct > python else "the main thread runs Python, or waits, between operators"
 
 
 def _exchanging(rank: Rank) -> str:

@@ -562,7 +562,7 @@ def test_a_loader_that_computes_in_the_main_thread_is_its_own_time(tmp_path: Pat
     assert cpu is not None
     assert (cpu.copy_pct, cpu.own_copy_pct) == (0, 0)
     assert cpu.loader_operator_pct > 30
-    assert cpu.operator_pct + cpu.loader_pct + cpu.communication_pct + cpu.python_pct == pytest.approx(100)
+    assert cpu.operator_pct + cpu.loader_pct + cpu.compile_pct + cpu.communication_pct + cpu.python_pct == pytest.approx(100)
     assert "input-bound-cpu" in found(analyzed(tmp_path, trace))
 
 
@@ -894,3 +894,26 @@ def test_of_a_single_step_that_the_device_does_later_nothing_is_reported(tmp_pat
     result = analyzed(tmp_path, steps(Machine(), 1, step).trace())
 
     assert (rank(result).verdict, result.analysis.findings) == ("cannot-tell", ())
+
+
+def test_what_a_compiler_does_is_no_computation(tmp_path: Path) -> None:
+    """torch.compile that compiles in each step writes ranges within each other, and operators of tensors without data."""
+    trace = cpu_program([0.0] * 8)
+    compiled = [event for event in trace["traceEvents"] if event["name"] == "aten::op10"]
+    for event in compiled:
+        delayed(trace, f"ProfilerStep#{compiled.index(event)}", "aten::op10", 80 * MS)
+        for name in ("entire_frame_compile", "_compile.compile_inner (dynamo_timed)"):
+            trace["traceEvents"].append({**event, "name": name, "ts": event["ts"] + 500, "dur": 80 * MS})
+        trace["traceEvents"].append({**event, "name": "aten::mm", "ts": event["ts"] + 700, "dur": 70 * MS})
+    result = analyzed(tmp_path, trace)
+    cpu = rank(result).cpu
+    assert cpu is not None
+
+    assert (rank(result).verdict, rank(result).host.recompiles) == ("host-bound", 7)
+    assert "torch.compile compiles 80 %" in rank(result).why
+    assert (cpu.compile_pct, cpu.operator_pct) == pytest.approx((80, 20), abs=1)
+    assert "aten::mm" not in {site.what for site in cpu.top}
+    (finding,) = [finding for finding in result.analysis.findings if finding.severity == "warning"]
+    assert finding.id == "trace.recompiles"
+    assert finding.exposed_pct == pytest.approx(80, abs=1)
+    assert finding.predicted_gain is not None
