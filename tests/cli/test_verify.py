@@ -19,9 +19,10 @@ from sysperf.cli import _verify_all
 from sysperf.cli._verify_study import StudyFile
 from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
-from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant, Verdict
+from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant
 from sysperf.model.errors import Exit
 from sysperf.report import comparison as report
+from sysperf.verify.stats import Verdict
 from tests.invoking import sysperf
 from tests.stand_ins import write_torch
 
@@ -734,7 +735,7 @@ def test_all_fixes_undecided_is_no_success(verdicts: list[tuple[Verdict, bool]],
 
     def compared(verdict: Verdict) -> Comparison:
         return Comparison(
-            a=variant, b=variant, metric=Metric("wall time"), verdict=verdict, pairs=1, reason="the time is over after 1 pair"
+            a=variant, b=variant, metric=Metric("wall time", "s"), verdict=verdict, pairs=1, reason="the time is over after 1 pair"
         )
 
     fixes = [TriedFix(rules=("x",), comparison=compared(verdict), certain=certain) for verdict, certain in verdicts]
