@@ -135,7 +135,7 @@ CAUSES = {
     "loader-decode-1": ("loader", "low"),
     "pause": ("hole", "high"),
     "checkpoint": ("hole", "high"),
-    "copies": ("cast", "low"),
+    "copies": ("cast", "high"),
     "optimizer": ("optimizer", "high"),
 }
 """What is wrong with the program (and how many workers cure it), the fix whose prediction is compared, and the end that is this cure."""

@@ -15,6 +15,8 @@ from sysperf.trace import graph as nodes
 from sysperf.trace.graph import Graph
 
 LONG_THINK_NS = 1_000_000
+HAND_OVER_NS = 3_500_000
+"""What taking a batch over from a worker costs the main thread at the most (`HAND_OVER_MS` of `fixes`); no more than making it."""
 
 
 class Edit(NamedTuple):
@@ -217,7 +219,10 @@ class _Operations:
 def _first_batch(graph: Graph) -> int:
     """When the batch of the step before the window was there, if that step went on as long behind its batch as the last one does."""
     loads = [item for item in graph.items if item.kind == nodes.LOADER]
-    return graph.start - (graph.end - loads[-1].end) if loads else graph.start
+    if not loads:
+        return graph.start
+    took = loads[-1].end - loads[-1].start
+    return graph.start - (graph.end - loads[-1].end) - min(took, HAND_OVER_NS)
 
 
 def _took(item: nodes.Item) -> int:
@@ -282,5 +287,5 @@ class _Run:
             return start
         if self._edit.loader == "worker":
             self._batch = max(self._batch + took, start)
-            return self._batch
+            return self._batch + min(took, HAND_OVER_NS)
         return start + took

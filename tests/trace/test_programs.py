@@ -12,6 +12,7 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.facts import Rank
+from sysperf.trace.fixes import MEASURED
 
 from .labelled import rules
 from .synthetic import MS, Machine, steps, written
@@ -361,7 +362,8 @@ def test_what_a_program_does_in_every_third_step_is_its_own(tmp_path: Path, name
     assert rank(result).verdict == "host-bound"
     assert finding.predicted_gain is not None
     bounds = finding.predicted_gain.low, finding.predicted_gain.high
-    assert bounds == pytest.approx(sorted((share, 100 * 15 / (20.1 + 15))), abs=1)
+    low, high = sorted((share, 100 * 15 / (20.1 + 15)))
+    assert bounds == pytest.approx((MEASURED * low, high), abs=1)
     assert finding.exposed_pct == bounds[1]
     assert "every 3 steps" in finding.message
 
@@ -393,7 +395,7 @@ def test_of_three_iterations_the_gain_is_between_the_least_and_the_median(tmp_pa
     assert finding.predicted_gain is not None
     bounds = finding.predicted_gain.low, finding.predicted_gain.high
 
-    assert bounds == pytest.approx((100 * 60 / 120, 100 * 60 / 80), abs=1)
+    assert bounds == pytest.approx((MEASURED * 100 * 60 / 120, 100 * 60 / 80), abs=1)
 
 
 def test_a_verdict_has_a_finding(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_place_counts_how_often_the_program_was_there(tmp_path: Path) -> None:
     assert site.count == 5
 
 
-@pytest.mark.parametrize(("pauses", "least"), [([LOCK], 0), ([LOCK, "<built-in function sleep>"], 33), (["<built-in function sleep>"], 48)])
+@pytest.mark.parametrize(("pauses", "least"), [([LOCK], 0), ([LOCK, "<built-in function sleep>"], 26), (["<built-in function sleep>"], 39)])
 def test_waiting_for_another_thread_is_no_gain_that_is_promised(tmp_path: Path, pauses: list[str], least: float) -> None:
     """What the other thread did, and whether it could be done sooner, is not in the file."""
     gain = pause_of(pausing(tmp_path, pauses)).predicted_gain
