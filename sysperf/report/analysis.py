@@ -7,11 +7,12 @@ from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
-from sysperf.trace.facts import Rank
+from sysperf.trace.facts import Rank, Site
 from sysperf.trace.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
+MOST_OPERATORS, MIN_OPERATOR_PCT = 4, 2.0
 BAR = 60
 PARTS = (
     ("busy", "gpu_busy_pct_mean", "█", "good"),
@@ -65,6 +66,18 @@ def _rank(page: Page, rank: Rank, *, several: bool) -> None:
     if bar:
         page.line(f"  {bar}")
         page.paragraph(legend, indent="  ")
+    if not several and (operators := longest_operators(rank)):
+        page.paragraph(f"operators by their own time: {' · '.join(map(_operator, operators))}", "dim", indent="  ")
+
+
+def longest_operators(rank: Rank) -> tuple[Site, ...]:
+    """The operators that take most of the time on the CPU, but those that take next to nothing."""
+    return tuple(site for site in rank.cpu.top if site.exposed_pct >= MIN_OPERATOR_PCT)[:MOST_OPERATORS] if rank.cpu else ()
+
+
+def _operator(site: Site) -> str:
+    at = f" ({neutral(site.where, 60)})" if site.where else ""
+    return f"{neutral(site.what, 60)} {site.exposed_pct:.1f} %{at}"
 
 
 def _about(rank: Rank) -> str:

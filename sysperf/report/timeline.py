@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sysperf.model.text import neutral
-from sysperf.report.analysis import HEADLINES
+from sysperf.report.analysis import HEADLINES, longest_operators
 from sysperf.trace.analysis import Analysis, Finding
 from sysperf.trace.drawing import CAUSES, Drawing
 from sysperf.trace.facts import Rank
@@ -40,6 +40,7 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
             f'<p class="about">{_text(_about(rank))}</p>',
             *_bar(rank),
             *_findings(analysis),
+            *_operators(rank),
             *_drawing(drawing),
             f'<script type="application/json" id="data">{_data(drawing)}</script><script>{script}</script></body></html>',
         )
@@ -84,6 +85,16 @@ def _bar(rank: Rank) -> Iterator[str]:
     yield '<ul class="legend">'
     yield from (f'<li><i class="c{number}"></i>{_text(names[number])} {share:.1f} %</li>' for number, share in known)
     yield "</ul>"
+
+
+def _operators(rank: Rank) -> Iterator[str]:
+    """What computes most on the CPU."""
+    if not (operators := longest_operators(rank)):
+        return
+    yield "<h2>Operators by their own time</h2><table><tr><th>operator</th><th>time</th><th>calls</th><th>where</th></tr>"
+    for site in operators:
+        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{_text(site.where)}</td></tr>"
+    yield "</table>"
 
 
 def _part(number: int, share: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from heapq import nlargest
 
 from sysperf.startup import lazy
 from sysperf.trace import pauses
@@ -18,6 +19,7 @@ from sysperf.trace.window import Window, is_loader, loader_calls, optimizer_step
 
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
+MAX_CALLS = 50
 _MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
 _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
@@ -75,7 +77,8 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         else _per_iteration(timeline, operators, iterations),
         threads=len({rows.thread[i] for i in operators}),
         top=tuple(
-            Site(what=texts[name][:160], exposed_pct=100 * time / whole, count=counts[name]) for name, time in own.most_common(MAX_TOP)
+            Site(what=texts[name][:160], where=_line(timeline, threads, window, name), exposed_pct=100 * time / whole, count=counts[name])
+            for name, time in own.most_common(MAX_TOP)
         ),
     )
     return facts, hole, where
@@ -170,6 +173,18 @@ def _per_iteration(timeline: Timeline, operators: list[int], iterations: Interva
         return None
     low, high = iterations[0][0], iterations[-1][1]
     return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
+
+
+def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> str:
+    """The source line that most of an operator's longest calls come from; empty where the file has no stacks."""
+    if not timeline.with_stacks:
+        return ""
+    rows, took = timeline.ranges, Counter[str]()
+    calls = [index for index in timeline.ranges_by_name.get(name, ()) if window.start <= rows.start[index] < window.end]
+    for index in nlargest(MAX_CALLS, calls, key=lambda index: rows.end[index] - rows.start[index]):
+        for around in threads.around(rows.thread[index], [rows.start[index]]):
+            took[around.line] += rows.end[index] - rows.start[index]
+    return took.most_common(1)[0][0] if took else ""
 
 
 def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:

@@ -200,7 +200,7 @@ class Cpu(Record, kw_only=True):
     tiny_operator_share: Annotated[float, fact("operators that take less than 20 µs each")] = 0.0
     operators_per_step: float | None = None
     threads: Annotated[int, fact("threads that run operators; threads of OpenMP inside them are not in a trace")] = 0
-    top: Annotated[tuple[Site, ...], fact("operators by exclusive time")] = ()
+    top: Annotated[tuple[Site, ...], fact("operators by exclusive time, each with the line that its longest calls come from")] = ()
 
 
 class Steps(Record, kw_only=True):

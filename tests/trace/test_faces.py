@@ -315,3 +315,24 @@ def test_every_detection_that_a_file_can_show_has_a_rule() -> None:
     assert len(rules) >= 35
     assert all(rule.scope == "trace" and rule.detects for rule in rules)
     assert wanted <= {detect for rule in rules for detect in rule.detects}
+
+
+def test_operators_that_take_most_time_on_the_cpu_are_named_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that computes only has no finding: what it computes is where its time goes."""
+    machine = Machine()
+
+    def step(machine: Machine) -> None:
+        began = machine.now
+        for name, ms in (("aten::fill_", 8), *[("aten::mm", 1)] * 9):
+            start = machine.now
+            machine.think(ms * 1000)
+            machine.range(name, start, "cpu_op")
+        machine.event("python_function", "train.py(31): <step>", began - 1, machine.now - began + 2)
+        machine.think(5)
+
+    path = written(tmp_path, {"traceEvents": steps(machine, 8, step).events})
+    text, page = told(capsys, path), told(capsys, path, "--format", "html")
+
+    assert "Compute-bound" in text
+    assert "aten::mm 52.9 % (train.py:31 (<step>)) · aten::fill_ 47.0 % (train.py:31 (<step>))" in " ".join(text.split())
+    assert "<td>aten::fill_</td><td>47.0 %</td><td>7</td><td>train.py:31 (&lt;step&gt;)</td>" in page
