@@ -58,6 +58,8 @@ def run(args: argparse.Namespace, experiment: str) -> int:
 
 
 def _bandwidths(args: argparse.Namespace, experiment: str) -> Bandwidths:
+    if cannot := bandwidth.obstacle(experiment):
+        return Bandwidths(experiment=experiment, cannot=cannot)
     plain = Variant("plain", ())
     plan = _verify_plan.plan_of(args, workload.METRIC, (plain, plain, ()))
     argv = workload.command(workload.of_experiment(experiment), args.python)

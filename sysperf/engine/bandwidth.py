@@ -19,6 +19,7 @@ from sysperf.launch.gpus import VISIBLE
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.comparison import Variant
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.experiment import COPIES
 from sysperf.model.record import Record
 from sysperf.model.sweep import Bandwidths, Transfer
 from sysperf.model.text import neutral
@@ -73,8 +74,16 @@ def measure(
     return Bandwidths(experiment=experiment, cannot=cannot) if cannot else _measured(experiment, ways, limit_s, state, say, keep)
 
 
+def obstacle(experiment: str) -> str:
+    """Say what of the machine an experiment lacks, whatever program it runs; "" where it lacks nothing."""
+    known = gather(Host(), LaunchRequest(argv=("true",)), environment.inherited(), os.getcwd(), None)
+    return _between_nodes(_nodes(known), ())[0] if experiment == "numa-bandwidth" else _no_gpu(known)
+
+
 def cannot_copy(python: str) -> str:
     """Say why nothing can be copied to a GPU here; "" where it can. Raises UsageError where no interpreter has torch."""
+    if cannot := obstacle(COPIES):
+        return cannot
     argv = workload.command("host_to_device", python)
     return _no_gpu(gather(Host(), LaunchRequest(argv=argv), environment.inherited(), os.getcwd(), None))
 

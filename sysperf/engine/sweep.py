@@ -33,6 +33,8 @@ ROUNDS = 3
 ENOUGH_GAIN = 0.03
 """More workers must be faster by so much: each costs memory and CPU time."""
 LOADER = "loader-sweep"
+SHOWN_PROFILE = "best.toml"
+"""What a result calls the profile of the best level: its text is in the result."""
 
 
 class SweepPlan(Record, kw_only=True):
@@ -86,7 +88,7 @@ def sweep(plan: SweepPlan, say: Say, keep: Keep = lambda _: None, state: SweepSt
         best = sweeper.best()
         if best is None:
             return sweeper.result()
-        return sweeper.result(best.name, sweeper.confirmed(best))
+        return sweeper.result(best, sweeper.confirmed(best))
 
 
 @contextlib.contextmanager
@@ -136,7 +138,9 @@ class _Sweeper:
         kept = self.state.study
         one_look = (kept.plan if kept else self.plan.study).one_look  # looks that were made cannot become none
         plan = msgspec.structs.replace(self.plan.study, b=self.variant(best), one_look=one_look)
-        return verify.verify(plan, self._keep, msgspec.structs.replace(kept, plan=plan) if kept else None)
+        comparison = verify.verify(plan, self._keep, msgspec.structs.replace(kept, plan=plan) if kept else None)
+        argv = tuple(SHOWN_PROFILE if word.startswith(f"{self.folder}/") else word for word in comparison.b.argv)  # that file is gone then
+        return msgspec.structs.replace(comparison, b=msgspec.structs.replace(comparison.b, argv=argv))
 
     def _keep(self, study: verify.State | None = None) -> None:
         self.state = msgspec.structs.replace(
@@ -158,15 +162,17 @@ class _Sweeper:
         if not level.profile:
             return self.plan.study.a
         path = f"{self.folder}/{level.name}.toml"
-        fields = tune_space.profile_of((Factor(self.plan.factor, (tune_space.AS_IS, level)),), (1,))
         try:
             with open(path, "w", encoding="utf-8") as file:
-                file.write(text(convert(fields, Profile)))
+                file.write(self._profile(level))
         except OSError as error:
             raise SysperfError(f"{path}: {error.strerror or error}", "make room there, or set TMPDIR to another folder") from None
         return Variant(f"{self.plan.factor}: {level.name}", (*sysperf_command(), "wrap", "--quiet", "--profile", path, "--", *self.argv))
 
-    def result(self, best: str = "", comparison: Comparison | None = None, cannot: str = "") -> Sweep:
+    def _profile(self, level: Level) -> str:
+        return text(convert(tune_space.profile_of((Factor(self.plan.factor, (tune_space.AS_IS, level)),), (1,)), Profile))
+
+    def result(self, best: Level | None = None, comparison: Comparison | None = None, cannot: str = "") -> Sweep:
         """Return what is known so far."""
         swept = [
             SweptLevel(level.name, tuple(values), median(values) if values else None, self.failed.get(level.name, ""))
@@ -179,7 +185,8 @@ class _Sweeper:
             metric=self.metric,
             levels=tuple(swept),
             basis=self.basis,
-            best=best,
+            best=best.name if best else "",
+            profile=self._profile(best) if best else "",
             comparison=comparison,
             cannot=cannot,
         )

@@ -26,6 +26,7 @@ class Sweep(Record, kw_only=True):
     levels: tuple[SweptLevel, ...] = ()
     basis: Annotated[str, fact("why these levels were tried")] = ""
     best: Annotated[str, fact("the level that was compared with plain in fresh pairs; empty where plain was the fastest")] = ""
+    profile: Annotated[str, fact("the launch profile of that level; empty where there is none")] = ""
     comparison: Annotated[Comparison | None, fact("that comparison; null where there was nothing to compare")] = None
     cannot: Annotated[str, fact("why this cannot be measured here; empty where it can")] = ""
 

@@ -90,7 +90,13 @@ def _level(level: SweptLevel, unit: str) -> tuple[str, ...]:
 def _remarks(result: Sweep | Bandwidths) -> list[str]:
     if isinstance(result, Bandwidths):
         return []
-    return [neutral(result.basis, 500)] if result.basis else []
+    basis = [neutral(result.basis, 500)] if result.basis else []
+    lines = ", ".join(f"`{neutral(line, 200)}`" for line in result.profile.splitlines() if line)
+    return (
+        [*basis, f"To start with it, write a file best.toml of these lines: {lines}; then `sysperf wrap --profile best.toml -- …`"]
+        if lines
+        else basis
+    )
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
 from sysperf.model.tuning import Level
 from sysperf.report import sweep as report
+from tests.invoking import sysperf
 
 CPUS = len(os.sched_getaffinity(0))
 MINE = ("OMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "SYSPERF_", "CUDA_")
@@ -54,10 +55,23 @@ def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> N
 
     assert done.returncode == 0, done.stderr
     assert (experiment["experiment"], experiment["factor"], experiment["best"]) == ("thread-sweep", "threads", "1")
+    assert "threads = 1\n" in experiment["profile"]
+    assert "best.toml" in experiment["comparison"]["b"]["argv"]
     assert experiment["levels"][0]["values"] == [10.0] * 3
     assert (experiment["comparison"]["verdict"], round(experiment["comparison"]["ratio"], 3)) == ("faster", 1.2)
     kept = json.loads((home / "state" / "trials.jsonl").read_text())
     assert (kept["rule"], kept["verdict"]) == ("process.one-busy-thread", "faster")
+
+
+@pytest.mark.parametrize("experiment", ["numa-bandwidth", "h2d-bandwidth", "pinned-copies"])
+def test_the_machine_is_named_before_an_interpreter_that_is_missing(home: Path, experiment: str) -> None:
+    """One memory node, or no NVIDIA GPU: the torch that no interpreter has here would not change that."""
+    if not bandwidth.obstacle(experiment):
+        pytest.skip("this machine could measure it")
+    done = sysperf("verify", "--experiment", experiment, env={"PATH": "/usr/bin:/bin", "HOME": str(home), "STATE_DIRECTORY": str(home)})
+
+    assert done.returncode == 3, done.stderr
+    assert "this cannot be measured here: this machine" in done.stdout
 
 
 @pytest.mark.skipif(CPUS < 2, reason="one CPU feeds one worker")
