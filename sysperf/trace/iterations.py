@@ -10,6 +10,7 @@ from heapq import nlargest
 from operator import eq
 
 from sysperf.startup import lazy
+from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
 from sysperf.trace.intervals import Interval, length, median
@@ -21,13 +22,14 @@ MAX_SPREAD = 3.0
 """Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
 MIN_COVERED = 0.5
 DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
+MIN_ALIKE = 0.8
 MIN_TURNS = 3
 """So often optimizers must take their turns before these are iterations."""
 _OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
-    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, or repeating kernels or operators."""
+    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, what repeats or pauses."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
     optimizer_steps = _between(timeline.ranges.spans_of(_optimizer_marks(timeline)))
@@ -40,6 +42,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         "NVTX": _annotations,
         "kernels": _kernels,
         "operators": lambda timeline: _operators(timeline, window),
+        "pauses": lambda timeline: _pauses(timeline, window),
     }
     for by, candidates_of in others.items():
         candidates = candidates_of(timeline)
@@ -152,6 +155,32 @@ def _operators(timeline: Timeline, window: Window) -> list[Interval]:
     """The period of the outermost operators of the main thread, where no device did anything."""
     main = None if timeline.operations else launching_thread(timeline, window)
     return _period(timeline.ranges, outermost_operators(timeline, main))
+
+
+def _pauses(timeline: Timeline, window: Window) -> list[Interval]:
+    """What is between the pauses that cost most, where no device did anything: a server waits behind each request, however long that is.
+
+    Those behind one operator and before another one delimit iterations where the program pauses each time that it gets there, or
+    after the same number of operators. What takes the CPU away from it does neither.
+    """
+    if timeline.operations:
+        return []
+    rows, order = timeline.ranges, outermost_operators(timeline, launching_thread(timeline, window))
+    places, visits, costs = defaultdict[tuple[int, int], list[int]](list), Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for position, (before, after) in enumerate(itertools.pairwise(order), 1):
+        pair, pause = (rows.name[before], rows.name[after]), rows.start[after] - rows.end[before]
+        visits[pair] += 1
+        if pause >= LONG_GAP_NS:
+            places[pair].append(position)
+            costs[pair] += pause
+    pair = max(costs, key=costs.__getitem__, default=(-1, -1))
+    positions = places[pair]
+    if len(positions) < MIN_REPEATS:
+        return []
+    distances = [after - before for before, after in itertools.pairwise(positions)]
+    is_each_time = len(positions) >= MIN_ALIKE * visits[pair]
+    is_alike = is_each_time or Counter(distances).most_common(1)[0][1] >= MIN_ALIKE * len(positions)
+    return _between([rows.span(order[position]) for position in positions]) if is_alike and costs[pair] * 2 >= sum(costs.values()) else []
 
 
 def outermost_operators(timeline: Timeline, thread: int | None) -> list[int]:

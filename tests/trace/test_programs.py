@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -919,3 +920,47 @@ def test_what_a_compiler_does_is_no_computation(tmp_path: Path) -> None:
     assert finding.id == "trace.recompiles"
     assert finding.exposed_pct == pytest.approx(80, abs=1)
     assert finding.predicted_gain is not None
+
+
+def serving(requests: list[int], pause_ms: float, *, everywhere: bool = False) -> dict[str, Any]:
+    """An inference loop that nobody marked: so many alike calls of three operators a request, and a pause behind each request.
+
+    Where `everywhere`, the pause comes behind another operator each time: another program takes the CPU.
+    """
+    machine = Machine()
+    number = 0
+    for request, calls in enumerate(requests):
+        for _ in range(calls):
+            for name in ("aten::linear", "aten::relu", "aten::linear"):
+                start = machine.now
+                machine.think(500)
+                machine.range(name, start, "cpu_op")
+                machine.think(10)
+                number += 1
+                if everywhere and number % 17 == request % 5:
+                    machine.think(pause_ms * MS)
+        machine.think(0 if everywhere else pause_ms * MS)
+    return machine.trace()
+
+
+@pytest.mark.parametrize("requests", [[4] * 11, [4, 7, 5, 9, 4, 6, 8, 5, 4, 7, 6]])
+def test_pauses_delimit_the_requests_of_a_server_that_nobody_marked(tmp_path: Path, requests: list[int]) -> None:
+    """Of alike calls the operators do not tell where a request ends, and of requests of many lengths nothing is periodic."""
+    trace = serving(requests, 8)
+    if requests[0] != requests[1]:  # what begins a request begins no other call
+        events, firsts = trace["traceEvents"], itertools.accumulate([0, *requests[:-1]])
+        for first in firsts:
+            events[3 * first]["name"] = "aten::embedding"
+    result = analyzed(tmp_path, trace)
+    share = 100 * 8 * 9 / (sum(3 * 0.51 * calls for calls in requests[1:-1]) + 8 * 9)
+
+    assert (rank(result).verdict, rank(result).steps.by, rank(result).steps.count) == ("host-bound", "pauses", 9)
+    assert rank(result).hole.recurring_pct == pytest.approx(share, abs=6)
+    assert "cpu-hole" in found(result)
+
+
+def test_pauses_anywhere_delimit_nothing(tmp_path: Path) -> None:
+    """What takes the CPU away from a program makes no iterations of it, and no pauses of its own."""
+    result = analyzed(tmp_path, serving([4] * 20, 4, everywhere=True))
+
+    assert (rank(result).steps.by, found(result)) == ("", set())
