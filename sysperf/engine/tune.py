@@ -13,7 +13,7 @@ import msgspec
 from sysperf.engine import measuring, tune_space, verify
 from sysperf.engine.measuring import Measured, RunFailed
 from sysperf.engine.tune_plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, pilot_of, searching
-from sysperf.engine.tune_result import WRAPPED, effects_of, profile_text, start_notes, words
+from sysperf.engine.tune_result import WRAPPED, confirmation_notes, effects_of, profile_text, start_notes, words
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
@@ -25,7 +25,10 @@ from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
+from sysperf.verify.stats import TOTAL_LEVEL
 
+CONFIRMATIONS = "confirmations"
+"""The name of how many there were, in the store."""
 MIN_CONFIRMING_PAIRS = 6
 SHORTEST_CONFIRMATION = 2 * (1 + MIN_CONFIRMING_PAIRS)
 """Runs: a pair that warms caches, and those that are looked at."""
@@ -77,11 +80,20 @@ class _Tuner:
         if self.known:
             return
         search = Search(tuple(len(factor.levels) for factor in self.plan.factors), 0, 0, higher_is_better=True, use_tpe=False)
-        choices = (search.plain, search.wrapped, search.plain)
-        measured = [measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s) for choice in choices]
+        measured = [self._piloted(search.plain)]
+        try:
+            measured.append(self._piloted(search.wrapped))
+        except RunFailed as error:  # one start of many, which the race then leaves out
+            failed = TuneRun(len(self.runs), "pilot", search.wrapped, failed=neutral(str(error), 300))
+            self.runs.append(failed)
+            self.store.add(failed)
+        measured.append(self._piloted(search.plain))
         self.known = pilot_of(self.plan, measured, self.end - time.monotonic())
         self.store.keep("pilot", self.known)
         self.plan = cut(self.plan, self.known)
+
+    def _piloted(self, choice: Choice) -> Measured:
+        return measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s)
 
     def search(self) -> None:
         """Run what the search proposes until it is over; it has no time left for a run when the shortest confirmation needs all of it."""
@@ -111,6 +123,8 @@ class _Tuner:
         )
         note = f"confirm {winner}"  # by choice: all of them are started in the same way, and read the same file
         state = self._confirmation_to_go_on_with(self.store.kept(note, verify.State), plan)
+        if state is None:
+            plan = msgspec.structs.replace(plan, one_look_level=self._next_level())
 
         def keep(now: verify.State) -> None:
             self.store.keep(note, now)
@@ -134,7 +148,17 @@ class _Tuner:
             return None
         is_unclear = saved.study().progress().verdict == "unclear"
         has_time = self.end - time.monotonic() > MIN_CONFIRMING_PAIRS * saved.pair_s()
-        return None if is_unclear and has_time else msgspec.structs.replace(saved, plan=plan)
+        kept = msgspec.structs.replace(plan, one_look_level=saved.plan.one_look_level)
+        return None if is_unclear and has_time else msgspec.structs.replace(saved, plan=kept)
+
+    def _next_level(self) -> float:
+        """The level of a confirmation that begins: half of that of the one before, so that all together err as often as two do."""
+        earlier = self._confirmations()
+        self.store.keep(CONFIRMATIONS, earlier + 1)
+        return TOTAL_LEVEL * 0.5**earlier
+
+    def _confirmations(self) -> int:
+        return self.store.kept(CONFIRMATIONS, int) or 0
 
     def result(self, state: State, reason: str, winner: Choice | None = None, comparison: Comparison | None = None) -> Tuning:
         """Return what is known so far."""
@@ -156,6 +180,7 @@ class _Tuner:
             seed=plan.seed,
             notes=(
                 *start_notes(search),
+                *confirmation_notes(self._confirmations()),
                 *noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs]),
             ),
         )

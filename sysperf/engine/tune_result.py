@@ -57,6 +57,12 @@ def start_notes(search: Search | None) -> Iterator[str]:
             yield f"starting through `sysperf wrap` as it is: {math.expm1(cost) * 100:+.1f} % ±{error * 100:.1f}; effects are beside it"
 
 
+def confirmation_notes(count: int) -> Iterator[str]:
+    """Say that this is not the first confirmation of a search, and what that costs."""
+    if count > 1:
+        yield f"{count} confirmations of this search: each has half the level of the one before, so that all together err in 5 %"
+
+
 def profile_text(plan: Plan, winner: Choice, comparison: Comparison) -> str:
     """Return the launch profile of a confirmed winner; nothing of the command but its program's name is in it."""
     gained = f"{((comparison.ratio or 1) - 1) * 100:.1f} % faster than plain"

@@ -29,6 +29,8 @@ class Plan(Record, kw_only=True):
     """Stop after this time, with what is there; None: until it is clear or `max_pairs` are done."""
     one_look: bool = False
     """Look once, at the end of the budget or after `max_pairs`: the narrowest interval for the time."""
+    one_look_level: float = stats.TOTAL_LEVEL
+    """How often that look may miss the true value."""
     limit_s: float = 3_600.0
     """The first runs are ended after this time."""
     seed: int = 0
@@ -73,7 +75,7 @@ class State(Record, kw_only=True):
             else:
                 ratios.append(log_ratio(a, b, plan.metric))
         usual = (plan.max_pairs,) if plan.one_look else stats.looks(plan.max_pairs)
-        return Study(math.log1p(plan.margin), self.looks or usual, plan.one_look).with_pairs(ratios, dropped)
+        return Study(math.log1p(plan.margin), self.looks or usual, plan.one_look, plan.one_look_level).with_pairs(ratios, dropped)
 
     def with_time_left(self, seconds: float) -> State:
         """Return the study with the looks to come that there is time for."""

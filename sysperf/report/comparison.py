@@ -96,13 +96,12 @@ def text(comparison: Comparison, *, color: bool = False, width: int = 100) -> st
 def tried(fixes: Sequence[TriedFix], *, color: bool = False, width: int = 100) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     page = Page(Ink(color), width)
-    rows = [
-        (", ".join(fix.rules) if len(fix.rules) == 1 else f"all {len(fix.rules)} together", gave(fix), neutral(fix.promised, 300))
-        for fix in fixes
-    ]
+    rows = [(named(fix), gave(fix), neutral(fix.promised, 300)) for fix in fixes]
     for line in table(("fix", "gave here", "promised"), rows, page.ink, width):
         page.line(line)
     page.line()
+    for reason, names in reasons(fixes).items():
+        page.paragraph(f"unclear of {', '.join(names)}: {reason}", "unknown")
     page.paragraph("A gain is called certain only where it is with all fixes taken together (Holm, 5 %).", "dim")
     return str(page)
 
@@ -110,7 +109,22 @@ def tried(fixes: Sequence[TriedFix], *, color: bool = False, width: int = 100) -
 def tried_markdown(fixes: Sequence[TriedFix]) -> str:
     """Return the same for a pull request."""
     rows = "".join(f"| {cell(', '.join(fix.rules))} | {cell(gave(fix))} | {cell(fix.promised)} |\n" for fix in fixes)
-    return f"| fix | gave here | promised |\n|---|---|---|\n{rows}"
+    unclear = "".join(f"\nunclear of {cell(', '.join(names))}: {cell(reason)}\n" for reason, names in reasons(fixes).items())
+    return f"| fix | gave here | promised |\n|---|---|---|\n{rows}{unclear}"
+
+
+def named(fix: TriedFix) -> str:
+    """Return the fix's rule, or how many were tried together."""
+    return fix.rules[0] if len(fix.rules) == 1 else f"all {len(fix.rules)} together"
+
+
+def reasons(fixes: Sequence[TriedFix]) -> dict[str, list[str]]:
+    """Return why fixes are unclear, each reason with those that have it."""
+    names: dict[str, list[str]] = {}
+    for fix in fixes:
+        if fix.comparison and fix.comparison.verdict == "unclear" and fix.comparison.reason:
+            names.setdefault(neutral(fix.comparison.reason, 200), []).append(named(fix))
+    return names
 
 
 def gave(fix: TriedFix) -> str:
@@ -122,7 +136,7 @@ def gave(fix: TriedFix) -> str:
     if fix.comparison.ratio is None or fix.comparison.verdict == "unclear":
         known = f" ({interval(fix.comparison)})" if fix.comparison.ratio is not None else ""
         pairs = f"{fix.comparison.pairs} pair{'' if fix.comparison.pairs == 1 else 's'}"
-        return f"unclear{known}, {pairs}: {neutral(fix.comparison.reason, 200) or 'nothing is known'}"
+        return f"unclear{known}, {pairs}"
     doubt = "" if fix.certain else "; not certain among all"
     return f"{(fix.comparison.ratio - 1) * 100:+.1f} % ({interval(fix.comparison)}{doubt})"
 

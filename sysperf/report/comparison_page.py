@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sysperf.model.comparison import Arm, Comparison, Run, TriedFix
 from sysperf.model.text import neutral
-from sysperf.report.comparison import arms, basis, gave, number, remarks, verdict
+from sysperf.report.comparison import arms, basis, gave, number, reasons, remarks, verdict
 from sysperf.report.terminal import clip
 
 
@@ -20,7 +20,8 @@ def page(comparison: Comparison) -> str:
 def tried_page(fixes: Sequence[TriedFix]) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     rows = [(", ".join(fix.rules), gave(fix), fix.promised) for fix in fixes]
-    return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows)
+    unclear = "".join(f"<p>unclear of {html.escape(', '.join(names))}: {html.escape(reason)}" for reason, names in reasons(fixes).items())
+    return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows, unclear)
 
 
 def table_page(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], after: str = "") -> str:

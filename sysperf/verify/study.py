@@ -43,6 +43,8 @@ class Study(NamedTuple):
     looks: Sequence[int] = LOOKS
     one_look: bool = False
     """Look once, at the end: all pairs make one interval at 95 %, the narrowest that so many pairs can give."""
+    one_look_level: float = TOTAL_LEVEL
+    """The two-sided level of that look: lower where it is one of several that together have 5 %."""
     pairs: tuple[float, ...] = ()
     fresh: tuple[float, ...] = ()
     """Pairs run after the verdict, to measure the gain without the bias of an early stop."""
@@ -51,7 +53,7 @@ class Study(NamedTuple):
     @property
     def level(self) -> float:
         """The two-sided level of each look."""
-        return TOTAL_LEVEL if self.one_look else stats.look_level(len(self.looks))
+        return self.one_look_level if self.one_look else stats.look_level(len(self.looks))
 
     def with_pair(self, log_ratio: float) -> Study:
         """Return the study with another pair, in the phase in which it is."""

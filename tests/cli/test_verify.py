@@ -22,6 +22,7 @@ from sysperf.host.commands import sysperf_command
 from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant
 from sysperf.model.errors import Exit
 from sysperf.report import comparison as report
+from sysperf.report import comparison_page
 from sysperf.verify.stats import Verdict
 from tests.invoking import sysperf
 from tests.stand_ins import write_torch
@@ -734,15 +735,14 @@ def test_all_fixes_undecided_is_no_success(verdicts: list[tuple[Verdict, bool]],
     variant = Variant("plain", ("true",))
 
     def compared(verdict: Verdict) -> Comparison:
+        reason, ratio = ("the time is over after 1 pair", None) if verdict == "unclear" else ("", 1.1)
         return Comparison(
-            a=variant, b=variant, metric=Metric("wall time", "s"), verdict=verdict, pairs=1, reason="the time is over after 1 pair"
-        )
+            a=variant, b=variant, metric=Metric("wall time", "s"), verdict=verdict, reason=reason, ratio=ratio, low=ratio, high=ratio, pairs=1
+        )  # fmt: skip
 
     fixes = [TriedFix(rules=("x",), comparison=compared(verdict), certain=certain) for verdict, certain in verdicts]
 
     assert _verify_all.exit_code(fixes or [TriedFix(rules=("x",), problem="it failed")]) == code
-    assert all(
-        "unclear, 1 pair: the time is over after 1 pair" in report.gave(fix)
-        for fix in fixes
-        if fix.comparison and fix.comparison.verdict == "unclear"
-    )
+    unclear = ("unclear", False) in verdicts
+    for page in (report.tried(fixes), report.tried_markdown(fixes), comparison_page.tried_page(fixes)):
+        assert ("unclear, 1 pair" in page, "unclear of x" in page, "the time is over after 1 pair" in page) == (unclear,) * 3

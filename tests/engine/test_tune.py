@@ -94,9 +94,21 @@ def test_more_time_confirms_anew_what_was_unclear(tmp_path: Path, monkeypatch: p
             confirming(monkeypatch, speeds)
             tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
             assert tuning.comparison
-            tried.append((tuning.state, tuning.comparison.median_b))
+            tried.append((tuning.state, tuning.comparison.median_b, tuning.comparison.confidence))
 
-    assert tried == [("unconfirmed", 105.0), ("confirmed", 130.0), ("confirmed", 130.0)]
+    assert tried == [("unconfirmed", 105.0, 0.95), ("confirmed", 130.0, 0.975), ("confirmed", 130.0, 0.975)]
+    assert any(note.startswith("2 confirmations of this search") for note in tuning.notes)
+
+
+def test_a_wrap_that_fails_at_the_beginning_ends_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first three runs the wrapped one fails: it is one start of many, kept with its reason, and the others are searched."""
+    machine = Machine(monkeypatch)
+    machine.gain, machine.fails = 10.0, lambda name: name == WRAPPED
+    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
+
+    assert (tuning.state, tuning.runs[0].phase) == ("confirmed", "pilot")
+    assert [run.phase for run in tuning.runs if run.failed] == ["pilot"]
 
 
 def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
