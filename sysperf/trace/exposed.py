@@ -42,6 +42,10 @@ class Gap(NamedTuple):
     ended_by: int
     """The operation that ended it, by index; -1: the window's end."""
 
+    @property
+    def is_long(self) -> bool:
+        return self.end - self.start >= LONG_GAP_NS
+
 
 class HostCalls:
     """The calls of the host that concern a device, by what they do, clipped to the window."""

@@ -206,7 +206,7 @@ class Cpu(Record, kw_only=True):
 class Steps(Record, kw_only=True):
     """The iterations of the program, and what was used to find them."""
 
-    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX, kernels, operators or pauses; empty: none found")] = ""
+    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX, kernels, operations, operators or pauses; empty: none found")] = ""
     count: int = 0
     median_ms: float | None = None
     longest_ms: float | None = None

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf.trace import graph as nodes
-from sysperf.trace.exposed import DeviceTime, Launches
+from sysperf.trace.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
 from sysperf.trace.graph import Builder, part_of, processes
+from sysperf.trace.intervals import union
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.timeline import Timeline
 from sysperf.trace.window import Window
@@ -137,7 +138,8 @@ class Replayer:
         graphs = []
         if window is not None and times:
             part = part_of(window, timeline)
-            graphs = [Builder(timeline, part, launches, process).build() for process in processes(times, timeline)]
+            gaps = union((gap.start, gap.end) for time in times for gap in time.gaps if gap.is_long and gap.kind == STARVED)
+            graphs = [Builder(timeline, part, launches, process, gaps).build() for process in processes(times, timeline)]
         self.graphs = [graph for graph in graphs if graph.items]
         self._prepared = [Prepared(graph) for graph in self.graphs]
 

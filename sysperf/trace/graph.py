@@ -16,7 +16,7 @@ import msgspec
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.exposed import DeviceTime, Launches
-from sysperf.trace.intervals import Interval
+from sysperf.trace.intervals import Interval, Intervals
 from sysperf.trace.timeline import COPY, KERNEL, Timeline
 from sysperf.trace.window import Window, loader_calls, optimizer_steps
 
@@ -54,6 +54,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     nested: bool = False
     waits_for_all: bool = False
     """Whether it waits for everything that was launched before, on whatever stream."""
+    in_long_gap: bool = False
+    """Whether what the host does before it lies in a long gap of a device that waits for the host, however short it is itself."""
     region: int = 0
     """`OPTIMIZER` or `ZERO_GRAD` where it lies in a range of that name."""
 
@@ -108,8 +110,9 @@ def part_of(window: Window, timeline: Timeline) -> Window:
 class Builder:
     """Builds the graph of one process."""
 
-    def __init__(self, timeline: Timeline, window: Window, launches: Launches, process: int) -> None:
+    def __init__(self, timeline: Timeline, window: Window, launches: Launches, process: int, long_gaps: Intervals) -> None:
         self.timeline, self.window, self.launches, self.process = timeline, window, launches, process
+        self._long_gaps, self._gap_starts = long_gaps, [start for start, _ in long_gaps]
         self._owners = (process,) if timeline.device_processes else ()
 
     def build(self) -> Graph:
@@ -210,10 +213,15 @@ class Builder:
             nested = start < loading and kind != LOADER
             region = regions.at(start) if regions.spans else 0
             waits_for_all = kind == SYNC and calls.name[call] in of_all
-            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, waits_for_all, region))
+            in_long_gap = think > 0 and self._is_in_long_gap(start - think // 2)
+            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, waits_for_all, in_long_gap, region))
             frontier, previous = max(frontier, end), start
             loading = max(loading, end) if kind == LOADER else loading
         return items
+
+    def _is_in_long_gap(self, moment: int) -> bool:
+        place = bisect_right(self._gap_starts, moment) - 1
+        return place >= 0 and moment < self._long_gaps[place][1]
 
 
 def _kind(name: str) -> int:

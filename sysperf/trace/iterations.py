@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from heapq import nlargest
 from operator import eq
 
@@ -14,7 +14,7 @@ from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Steps
 from sysperf.trace.host import launching_thread
 from sysperf.trace.intervals import Interval, length, median
-from sysperf.trace.timeline import ANNOTATION, GRAPH, KERNEL, OPERATOR, Spans, Timeline
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
 from sysperf.trace.window import Window, loader_calls
 
 MIN_REPEATS = 4
@@ -40,7 +40,8 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
         "NVTX": _annotations,
-        "kernels": _kernels,
+        "kernels": lambda timeline: _period(timeline.operations, _on_device(timeline, (KERNEL, GRAPH))),
+        "operations": lambda timeline: _period(timeline.operations, _on_device(timeline)),
         "operators": lambda timeline: _operators(timeline, window),
         "pauses": lambda timeline: _pauses(timeline, window),
     }
@@ -141,14 +142,14 @@ def _annotations(timeline: Timeline) -> list[Interval]:
     return []
 
 
-def _kernels(timeline: Timeline) -> list[Interval]:
-    """The period of the kernel sequence: the rarest kernel that comes back after the same number of others, again and again."""
+def _on_device(timeline: Timeline, kinds: Collection[int] = (KERNEL, GRAPH, COPY, SET)) -> list[int]:
+    """The operations of these kinds of the device that does most of them, in order."""
     rows = timeline.operations
-    order = sorted((index for index, kind in enumerate(rows.kind) if kind in (KERNEL, GRAPH)), key=rows.start.__getitem__)
+    order = sorted((index for index, kind in enumerate(rows.kind) if kind in kinds), key=rows.start.__getitem__)
     if not order:
         return []
     device = Counter(rows.device[index] for index in order).most_common(1)[0][0]
-    return _period(rows, [index for index in order if rows.device[index] == device])
+    return [index for index in order if rows.device[index] == device]
 
 
 def _operators(timeline: Timeline, window: Window) -> list[Interval]:
@@ -158,17 +159,17 @@ def _operators(timeline: Timeline, window: Window) -> list[Interval]:
 
 
 def _pauses(timeline: Timeline, window: Window) -> list[Interval]:
-    """What is between the pauses that cost most, where no device did anything: a server waits behind each request, however long that is.
+    """What is between the pauses that cost most, of a device or else of the main thread: a server waits behind each request.
 
-    Those behind one operator and before another one delimit iterations where the program pauses each time that it gets there, or
-    after the same number of operators. What takes the CPU away from it does neither.
+    Those behind one operation and before another one delimit iterations where there is a pause each time that the program gets there, or
+    after the same number of operations. What takes the CPU away from a program does neither.
     """
-    if timeline.operations:
-        return []
-    rows, order = timeline.ranges, outermost_operators(timeline, launching_thread(timeline, window))
+    rows: Spans = timeline.operations or timeline.ranges
+    order = _on_device(timeline) if timeline.operations else outermost_operators(timeline, launching_thread(timeline, window))
     places, visits, costs = defaultdict[tuple[int, int], list[int]](list), Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-    for position, (before, after) in enumerate(itertools.pairwise(order), 1):
-        pair, pause = (rows.name[before], rows.name[after]), rows.start[after] - rows.end[before]
+    frontier = itertools.accumulate((rows.end[index] for index in order), max)
+    for position, (end, (before, after)) in enumerate(zip(frontier, itertools.pairwise(order), strict=False), 1):
+        pair, pause = (rows.name[before], rows.name[after]), rows.start[after] - end
         visits[pair] += 1
         if pause >= LONG_GAP_NS:
             places[pair].append(position)
@@ -179,7 +180,7 @@ def _pauses(timeline: Timeline, window: Window) -> list[Interval]:
         return []
     distances = [after - before for before, after in itertools.pairwise(positions)]
     is_each_time = len(positions) >= MIN_ALIKE * visits[pair]
-    is_alike = is_each_time or Counter(distances).most_common(1)[0][1] >= MIN_ALIKE * len(positions)
+    is_alike = is_each_time or Counter(distances).most_common(1)[0][1] >= MIN_ALIKE * len(distances)
     return _between([rows.span(order[position]) for position in positions]) if is_alike and costs[pair] * 2 >= sum(costs.values()) else []
 
 

@@ -158,7 +158,7 @@ class _Items:
                 self._waits_for_all.append(index)
             if item.region:
                 self.regions.setdefault(item.region, []).append(index)
-            if item.think >= LONG_THINK_NS:
+            if item.think >= LONG_THINK_NS or item.in_long_gap:
                 self._long.append(index)
             elif item.nested and item.think < 0:
                 self._nested.append(index)

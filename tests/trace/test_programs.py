@@ -964,3 +964,38 @@ def test_pauses_anywhere_delimit_nothing(tmp_path: Path) -> None:
     result = analyzed(tmp_path, serving([4] * 20, 4, everywhere=True))
 
     assert (rank(result).steps.by, found(result)) == ("", set())
+
+
+@pytest.mark.parametrize("requests", [[15] * 14, [15] * 6, [7, 12, 9, 15, 8, 11, 13, 10, 9, 12]])
+def test_a_server_on_a_device_whose_kernels_all_repeat_has_iterations(tmp_path: Path, requests: list[int]) -> None:
+    """Two kernels in turn, so many times a request; then a copy to the host and 3 ms of Python. Lengths may differ."""
+    machine = Machine()
+    for pairs in requests:
+        for _ in range(pairs):
+            machine.kernel(60, "gemm_16816")
+            machine.kernel(40, "elementwise_kernel")
+        machine.copy(5, "Memcpy DtoH (Device -> Pinned)", blocking=True)
+        machine.think(3 * MS)
+    result = analyzed(tmp_path, machine.trace())
+
+    assert rank(result).steps.by == ("operations" if requests[0] == requests[1] else "pauses")
+    assert rank(result).verdict == "host-bound"
+    assert "host-hole" in found(result)
+
+
+def test_a_gap_of_several_parts_costs_and_gains_what_the_host_takes_of_it(tmp_path: Path) -> None:
+    """0.4 ms of the loader and 0.8 ms of Python are one gap of 1.2 ms: the Python in it can be won, although it is shorter."""
+
+    def step(machine: Machine) -> None:
+        machine.load(400)
+        machine.think(800)
+        compute(machine, 20, 100)
+        machine.synchronize()
+
+    (finding,) = [
+        finding for finding in analyzed(tmp_path, steps(Machine(), 8, step).trace()).analysis.findings if finding.id == "trace.host-hole"
+    ]
+
+    assert finding.exposed_pct == pytest.approx(100 * 0.8 / 3.2, abs=2)
+    assert finding.predicted_gain is not None
+    assert finding.predicted_gain.high == pytest.approx(100 * 0.8 / 3.2, abs=2)
