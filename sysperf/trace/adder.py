@@ -38,7 +38,7 @@ class Adder:
         self._others = 0
         self._names = timeline.names.numbers
         self._part = FirstPart(timeline, text_bytes)
-        self.limit_us = self._part.keep()
+        self.limit_us, self._shortest_ns = self._part.keep(), -1
         """Events that start later are not kept, those of the profiler's steps excepted."""
         self.seen = 0
 
@@ -72,7 +72,7 @@ class Adder:
                 numbered = self._timeline.names.number(name)
             row(event, kind, start, end, numbered)
         self.seen += seen
-        self.limit_us = self._part.keep()
+        self.limit_us, self._shortest_ns = self._part.keep(), self._part.shortest_ns
 
     def _new_kind(self, event: Event) -> tuple[_Row | None, int]:
         """(what adds a row for events of this category, their kind); None: nothing does. Without a category, the process tells."""
@@ -104,6 +104,9 @@ class Adder:
 
     def _range(self, event: Event, kind: int, start: int, end: int, name: int) -> None:
         rows, args = self._timeline.ranges, event.args
+        if kind == PYTHON and end - start < self._shortest_ns:
+            self._timeline.short_functions += 1
+            return
         rows.start.append(start)
         rows.end.append(end)
         rows.name.append(name)

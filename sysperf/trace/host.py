@@ -135,6 +135,8 @@ def _recording_cost(timeline: Timeline, window: Window, thread: int | None) -> f
     kinds = Counter(
         kind for kind, start, on in zip(rows.kind, rows.start, rows.thread, strict=True) if on == thread and low <= start < high
     )
+    if kinds[PYTHON]:
+        kinds[PYTHON] += timeline.short_functions * kinds[PYTHON] // rows.kind.count(PYTHON)
     counted = sum(on == thread and low <= start < high for start, on in zip(calls.start, calls.thread, strict=True))
     return CALL_NS * counted + sum(prices[kind] * count for kind, count in kinds.items())
 

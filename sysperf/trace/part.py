@@ -3,7 +3,8 @@
 Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so a sample of
 the file's times determines where to cut before it is read. What still is too much goes while it is read: when there are too many rows,
 the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept all, because
-their number and lengths are figures. Python functions, of which stacks record hundreds for each operator, have a bound of their own.
+their number and lengths are figures. Of Python functions, which stacks record by the hundred for each operator, the shorter half goes
+instead: what matters of them is which enclose long times.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ MAX_UNMARKED_ROWS = 200_000
 """Where the part has too few steps, more rows are kept, and so many at the most."""
 SAMPLED_ROWS = 60_000
 """About as many rows start before a cut that a sample tells."""
-MAX_STACK_ROWS = 400_000
-"""So many rows more may be Python functions."""
+MAX_FUNCTIONS = 200_000
+"""So many rows more may be Python functions, of a file that is not examined whole."""
+READ_FUNCTIONS = 600_000
+"""So many are read where nobody marked steps."""
 SAMPLES, SAMPLE_BYTES = 512, 1 << 12
 MIN_SAMPLED = 20
 MIN_STEPS = 5
@@ -62,7 +65,7 @@ def sampled_cut(file: int, size: int, *, has_marks: bool = True) -> Cut | None:
     rows, functions = (count * size // (SAMPLES * SAMPLE_BYTES) for count in counts)
     wanted, enough = SAMPLED_ROWS, 2 * SAMPLED_ROWS
     if not has_marks:
-        bounds = (MAX_UNMARKED_ROWS, rows - functions), (MAX_STACK_ROWS, functions)
+        bounds = (MAX_UNMARKED_ROWS, rows - functions), (READ_FUNCTIONS, functions)
         enough, rows = min(bounds, key=lambda bound: bound[0] / max(1, bound[1]))
         wanted = enough * 4 // 5
     if len(times) < MIN_SAMPLED or rows <= enough:
@@ -90,7 +93,10 @@ class FirstPart:
 
     def __init__(self, timeline: Timeline, text_bytes: int | None = None) -> None:
         self._timeline = timeline
-        self._rows = MAX_ROWS if text_bytes is None or text_bytes > WHOLE_BYTES else WHOLE_ROWS
+        is_large = text_bytes is None or text_bytes > WHOLE_BYTES
+        self._rows, self._max_functions = (MAX_ROWS, MAX_FUNCTIONS) if is_large else (WHOLE_ROWS, WHOLE_ROWS)
+        self.shortest_ns = -1
+        """Python functions that are shorter are not kept."""
         self._functions = self._counted = 0
         """How many of so many ranges are Python functions."""
 
@@ -100,9 +106,9 @@ class FirstPart:
         kinds = timeline.ranges.kind
         self._functions += kinds[self._counted :].count(PYTHON)
         self._counted = len(kinds)
-        if self._functions > MAX_STACK_ROWS:
-            self._cut_at(_middle(start for start, kind in zip(timeline.ranges.start, kinds, strict=True) if kind == PYTHON))
-        elif self._count() - self._functions > self._rows:
+        if self._functions > self._max_functions:
+            self._leave_out_short()
+        if self._count() - self._functions > self._rows:
             self._shorten()
         return _NO_LIMIT if timeline.cut is None else timeline.cut / 1000
 
@@ -121,6 +127,16 @@ class FirstPart:
             + len(timeline.memory)
             + len(timeline.overhead)
         )
+
+    def _leave_out_short(self) -> None:
+        """Leave out the shorter half of the Python functions, and count them."""
+        rows, whole = self._timeline.ranges, len(self._timeline.ranges)
+        self.shortest_ns = 1 + _middle(
+            end - start for start, end, kind in zip(rows.start, rows.end, rows.kind, strict=True) if kind == PYTHON
+        )
+        rows.keep([i for i, kind in enumerate(rows.kind) if kind != PYTHON or rows.end[i] - rows.start[i] >= self.shortest_ns])
+        self._timeline.short_functions += whole - len(rows)
+        self._functions, self._counted = rows.kind.count(PYTHON), len(rows)
 
     def _shorten(self) -> None:
         ranges = self._timeline.ranges

@@ -110,18 +110,22 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
 
 
 def test_python_functions_take_no_room_of_what_they_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large file with stacks, in which nobody marked steps, both are kept, each within its bound."""
+    """Of a large file with stacks, in which nobody marked steps, all operators are kept, and the longer ones of the functions."""
     machine = Machine()
     for _ in range(100):
-        for _ in range(20):
-            machine.event("python_function", "server.py(7): tokenize", machine.now, 5)
-            machine.think(6)
+        for length in range(20):
+            machine.event("python_function", "server.py(7): tokenize", machine.now, 5 + length)
+            machine.think(30)
         machine.event("cpu_op", "aten::mm", machine.now, 50)
         machine.think(60)
     path = written(tmp_path, machine.trace())
-    for name, bound in {"WHOLE_BYTES": 1, "MAX_ROWS": 60, "MAX_UNMARKED_ROWS": 60, "SAMPLED_ROWS": 10, "MAX_STACK_ROWS": 1_000}.items():
+    for name, bound in {"WHOLE_BYTES": 1, "MAX_ROWS": 150, "MAX_UNMARKED_ROWS": 150, "SAMPLED_ROWS": 10, "MAX_FUNCTIONS": 1_000}.items():
         monkeypatch.setattr(f"sysperf.trace.part.{name}", bound)
-    kinds = read(path).ranges.kind
+    timeline = read(path)
+    rows = timeline.ranges
+    lengths = [rows.end[i] - rows.start[i] for i, kind in enumerate(rows.kind) if kind == PYTHON]
 
-    assert 20 <= kinds.count(OPERATOR) <= 60
-    assert 400 <= kinds.count(PYTHON) <= 1_000
+    assert rows.kind.count(OPERATOR) == 100
+    assert 300 <= len(lengths) <= 1_000
+    assert sum(length == 24_000 for length in lengths) == 100
+    assert len(lengths) + timeline.short_functions == 2_000
