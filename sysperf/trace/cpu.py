@@ -8,6 +8,7 @@ from heapq import nlargest
 
 from sysperf.startup import lazy
 from sysperf.trace import pauses
+from sysperf.trace.autograd import Engine
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import compilations, garbage_collections, launching_thread, sites
@@ -34,11 +35,12 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
-    running = union(clip(rows.spans_of(operators), window.span))
+    engine = Engine(timeline)
+    running = subtract(union(clip(rows.spans_of(operators), window.span)), engine.pauses(window))
     compiling = subtract(clip(compilations(timeline), window.span), loader)
     computing = subtract(subtract(running, loader), compiling)
     talking = communication(timeline, window)
-    own, counts, tiny = own_times(timeline, window, threads)
+    own, counts, tiny = own_times(timeline, window, threads, engine)
 
     def share(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
@@ -50,7 +52,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     main = launching_thread(timeline, window)
     optimizing = optimizer_steps(timeline)
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
-    found = pauses.told_apart(long, _parts(timeline), iterations)
+    found = pauses.told_apart(long, _parts(timeline, engine), iterations)
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
     where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
@@ -70,7 +72,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),
         own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *optimizing])) / whole,
-        optimizer_pct=100 * length(union(clip(optimizing, window.span))) / whole,
+        optimizer_pct=100 * length(subtract(union(clip(optimizing, window.span)), long)) / whole,
         tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
         operators_per_step=sum(counts.values()) / window.iterations
         if window.iterations
@@ -84,12 +86,12 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     return facts, hole, where
 
 
-def _parts(timeline: Timeline) -> list[pauses.Part]:
+def _parts(timeline: Timeline, engine: Engine) -> list[pauses.Part]:
     """What the file's threads did that is no pause, in order."""
     rows = timeline.ranges
     talking = timeline.ranges_named(_COMMUNICATION.match)
     loading = timeline.marks(is_loader)
-    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR), *talking, *loading)
+    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR and i not in engine.around), *talking, *loading)
     return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in chosen)
 
 
@@ -151,7 +153,7 @@ def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
     rows = timeline.ranges
     loader = union(clip(loader_calls(timeline).spans, window.span))
     running = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
-    operators = subtract(running, loader)
+    operators = subtract(subtract(running, loader), Engine(timeline).pauses(window))
     compiling = subtract(clip(compilations(timeline), window.span), loader)
     return {
         "loader": loader,
@@ -196,9 +198,11 @@ def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: 
     return subtract(asked, union(elsewhere))
 
 
-def own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
+def own_times(timeline: Timeline, window: Window, threads: Threads, engine: Engine | None = None) -> tuple[Counter[int], Counter[int], int]:
     """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside loader and compiler."""
     rows, elsewhere = timeline.ranges, union(clip([*loader_calls(timeline).spans, *compilations(timeline)], window.span))
+    engine = engine or Engine(timeline)
+    pausing = engine.pauses(window)
     own: Counter[int] = Counter()
     counts: Counter[int] = Counter()
     tiny = 0
@@ -208,7 +212,7 @@ def own_times(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cou
         if elsewhere:
             mine = [i for i in mine if not overlap(elsewhere, (rows.start[i], rows.start[i] + 1))]
         for index, time in exclusive(timeline, mine):
-            own[rows.name[index]] += time
+            own[rows.name[index]] += max(0, time - overlap(pausing, rows.span(index))) if index in engine.around else time
             counts[rows.name[index]] += 1
             tiny += rows.end[index] - rows.start[index] < TINY_OPERATOR_NS
     return own, counts, tiny

@@ -999,3 +999,30 @@ def test_a_gap_of_several_parts_costs_and_gains_what_the_host_takes_of_it(tmp_pa
     assert finding.exposed_pct == pytest.approx(100 * 0.8 / 3.2, abs=2)
     assert finding.predicted_gain is not None
     assert finding.predicted_gain.high == pytest.approx(100 * 0.8 / 3.2, abs=2)
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_hook_in_the_backward_pass_is_no_operator(tmp_path: Path, inner: bool) -> None:
+    """Autograd's engine calls hooks between the operators of its own ranges; a range without any operator may compute itself."""
+    trace = cpu_program([0.0] * 8)
+    for number, event in enumerate([event for event in trace["traceEvents"] if event["name"] == "aten::op10"]):
+        delayed(trace, f"ProfilerStep#{number}", "aten::op10", 9 * MS)
+        engine = {**event, "name": "autograd::engine::evaluate_function: MulBackward0", "ts": event["ts"] - (1 if inner else -501)}
+        trace["traceEvents"].append({**engine, "dur": 9 * MS + (503 if inner else 0)})
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).verdict == ("host-bound" if inner else "compute-bound")
+    assert found(result) == ({"cpu-hole"} if inner else set())
+    if inner:
+        assert rank(result).hole.recurring_pct == pytest.approx(100 * 9 / 29.1, abs=1)
+
+
+def test_what_a_hook_does_in_the_optimizer_is_not_won_twice(tmp_path: Path) -> None:
+    trace = cpu_program([9.0] * 8)
+    for number in range(8):
+        (step,) = [event for event in trace["traceEvents"] if event["name"] == f"ProfilerStep#{number}"]
+        trace["traceEvents"].append({**step, "name": "Optimizer.step#SGD.step", "ts": step["ts"] + step["dur"] - 14 * MS, "dur": 14 * MS})
+    cpu = rank(analyzed(tmp_path, trace)).cpu
+
+    assert cpu is not None
+    assert cpu.optimizer_pct == pytest.approx(100 * 5 / 29.1, abs=1)
