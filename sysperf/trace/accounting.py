@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Collection
 from heapq import nlargest
 
@@ -141,7 +142,9 @@ class Accounting:
         """
         if not self.loader.spans:
             return None
-        waits, iterations = self._loader_waits(window), self.iterations(window)[1]
+        waits = self._loader_waits(window)
+        asked = [start for start, _ in self.loader.spans]
+        iterations = self.iterations(window)[1] or window.steps or list(itertools.pairwise(asked))
         if len(iterations) >= MIN_ITERATIONS:
             return 100 * sum(map(length, waits)) / (window.duration * len(waits))
         shares = [100 * sum(overlap(part, span) for part in waits) / ((span[1] - span[0]) * len(waits)) for span in iterations]

@@ -37,8 +37,8 @@ def _too_short(rank: Rank) -> str:
     if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
         return "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
     loading = rank.figures.dataloader_exposed_pct if rank.has_device else rank.cpu.loader_pct if rank.cpu else None
-    if rank.steps.count == 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
-        return "of the program's first step alone nobody knows whether its loader is as slow in the next ones"
+    if rank.steps.count <= 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
+        return "of a first step, or of one batch, alone nobody knows whether the loader is as slow in the next ones"
     return ""
 
 

@@ -884,7 +884,7 @@ def test_the_first_batch_is_no_measure_of_a_loader(
     assert [finding.exposed_pct for finding in reported] == ([pytest.approx(share, abs=1.5)] if share and share > 5 else [])
     assert (rank(result).verdict == "input-bound") is bool(reported)
     if share is None:
-        assert (rank(result).verdict, rank(result).why.startswith("of the program's first step alone")) == ("cannot-tell", True)
+        assert (rank(result).verdict, rank(result).why.startswith("of a first step, or of one batch, alone")) == ("cannot-tell", True)
 
 
 def test_of_a_single_step_that_the_device_does_later_nothing_is_reported(tmp_path: Path) -> None:
@@ -1026,3 +1026,16 @@ def test_what_a_hook_does_in_the_optimizer_is_not_won_twice(tmp_path: Path) -> N
 
     assert cpu is not None
     assert cpu.optimizer_pct == pytest.approx(100 * 5 / 29.1, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("count", "verdict"), [(1, "cannot-tell"), (2, "input-bound"), (3, "input-bound"), (4, "input-bound"), (5, "input-bound")]
+)
+def test_a_few_batches_without_any_marks_tell_of_a_loader(tmp_path: Path, count: int, verdict: str) -> None:
+    """A program that is traced while it runs, and gets through few batches meanwhile: two are enough, one is not."""
+    trace = loading(40, 40, count, device=False, workers=False)
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if not event["name"].startswith("ProfilerStep")]
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).verdict == verdict
+    assert ("trace.input-bound-cpu" in {finding.id for finding in result.analysis.findings}) is (count > 1)
