@@ -213,4 +213,10 @@ def _tells_enough(rank: Rank) -> bool:
     operations = (
         (rank.figures.kernels or 0) >= MIN_KERNELS if rank.has_device else (rank.cpu.operators if rank.cpu else 0) >= MIN_CPU_OPERATORS
     )
-    return rank.steps.steady and operations and not rank.trust.untold and rank.trust.uncorrelated_pct < MIN_UNLAUNCHED_PCT
+    return (
+        rank.steps.steady
+        and rank.steps.count > 1
+        and operations
+        and not rank.trust.untold
+        and rank.trust.uncorrelated_pct < MIN_UNLAUNCHED_PCT
+    )

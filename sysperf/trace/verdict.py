@@ -150,6 +150,9 @@ def _of_cpu(rank: Rank) -> Verdict:
         "host-bound": (python, _beside(cpu, python)),
     }
     verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
+    pauses = (rank.hole.pct or 0.0) if rank.hole.recurring_pct is None else 0.0
+    if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
+        return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
         return verdict, f"{words} {share:.0f} % of the time{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     running = 100 - cpu.loader_pct - cpu.communication_pct - python
@@ -158,6 +161,12 @@ def _of_cpu(rank: Rank) -> Verdict:
             " of a median step" if running > cpu.operator_pct + 1 else ""
         )
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Verdict:
+    """The verdict where pauses have a part of which nobody knows whether it comes back."""
+    told = f"{why}; pauses of 1 ms and more have {pauses:.0f} %, and without two steps nobody knows whether they come back"
+    return ("host-bound", told) if certain and share - pauses >= MIN_EXPOSED_PCT else _cannot(told)
 
 
 def _beside(cpu: Cpu, python: float) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.report import analysis as text
 from sysperf.trace import frames
 from sysperf.trace.analysis import Finding
 
@@ -122,3 +123,22 @@ def test_a_pause_in_a_package_names_the_programs_line_and_the_package(tmp_path: 
     result = pausing(tmp_path, ["lightning/pytorch/loops/fit_loop.py(140): advance"])
 
     assert pause_of(result).where == ("server.py (serve), in lightning",)
+
+
+def test_of_one_step_nobody_knows_whether_a_pause_comes_back(tmp_path: Path) -> None:
+    """It is not counted to the short times between operators, and the verdict says what would tell."""
+    machine = Machine()
+
+    def step(machine: Machine) -> None:
+        for _ in range(60):
+            machine.event("cpu_op", "aten::addmm", machine.now, 100)
+            machine.think(105)
+        machine.think(10 * MS)
+
+    steps(machine, 1, step)
+    result = analyze([written(tmp_path, {"traceEvents": machine.events})], rules())
+
+    assert result.analysis.trace.verdict == "cannot-tell"
+    assert "pauses of 1 ms and more have 61 %" in result.analysis.trace.why
+    assert "Next: profile 5 steps or more" in text.render(result.analysis)
+    assert result.analysis.findings == ()
