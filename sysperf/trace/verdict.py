@@ -154,7 +154,8 @@ def _of_cpu(rank: Rank) -> Verdict:
     if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
         return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        return verdict, f"{words} {share:.0f} % of the time{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
+        of_what = "a median step" if verdict == "host-bound" else "the time"
+        return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     running = 100 - cpu.loader_pct - cpu.communication_pct - python
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
