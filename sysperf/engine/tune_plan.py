@@ -98,14 +98,14 @@ def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
             run_s -= steps.times[-1] - steps.times[enough - 1]
             steps_of_all = enough
     possible = left_s / max(run_s, 0.01)
-    total = min(plan.max_runs, searching(possible))
-    if total < MIN_RUNS:
+    if possible < MIN_RUNS + CONFIRMING_RUNS:
         needed = math.ceil((MIN_RUNS + CONFIRMING_RUNS + PILOT_RUNS) * run_s / 60) + 1
         raise UsageError(
             f"a run takes {run_s:.0f} s: there is time for {max(0, int(possible))} runs, and a search with its confirmation needs "
             f"{MIN_RUNS + CONFIRMING_RUNS}",
             f"--minutes {needed}, or shorter runs: --steps optimizer --max-steps N",
         )
+    total = min(plan.max_runs, searching(possible))
     use_tpe = tpe.available() and total >= tpe.MIN_RUNS
     factors = factors_for(plan.factors, total)
     return Pilot(metric, run_s, warm_up, steps_of_all, factors, use_tpe)
@@ -127,7 +127,7 @@ def cut(plan: Plan, pilot: Pilot) -> Plan:
 
 def searching(possible: float) -> int:
     """Return how many of the runs that there is time for the search has; its confirmation has the others."""
-    return max(round(SEARCH_SHARE * possible), min(MIN_RUNS, int(possible) - CONFIRMING_RUNS))
+    return round(SEARCH_SHARE * possible)
 
 
 def confirming_pairs(model: Effects, winner: Choice) -> int:

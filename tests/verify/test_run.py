@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.verify.output import MAX_LINE_BYTES, MAX_TAIL_BYTES, Match
-from sysperf.verify.run import Finished, run
+from sysperf.verify.run import Finished, descendants, run
 
 
 def shell(script: str, limit_s: float = 60.0, pattern: str = "") -> Finished:
@@ -194,3 +194,60 @@ def test_what_is_no_finite_number_is_told_as_it_was_printed() -> None:
     values = [value(f"echo loss: {printed}", pattern=r"loss: (\S+)") for printed in ("nan", "1e999", "-inf")]
 
     assert [str(value) for value in values] == ["nan", "inf", "-inf"]
+
+
+def test_cpu_time_and_page_faults_are_those_of_the_program() -> None:
+    """Of user and kernel, its children included: no less than what it counted itself at its end."""
+    program = (
+        "import os, subprocess\n"
+        "subprocess.run(('sh', '-c', 'head -c 1G /dev/zero > /dev/null'))\n"
+        "for _ in range(2_000_000): pass\n"
+        "block = bytearray(64 << 20)\n"
+        "for at in range(0, len(block), 4096): block[at] = 1\n"
+        "print('took:', sum(os.times()[:4]))"
+    )
+    done = run((sys.executable, "-c", program), os.environ, limit_s=60, pattern="took: (.*)")
+
+    assert done.match
+    assert done.match.value
+    assert done.cpu_s >= done.match.value
+    assert done.page_faults >= (64 << 20) // 4096 // 2
+
+
+def test_a_program_has_a_session_of_its_own_and_no_input() -> None:
+    """What is typed meanwhile, and Ctrl-C, do not reach it: input waits in a pipe here, which it does not see."""
+    read, write = os.pipe()
+    os.write(write, b"typed\n")
+    saved = os.dup(0)
+    os.dup2(read, 0)
+    try:
+        done = run(("sh", "-c", "cat; ps -o sid= -p $$"), os.environ, limit_s=20)
+    finally:
+        os.dup2(saved, 0)
+        for descriptor in (saved, read, write):
+            os.close(descriptor)
+
+    assert int(done.tail) != os.getsid(0)
+
+
+def test_a_program_that_ends_its_parent_goes_on() -> None:
+    """SIGTERM to the guard: it stays, and tells how the run went."""
+    done = run(("sh", "-c", "kill -TERM $PPID; echo speed: 3"), os.environ, limit_s=20, pattern="speed: (.*)")
+
+    assert done.match
+    assert (done.exit_code, done.match.value) == (0, 3.0)
+
+
+def test_an_exit_code_of_a_shell_is_no_failure_to_start() -> None:
+    """127 is what shells say of a command that is not there: the program's own answer."""
+    done = run(("sh", "-c", "exit 128"), os.environ, limit_s=20)
+
+    assert (done.exit_code, done.error) == (128, "")
+
+
+def test_no_guard_is_left_behind() -> None:
+    """It is waited for: a study of many runs collects no zombies."""
+    before = descendants(os.getpid())
+    run(("true",), os.environ, limit_s=20)
+
+    assert descendants(os.getpid()) == before
