@@ -7,7 +7,7 @@ from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
-from sysperf.trace.facts import Rank, Site
+from sysperf.trace.facts import Cpu, Rank, Site
 from sysperf.trace.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 
 MOST_FINDINGS = 5
@@ -68,11 +68,19 @@ def _rank(page: Page, rank: Rank, *, several: bool) -> None:
         page.paragraph(legend, indent="  ")
     if not several and (operators := longest_operators(rank)):
         page.paragraph(f"operators by their own time: {' · '.join(map(_operator, operators))}", "dim", indent="  ")
+        page.paragraph(_computing(rank.cpu) if rank.cpu else "", "dim", indent="  ")
 
 
 def longest_operators(rank: Rank) -> tuple[Site, ...]:
     """The operators that take most of the time on the CPU, but those that take next to nothing."""
     return tuple(site for site in rank.cpu.top if site.exposed_pct >= MIN_OPERATOR_PCT)[:MOST_OPERATORS] if rank.cpu else ()
+
+
+def _computing(cpu: Cpu) -> str:
+    """What the operators are, and how many threads run them. A file does not show the threads within an operator."""
+    outside = f" ({cpu.fallback_pct:.1f} % outside oneDNN and BLAS)" if cpu.fallback_pct >= 0.05 else ""
+    threads = count(cpu.threads, "thread")
+    return f"products and convolutions {cpu.matmul_pct:.1f} %{outside} · operators on {threads}, besides those of OpenMP within them"
 
 
 def _operator(site: Site) -> str:

@@ -335,4 +335,5 @@ def test_operators_that_take_most_time_on_the_cpu_are_named_with_their_lines(tmp
 
     assert "Compute-bound" in text
     assert "aten::mm 52.9 % (train.py:31 (<step>)) · aten::fill_ 47.0 % (train.py:31 (<step>))" in " ".join(text.split())
+    assert "products and convolutions 52.9 % · operators on 1 thread, besides" in text
     assert "<td>aten::fill_</td><td>47.0 %</td><td>7</td><td>train.py:31 (&lt;step&gt;)</td>" in page
