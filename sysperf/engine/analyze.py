@@ -246,6 +246,7 @@ def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
         "hole": rank.hole_sites,
         "loader": rank.loader_sites,
         "gc": rank.cpu.gc_sites if rank.cpu else (),
+        "launch": rank.cpu.between_sites if rank.cpu else (),
     }
     sites = of_fix.get(fix, ())
     lines = dict.fromkeys(site.where for site in sites if site.where)

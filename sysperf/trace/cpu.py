@@ -12,7 +12,7 @@ from sysperf.trace.autograd import Engine
 from sysperf.trace.exposed import LONG_GAP_NS
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.host import compilations, garbage_collections, launching_thread, sites
-from sysperf.trace.intervals import Intervals, clip, intersect, length, median, overlap, subtract, union
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.iterations import find, outermost_operators
 from sysperf.trace.nesting import Threads, exclusive
 from sysperf.trace.timeline import OPERATOR, Timeline
@@ -21,6 +21,7 @@ from sysperf.trace.window import Window, is_loader, loader_calls, optimizer_step
 TINY_OPERATOR_NS = 20_000
 MAX_TOP = 12
 MAX_CALLS = 50
+MAX_GAPS = 500
 _MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
 _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
@@ -67,6 +68,9 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         python_pct=100 * length(between) / whole,
         python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
         gc_pct=100 * length(collecting) / whole,
+        between_sites=sites({main: nlargest(MAX_GAPS, subtract(code, long), key=_length)}, threads, whole)
+        if timeline.with_stacks and main is not None
+        else (),
         gc_sites=sites({main: collecting}, threads, whole) if main is not None else (),
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
@@ -140,6 +144,10 @@ def communication(timeline: Timeline, window: Window) -> Intervals:
     talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
     computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
     return subtract(talking, union([*computing, *clip(loader_calls(timeline).spans, window.span)])) if talking else []
+
+
+def _length(span: Interval) -> int:
+    return span[1] - span[0]
 
 
 def _share_waiting(where: tuple[Site, ...]) -> float:

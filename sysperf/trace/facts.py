@@ -190,6 +190,7 @@ class Cpu(Record, kw_only=True):
     python_recurring_pct: Annotated[
         float, fact("the same in the median iteration, without gc_pct; where there are too few iterations, of the whole window")
     ] = 0.0
+    between_sites: Annotated[tuple[Site, ...], fact("with stacks, where the main thread is in the longest times that are no pauses")] = ()
     gc_pct: Annotated[float, fact("the part of python_pct in which Python collected garbage, as far as the file shows it")] = 0.0
     gc_sites: Annotated[tuple[Site, ...], fact("what the main thread does then, and the lines that asked for it")] = ()
     matmul_pct: float = 0.0

@@ -142,3 +142,20 @@ def test_of_one_step_nobody_knows_whether_a_pause_comes_back(tmp_path: Path) -> 
     assert "pauses of 1 ms and more have 61 %" in result.analysis.trace.why
     assert "Next: profile 5 steps or more" in text.render(result.analysis)
     assert result.analysis.findings == ()
+
+
+def test_short_times_between_operators_have_lines(tmp_path: Path) -> None:
+    """0.4 ms of Python after each operator are no pauses, and stacks say where they are."""
+    machine = Machine()
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.event("cpu_op", "aten::addmm", machine.now, 100)
+            machine.think(105)
+            machine.event("python_function", "train.py(40): tokenise", machine.now, 400)
+            machine.think(400)
+
+    steps(machine, 6, step)
+    (finding,) = analyze([written(tmp_path, {"traceEvents": machine.events})], rules()).analysis.findings
+
+    assert (finding.id, finding.where) == ("trace.cpu-between-operators", ("train.py:40 (tokenise)",))
