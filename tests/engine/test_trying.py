@@ -102,3 +102,11 @@ def test_plain_and_the_fixes_differ_in_what_is_tried_alone() -> None:
     assert (plain.argv, plain.env, alone.argv, alone.env, alone.unset) == (("train",), {}, ("train",), {"A": "1"}, ("B",))
     assert both.argv[-6:] == ("--allocator", "jemalloc", "--only", "launch.x,launch.y,c", "--", "train")
     assert (both.name, both.env) == ("a, b, c", {"A": "1"})
+
+
+def test_a_binding_is_tried_by_the_rules_of_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the finding advises for a program that runs is done for the measured one at its start."""
+    found(monkeypatch, "numa.gpu-unbound")
+    tried = trying.one("numa.gpu-unbound")
+
+    assert (tried.kind, tried.launch_rules) == ("launch", ("launch.gpu-node-unbound",))

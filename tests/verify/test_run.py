@@ -251,3 +251,15 @@ def test_no_guard_is_left_behind() -> None:
     run(("true",), os.environ, limit_s=20)
 
     assert descendants(os.getpid()) == before
+
+
+def test_a_program_starts_as_from_a_shell(tmp_path: Path) -> None:
+    """In the folder that is given, with no signal ignored that Python ignores, and what it writes as an error is read, too."""
+    script = 'pwd; read -r _ ignored <<< "$(grep SigIgn /proc/self/status)"; echo $ignored; echo speed: 7 >&2'
+    done = run(("bash", "-c", script), os.environ, limit_s=20, pattern="speed: (.*)", cwd=str(tmp_path))
+    folder, ignored = done.tail.split()[:2]
+
+    assert folder == str(tmp_path)
+    assert int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGTERM - 1) == 0
+    assert done.match
+    assert done.match.value == 7.0
