@@ -53,7 +53,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     main = launching_thread(timeline, window)
     optimizing = optimizer_steps(timeline)
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
-    found = pauses.told_apart(long, _parts(timeline, engine), iterations)
+    found = pauses.told_apart(long, _parts(timeline), iterations)
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
     where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
@@ -90,12 +90,12 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     return facts, hole, where
 
 
-def _parts(timeline: Timeline, engine: Engine) -> list[pauses.Part]:
+def _parts(timeline: Timeline) -> list[pauses.Part]:
     """What the file's threads did that is no pause, in order."""
     rows = timeline.ranges
     talking = timeline.ranges_named(_COMMUNICATION.match)
     loading = timeline.marks(is_loader)
-    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR and i not in engine.around), *talking, *loading)
+    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR), *talking, *loading)
     return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in chosen)
 
 

@@ -1039,3 +1039,34 @@ def test_a_few_batches_without_any_marks_tell_of_a_loader(tmp_path: Path, count:
 
     assert rank(result).verdict == verdict
     assert ("trace.input-bound-cpu" in {finding.id for finding in result.analysis.findings}) is (count > 1)
+
+
+def test_a_checkpoint_is_found_beside_the_same_operators_in_the_backward_pass(tmp_path: Path) -> None:
+    """Saving detaches tensors, and so does autograd's engine in each step; of nine steps the last one ends with a checkpoint, too."""
+    machine = Machine()
+
+    def operate(name: str, ms: float) -> None:
+        start = machine.now
+        machine.think(ms * MS)
+        machine.range(name, start, "cpu_op")
+
+    for number in range(9):
+        for _ in range(10):
+            operate("aten::addmm", 1)
+        for _ in range(6):
+            start = machine.now
+            operate("aten::detach", 0.1)
+            machine.think(10)
+            machine.range("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, "cpu_op")
+        start = machine.now
+        operate("aten::_foreach_add_", 1)
+        machine.range("Optimizer.step#SGD.step", start)
+        if number % 3 == 2:
+            for _ in range(6):
+                operate("aten::detach", 0.1)
+            machine.think(20 * MS)
+    operate("aten::addmm", 1)
+    hole = rank(analyzed(tmp_path, {"traceEvents": machine.events})).hole
+
+    assert (hole.recurring_pct or 0) > 30
+    assert hole.scattered_pct == pytest.approx(0, abs=1)
