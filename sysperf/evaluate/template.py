@@ -18,8 +18,13 @@ _BLANK = lazy(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 _FILTER = lazy(r"\|\s*([a-z]+)\s*$")
 
 
+LARGE = 999.5
+"""Three digits of larger numbers have an exponent: 1.69e+03."""
+
+
 def _number(value: Value) -> str:
-    return f"{value:,.0f}" if isinstance(value, int) or value == int(value) else f"{value:.3g}"
+    is_whole = isinstance(value, int) or value == int(value) or abs(value) >= LARGE
+    return f"{value:,.0f}" if is_whole else f"{value:.3g}"
 
 
 def _plain_number(value: Value) -> str:

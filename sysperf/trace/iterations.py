@@ -34,7 +34,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         return "ProfilerStep", list(window.steps)
     optimizer_steps = _between(timeline.ranges.spans_of(_optimizer_marks(timeline)))
     if len(optimizer_steps) >= MIN_REPEATS:
-        return "optimizer", optimizer_steps[1:]
+        return "optimizer", _of_window(optimizer_steps, window) if window.rule == "loader" else optimizer_steps[1:]
     loader_steps = _between(loader_calls(timeline).spans)
     if len(loader_steps) >= MIN_REPEATS:
         return "loader", loader_steps[1:]
@@ -50,6 +50,12 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         if is_regular(candidates, window):
             return by, candidates
     return "", []
+
+
+def _of_window(iterations: list[Interval], window: Window) -> list[Interval]:
+    """Those that lie in the window for the most part: of what lies outside, the window's parts tell nothing."""
+    low, high = window.span
+    return [(start, end) for start, end in iterations if 2 * (min(end, high) - max(start, low)) > end - start]
 
 
 def is_regular(iterations: list[Interval], window: Window) -> bool:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,8 @@ esac
 def make_launched() -> Iterator[int]:
     """A program with a session of nsys in its environment."""
     with subprocess.Popen(("sleep", "60"), env={**os.environ, sessions.VARIABLE: "4711"}) as program:
+        while sessions.VARIABLE.encode() not in Path(f"/proc/{program.pid}/environ").read_bytes():
+            time.sleep(0.01)  # the kernel replaces a program before it shows the new one's variables
         yield program.pid
         program.kill()
 

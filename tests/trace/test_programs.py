@@ -716,7 +716,27 @@ def test_accumulated_gradients_are_one_iteration_also_at_the_end_of_an_epoch(tmp
         machine.range("Optimizer.step#Adam.step", began)
     steps_of = rank(analyzed(tmp_path, machine.trace())).steps
 
-    assert (steps_of.by, steps_of.count) == ("optimizer", 10)
+    assert (steps_of.by, steps_of.count) == ("optimizer", 11)  # all between two steps: the window begins with the second batch
+
+
+def test_steps_by_optimizer_are_those_of_the_window(tmp_path: Path) -> None:
+    """Of five batches the window has three: from the second request to the last one. Each of its steps waits for the loader."""
+    machine = Machine()
+    for _ in range(5):
+        machine.load(50_000)
+        for name in ("aten::addmm", "aten::relu", "aten::mm") * 6:
+            machine.event("cpu_op", name, machine.now, 50)
+            machine.now += 52
+        began = machine.now
+        machine.event("cpu_op", "aten::add_", machine.now, 200)
+        machine.now += 210
+        machine.range("Optimizer.step#SGD.step", began)
+        machine.now += 20
+    of_rank = rank(analyzed(tmp_path, machine.trace(deviceProperties=[])))
+
+    assert (of_rank.window_rule, of_rank.steps.by, of_rank.steps.count) == ("loader", "optimizer", 3)
+    assert of_rank.loader_recurring_pct == pytest.approx(97.7, abs=0.5)
+    assert of_rank.verdict == "input-bound"
 
 
 def test_a_step_of_an_optimizer_within_another_ones_is_no_step_of_its_own(tmp_path: Path) -> None:
