@@ -188,8 +188,9 @@ def share_one_heap() -> None:
 
 def leave(code: int) -> NoReturn:
     """End the process at once, without tearing the interpreter down."""
-    try:  # noqa: SIM105 - contextlib costs 1 ms
-        sys.stderr.flush()
-    except OSError:  # the disk behind stderr is full
-        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - contextlib costs 1 ms
+            stream.flush()
+        except OSError:  # noqa: PERF203 - nobody reads it any more, or the disk behind it is full
+            pass
     os._exit(code)

@@ -164,6 +164,7 @@ def write(text: str, args: argparse.Namespace) -> None:
         text += "\n"
     if args.output is None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()  # before a question about it, or an error behind it
         return
     _into(args.output, lambda path: files.replace(path, text.encode("utf-8", "backslashreplace")))
 
