@@ -28,6 +28,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 """Some machines set it. Each of the thousand programs that tests start would then compile sysperf anew, and each worker all tests."""
 
+os.environ.pop("PYTHONUNBUFFERED", None)
+"""Few users set it: with it, tests would not see what is shown too late."""
+
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
 
