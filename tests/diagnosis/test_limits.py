@@ -38,7 +38,7 @@ def test_a_look_that_never_ends_keeps_no_process() -> None:
     """Its thread ends with the command."""
     code = """
 import threading
-from sysperf.engine.parallel_looks import ParallelLooks
+from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 looks = ParallelLooks()
 looks.start("stuck", threading.Event().wait)
 print(looks.results(0.1))
