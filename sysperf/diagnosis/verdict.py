@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from sysperf.diagnosis.facts import Diagnosis, Line
-from sysperf.model.outcome import Remedy
+from sysperf.model.finding import Remedy
 from sysperf.model.record import JsonObject, Record, fact, json_schema
 from sysperf.model.rule import SignalSource
 

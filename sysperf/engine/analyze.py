@@ -17,14 +17,15 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import TraceError
-from sysperf.model.outcome import Gain, Outcome, Report
+from sysperf.model.finding import Finding, Gain, Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.verdict import of_job
 from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
-from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis, Finding
+from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
+from sysperf.trace.output.analysis import Finding as TraceFinding
 from sysperf.trace.ranks import RankSummary, job, summarize
 from sysperf.trace.reading.readers import read
 from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
@@ -150,7 +151,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     return Result(Analysis(trace=trace, findings=findings, together=_together(findings, accounting), unknown=unknown), report, accounting)
 
 
-def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
+def _order(outcome: Finding, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
     """Whether the file can be believed first, then findings by what acting gains, by severity, and by what they cost."""
     gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
     is_of_file = "T0" in ruleset.compiled(outcome.rule).rule.detects and outcome.severity != "info"
@@ -159,24 +160,24 @@ def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ..
     return (not is_of_file, -worth if worth >= MIN_GAIN_PCT else 0.0, severity, -(cost or 0.0), *rank(outcome)[1:])
 
 
-def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
+def subject_rank(outcome: Finding, trace: Trace) -> Rank | None:
     """The rank that a finding is about; None where it is about all."""
     if len(trace.ranks) == 1:
         return trace.ranks[0]
-    return next((rank for rank in trace.ranks if outcome.subject == neutral(rank.path, MAX_PATH)), None)
+    return next((rank for rank in trace.ranks if outcome.about == neutral(rank.path, MAX_PATH)), None)
 
 
-def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
+def exposed(outcome: Finding, trace: Trace, ruleset: Ruleset) -> float | None:
     """The exposed time that a finding is about, by its rule's `cost`."""
     return _share(outcome, trace, ruleset, "cost", ruleset.compiled(outcome.rule).rule.cost)
 
 
-def work(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
+def work(outcome: Finding, trace: Trace, ruleset: Ruleset) -> float | None:
     """The busy time of the kernels or operators that a finding is about, by its rule's `work`. It is no exposed time: nothing waits."""
     return _share(outcome, trace, ruleset, "work", ruleset.compiled(outcome.rule).rule.work)
 
 
-def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str) -> float | None:
+def _share(outcome: Finding, trace: Trace, ruleset: Ruleset, key: str, text: str) -> float | None:
     """The value of an expression about the rank that a finding is about; None where there is none, or it is unknown."""
     if not text:
         return None
@@ -185,7 +186,7 @@ def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str
     return None if isinstance(value, Unknown) or not isinstance(value, int | float) else float(value)
 
 
-def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
+def prediction(outcome: Finding, trace: Trace, ruleset: Ruleset) -> Prediction | None:
     """What a replay without the finding's cause gains: never more than the time that the finding is about."""
     rank, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
     if wanted == STRAGGLER:
@@ -199,7 +200,7 @@ def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction |
     return msgspec.structs.replace(predicted, low=min(predicted.low, limit), high=limit)
 
 
-def _with_gains_of(outcomes: Sequence[Outcome], trace: Trace, ruleset: Ruleset, accounting: Accounting) -> Trace:
+def _with_gains_of(outcomes: Sequence[Finding], trace: Trace, ruleset: Ruleset, accounting: Accounting) -> Trace:
     """The trace with the gains that findings name; those that it has already stay."""
     named = {ruleset.compiled(outcome.rule).rule.predict for outcome in outcomes if outcome.state == "finding"}
     (rank,) = trace.ranks
@@ -208,24 +209,24 @@ def _with_gains_of(outcomes: Sequence[Outcome], trace: Trace, ruleset: Ruleset, 
     return msgspec.structs.replace(trace, ranks=(accounting.with_gains_of(rank, named),))
 
 
-def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
+def _with_gain(outcome: Finding, trace: Trace, ruleset: Ruleset) -> Finding:
     predicted = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
     if predicted is None:
         return outcome
     return msgspec.structs.replace(outcome, gain=Gain(text=f"{predicted.text()} of the step by replay, if {predicted.assumes}; unmeasured"))
 
 
-def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
+def _finding(outcome: Finding, trace: Trace, ruleset: Ruleset) -> TraceFinding:
     rule = ruleset.compiled(outcome.rule).rule
     rank = subject_rank(outcome, trace)
     cost = exposed(outcome, trace, ruleset)
-    return Finding(
+    return TraceFinding(
         id=outcome.rule,
         detects=rule.detects,
         severity=outcome.severity,
         title=outcome.title,
         message=outcome.message,
-        subject=outcome.subject if len(trace.ranks) > 1 else "",
+        subject=outcome.about if len(trace.ranks) > 1 else "",
         exposed_pct=cost,
         work_pct=work(outcome, trace, ruleset),
         predicted_gain=prediction(outcome, trace, ruleset),
@@ -253,7 +254,7 @@ def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
     return tuple(lines)[:3]
 
 
-def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> Prediction | None:
+def _together(findings: tuple[TraceFinding, ...], accounting: Accounting | None) -> Prediction | None:
     """All fixes at once, replayed rather than added up."""
     wanted = {finding.predicted_gain.fix: finding for finding in findings if finding.predicted_gain is not None}
     if accounting is not None and accounting.window is not None and not accounting.times and len(wanted) > 1:

@@ -18,7 +18,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.snapshot import Area, Snapshot
 
 

@@ -11,9 +11,9 @@ from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope, Value
-from sysperf.evaluate.subject import Subject
+from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome, Remedy, State, Tally
+from sysperf.model.finding import Finding, Remedy, State, Subject, Tally
 from sysperf.model.record import Fields, Record
 from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
 from sysperf.model.snapshot import Snapshot
@@ -39,12 +39,12 @@ class Judge:
         self._names = names
         self._tables = tables
         self._ledger = ledger
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[Finding] = []
         self.rules = 0
         self.passed = 0
         self.not_applicable = 0
 
-    def tally(self, outcomes: Sequence[Outcome] | None = None) -> Tally:
+    def tally(self, outcomes: Sequence[Finding] | None = None) -> Tally:
         """The counts; `outcomes` are those kept, after waivers."""
         states = [outcome.state for outcome in (self.outcomes if outcomes is None else outcomes)]
         return Tally(
@@ -69,25 +69,25 @@ class Judge:
         self.rules += 1
         scope = Scope(dict(self._names), self._tables)
         if not rule.loop:
-            self._decide(rule, scope, Subject())
+            self._decide(rule, scope, Item())
             return
         items = rule.items(scope)
         if isinstance(items, Unknown):
             scope.record()
-            self._undecided(rule, scope, rule.items(scope), Subject())
+            self._undecided(rule, scope, rule.items(scope), Item())
             return
         if not items:
             self.not_applicable += 1
-        for place, item in enumerate(items):
-            scope.names[rule.loop] = item
-            self._decide(rule, scope, Subject(rule.loop, item, place))
+        for place, value in enumerate(items):
+            scope.names[rule.loop] = value
+            self._decide(rule, scope, Item(rule.loop, value, place))
 
-    def subject(self, rule: Compiled, subject: Subject) -> None:
-        """One rule on one subject."""
-        names = {**self._names, rule.loop: subject.item} if rule.loop else dict(self._names)
-        self._decide(rule, Scope(names, self._tables), subject)
+    def item(self, rule: Compiled, item: Item) -> None:
+        """One rule on one item."""
+        names = {**self._names, rule.loop: item.value} if rule.loop else dict(self._names)
+        self._decide(rule, Scope(names, self._tables), item)
 
-    def _decide(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+    def _decide(self, rule: Compiled, scope: Scope, item: Item) -> None:
         """A condition that runs out of its budget is an unknown, not the end of the audit.
 
         Most subjects are fine: only what a person will see is evaluated again, with a record of the facts that it touched.
@@ -100,11 +100,11 @@ class Judge:
                 self.passed += 1
             else:
                 scope.record()
-                self._answer(rule, scope, subject)
+                self._answer(rule, scope, item)
         except RuleError as error:
-            self._undecided(rule, scope, because(rule.rule.id, str(error)), subject)
+            self._undecided(rule, scope, because(rule.rule.id, str(error)), item)
 
-    def _answer(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+    def _answer(self, rule: Compiled, scope: Scope, item: Item) -> None:
         """What a person will see. An exemption that is unknown does not hide what is plainly there: the finding names it."""
         applies = rule.applies(scope) if rule.applies else True
         fires = rule.when(scope)
@@ -113,52 +113,54 @@ class Judge:
         if rule.rule.scope == "launch":  # what a launch rule says is done at once: an exemption that is unknown holds it back
             doubt = unknown_of(applies, fires, guard.doubt)
         if guard.holds:
-            self.outcomes.append(self._outcome(rule, "suppressed", scope, subject, guard.because))
+            self.outcomes.append(self._outcome(rule, "suppressed", scope, item, guard.because))
         elif doubt is not None:
-            self._undecided(rule, scope, doubt, subject)
+            self._undecided(rule, scope, doubt, item)
         elif not applies:
             self.not_applicable += 1
         elif fires:
-            finding = self._outcome(rule, "finding", scope, subject)
-            self.outcomes.append(finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, subject))
+            finding = self._outcome(rule, "finding", scope, item)
+            self.outcomes.append(finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, item))
         else:
             self.passed += 1
 
-    def _uncertain(self, finding: Outcome, because_of: str, doubt: Unknown, subject: Subject) -> Outcome:
+    def _uncertain(self, finding: Finding, because_of: str, doubt: Unknown, item: Item) -> Finding:
         """A finding that an exemption may concern: less sure, and nothing is done about it unasked."""
         return msgspec.structs.replace(
             finding,
             because=f"unless {because_of}: {', '.join(doubt.facts)} is unknown",
             confidence=CONFIDENCES[min(CONFIDENCES.index(finding.confidence) + 1, len(CONFIDENCES) - 1)],
-            unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
+            unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
             fixes=tuple(msgspec.structs.replace(fix, safety="caution") if fix.safety == "safe" else fix for fix in finding.fixes),
         )
 
-    def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, subject: Subject) -> None:
+    def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, item: Item) -> None:
+        subject = item.subject()
         self.outcomes.append(
-            Outcome(
+            Finding(
                 rule.rule.id,
                 "unknown",
                 rule.severity,
                 rule.rule.scope,
                 rule.rule.title,
-                subject.name,
+                subject,
                 confidence=rule.rule.confidence,
-                evidence=self._ledger.evidence(scope.touched or {}, subject.item),
-                unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
-                **_identities(rule, subject),
+                evidence=self._ledger.evidence(scope.touched or {}, item.value),
+                unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
+                **_names(rule, subject),
             )
         )
 
-    def _outcome(self, rule: Compiled, state: State, scope: Scope, subject: Subject, guard: str = "") -> Outcome:
-        evidence = self._ledger.evidence(scope.touched or {}, subject.item)  # before the message touches more
-        return Outcome(
+    def _outcome(self, rule: Compiled, state: State, scope: Scope, item: Item, guard: str = "") -> Finding:
+        subject = item.subject()
+        evidence = self._ledger.evidence(scope.touched or {}, item.value)  # before the message touches more
+        return Finding(
             rule.rule.id,
             state,
             rule.severity,
             rule.rule.scope,
             rule.rule.title,
-            subject.name,
+            subject,
             message=rule.message().fill(scope),
             why=rule.rule.explain.strip(),
             because=guard,
@@ -167,7 +169,7 @@ class Judge:
             fixes=_remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
-            **_identities(rule, subject),
+            **_names(rule, subject),
         )
 
 
@@ -177,14 +179,9 @@ def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     return remedies(rule, scope)
 
 
-def _identities(rule: Compiled, subject: Subject) -> Fields:
-    """Which very subject an outcome is about, and what stays the same of it."""
-    return {
-        "key": subject.key(rule.rule.id),
-        "fingerprint": subject.fingerprint(rule.rule.id),
-        "program": subject.program,
-        "user": subject.user,
-    }
+def _names(rule: Compiled, subject: Subject) -> Fields:
+    """This rule about this very subject, and what stays the same of that from run to run."""
+    return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": fingerprint(rule.rule.id, subject.lasting_name)}
 
 
 class _Guard(Record):
@@ -215,14 +212,14 @@ def scope_names(snapshot: Snapshot) -> dict[str, Value]:
     return names
 
 
-def rank(outcome: Outcome) -> tuple[int, int, int, str, str]:
+def rank(outcome: Finding) -> tuple[int, int, int, str, str]:
     """What costs most and is surest comes first; a measured or documented effect before an opinion."""
     basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
     weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
-    return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.subject)
+    return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.about)
 
 
-def at_least(outcomes: Iterable[Outcome], severity: str) -> bool:
+def at_least(outcomes: Iterable[Finding], severity: str) -> bool:
     """Whether there is a finding of this severity or a worse one."""
     worst = SEVERITIES.index(severity)
     return any(outcome.state == "finding" and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)

@@ -21,14 +21,14 @@ from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.subject import process_identity
+from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
 from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot, Source
 
@@ -57,7 +57,7 @@ class AuditPass(NamedTuple):
     refreshed: frozenset[str]
     rules: Mapping[str, Rule]
     """The rules that were judged."""
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[Finding]
     present: Mapping[str, Collection[str]]
     """The subjects that exist, by scope."""
     snapshot: Snapshot
@@ -292,7 +292,7 @@ class Auditor:
         areas = {area: self._areas[area] for area in AREAS if area in self._areas}
         return with_drift(Snapshot(taken_at=reading.now(), areas=areas), self._terms.reference, self._terms.ruleset)
 
-    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Outcome]:
+    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Finding]:
         """What these rules say; a rule that cannot be compiled says nothing."""
         self.doing = "judging"
         sources = (source for known in self._sources.values() for source in known.values())
@@ -318,7 +318,7 @@ def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
     area = snapshot.areas.get("process")
     if area is None or area.facts is None:
         return {}
-    return {"process": {process_identity(process) for process in area.facts.processes}}
+    return {"process": {process_subject(process).identity for process in area.facts.processes}}
 
 
 def _no_processes(area: Area) -> Area:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 from sysperf.evaluate.subject import fingerprint
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.record import Record, fact
 from sysperf.model.rule import Rule
 
@@ -18,7 +18,7 @@ Kind = Literal["finding", "gone", "flapping"]
 class TrackedFinding(Record):
     """A finding over time: what a rule says, since when, and whether it still does."""
 
-    outcome: Outcome
+    outcome: Finding
     first_seen: Annotated[float, fact("when it was found first, in Unix time; agents before this one count")]
     last_seen: Annotated[float, fact("when it held last, in Unix time")]
     state: Annotated[Literal["active", "gone"], fact("gone: it held before, and no longer does")] = "active"
@@ -47,16 +47,16 @@ class Past(NamedTuple):
     first_seen: Callable[[str], float | None]
     last_seen: Callable[[str], float | None]
 
-    def held_lately(self, outcome: Outcome, times: Times) -> bool:
+    def held_lately(self, outcome: Finding, times: Times) -> bool:
         """Whether a finding held shortly before this agent started."""
         last = self.last_seen(outcome.fingerprint)
         return last is not None and 0 <= times.at - last < RESTORE_WITHIN_S
 
-    def of_renamed(self, rule: Rule, outcome: Outcome) -> Past:
+    def of_renamed(self, rule: Rule, outcome: Finding) -> Past:
         """The same, also under the earlier ids of the rule: fingerprints are made from ids."""
         if not rule.formerly or outcome.scope == "process":  # a process's was made in another way then
             return self
-        names = (outcome.fingerprint, *(fingerprint(name, outcome.subject) for name in rule.formerly))
+        names = (outcome.fingerprint, *(fingerprint(name, outcome.subject.lasting_name) for name in rule.formerly))
         first = [at for name in names if (at := self.first_seen(name)) is not None]
         last = [at for name in names if (at := self.last_seen(name)) is not None]
         return Past(lambda _: min(first, default=None), lambda _: max(last, default=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sysperf.model.outcome import Gain
+from sysperf.model.finding import Gain
 from sysperf.model.record import Record, fact
 
 Verdict = Literal["faster", "slower", "same", "unclear"]

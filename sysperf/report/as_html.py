@@ -8,7 +8,7 @@ import html
 from collections.abc import Iterator
 from pathlib import Path
 
-from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
+from sysperf.model.finding import Evidence, Finding, Remedy, Report
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -90,8 +90,8 @@ def _findings(report: Report) -> Iterator[str]:
         yield "</section>"
 
 
-def _finding(outcome: Outcome, *, opened: bool) -> Iterator[str]:
-    subject = f' <span class="subject">{_text(outcome.subject)}</span>' if outcome.subject else ""
+def _finding(outcome: Finding, *, opened: bool) -> Iterator[str]:
+    subject = f' <span class="subject">{_text(outcome.about)}</span>' if outcome.about else ""
     yield f"<details{' open' if opened else ''}><summary>"
     yield f'<i aria-label="{outcome.severity}">{MARKS[outcome.severity]}</i><code>{_text(outcome.rule)}</code>{subject}'
     yield f"<p>{_text(words.message(outcome))}</p></summary>"
@@ -154,5 +154,5 @@ def _suppressed(report: Report) -> Iterator[str]:
         return
     yield f'<section class="suppressed"><h2>Suppressed <span>{len(outcomes)}</span></h2><ul>'
     for outcome in outcomes:
-        yield f"<li><code>{_text(outcome.rule)}</code> {_text(outcome.subject)} <span>{_text(outcome.because)}</span></li>"
+        yield f"<li><code>{_text(outcome.rule)}</code> {_text(outcome.about)} <span>{_text(outcome.because)}</span></li>"
     yield "</ul></section>"

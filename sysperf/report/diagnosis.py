@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from sysperf.diagnosis.facts import Line
 from sysperf.diagnosis.verdict import Cause, Signal, Verdict
-from sysperf.model.outcome import Remedy
+from sysperf.model.finding import Remedy
 from sysperf.model.text import neutral
 from sysperf.report import as_json
 from sysperf.report.as_markdown import code, escape

@@ -22,7 +22,7 @@ from sysperf.engine.diagnose import fixes
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.outcome import Remedy
+from sysperf.model.finding import Remedy, Start
 from sysperf.report import as_json, diagnosis
 from tests.golden import Golden
 
@@ -148,7 +148,7 @@ def test_the_users_line_and_the_proof_are_named() -> None:
 
 def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
     """A line to paste."""
-    fix = Remedy(kind="env", title="", safety="manual", command="env OMP_NUM_THREADS=2 python …")
+    fix = Remedy(kind="env", title="", safety="manual", start=Start({"OMP_NUM_THREADS": "2"}))
 
     assert fixes.proof((fix,), "python train.py") == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
 

@@ -183,7 +183,7 @@ def test_each_item_is_judged(count: int) -> None:
     verdicts = judged([rule(for_each="d in box.disks", when="d.rotational", message="{d.name} spins")], Box(disks=disks), sources)
 
     spinning = [number for number in range(1, count) if number % 3 == 0]
-    by_subject = {outcome.subject: outcome for outcome in verdicts.outcomes}
+    by_subject = {outcome.about: outcome for outcome in verdicts.outcomes}
     assert {name for name, outcome in by_subject.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
     assert by_subject["sd0"].state == "unknown"
     assert verdicts.passed == count - 1 - len(spinning)

@@ -20,8 +20,8 @@ from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import Subject
-from sysperf.model.outcome import Outcome
+from sysperf.evaluate.subject import Item
+from sysperf.model.finding import Finding
 from sysperf.model.snapshot import Area, Snapshot
 
 TOO_HIGH, TOO_LOW = 0.6, 1.5
@@ -42,7 +42,7 @@ def find(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
         compiled = ruleset.compiled(rule.id)
         for place, program in enumerate(facts.programs):
             judge = Judge(names, ruleset.tables, Ledger(snapshot))
-            judge.subject(compiled, Subject(compiled.loop, program, place))
+            judge.item(compiled, Item(compiled.loop, program, place))
             causes += [
                 _cause(compiled, outcome, {**names, compiled.loop: program}, program, ruleset, facts.machine.shares)
                 for outcome in judge.outcomes
@@ -52,7 +52,7 @@ def find(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
 
 
 def _cause(
-    compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset, shares: Sequence[Share]
+    compiled: Compiled, outcome: Finding, names: dict[str, object], program: Program, ruleset: Ruleset, shares: Sequence[Share]
 ) -> Cause:
     scope = Scope(dict(names), ruleset.tables)
     busy = None if compiled.rule.on_gpu or not compiled.rule.cost else _gpu_busy(program)

@@ -16,10 +16,10 @@ from sysperf.evaluate.functions import Unknown
 from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import Subject, fingerprint
+from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
-from sysperf.model.outcome import Outcome, Report, SourcePlace, Tally
+from sysperf.model.finding import Finding, Place, Report, Subject, Tally
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
@@ -161,22 +161,22 @@ class _Judging:
         """All that fire."""
         for rule_id in script_rules(self._ruleset):
             rule = self._ruleset.compiled(rule_id)
-            for subject in self._subjects(rule):
+            for item in self._items(rule):
                 judge = Judge(self._names, self._ruleset.tables, self._ledger)
-                judge.subject(rule, subject)
+                judge.item(rule, item)
                 for outcome in judge.outcomes:
                     if outcome.state == "finding":
-                        yield self._hypothesis(outcome, rule, subject)
+                        yield self._hypothesis(outcome, rule, item)
                     self.undecided += outcome.state == "unknown"
 
-    def _subjects(self, rule: Compiled) -> list[Subject]:
+    def _items(self, rule: Compiled) -> list[Item]:
         if not rule.loop:
-            return [Subject()]
+            return [Item()]
         items = rule.items(Scope(dict(self._names), self._ruleset.tables))
-        return [] if isinstance(items, Unknown) else [Subject(rule.loop, item, place) for place, item in enumerate(items)]
+        return [] if isinstance(items, Unknown) else [Item(rule.loop, item, place) for place, item in enumerate(items)]
 
-    def _hypothesis(self, outcome: Outcome, rule: Compiled, subject: Subject) -> Hypothesis:
-        site = subject.item if isinstance(subject.item, Site) else self._first_step()
+    def _hypothesis(self, outcome: Finding, rule: Compiled, item: Item) -> Hypothesis:
+        site = item.value if isinstance(item.value, Site) else self._first_step()
         line, column = site.line or 1, site.column or 1
         cell, line_in_cell = self._source.cell(line)
         code = neutral(redact.source_line(self._source.line(line)), MAX_CODE)
@@ -227,15 +227,15 @@ def as_report(result: Lint) -> Report:
     )
 
 
-def _outcome(hypothesis: Hypothesis) -> Outcome:
-    place = SourcePlace(hypothesis.file, hypothesis.line, hypothesis.column, hypothesis.end_line, hypothesis.end_column, hypothesis.code)
-    return Outcome(
+def _outcome(hypothesis: Hypothesis) -> Finding:
+    place = Place(hypothesis.file, hypothesis.line, hypothesis.column, hypothesis.end_line, hypothesis.end_column, hypothesis.code)
+    return Finding(
         rule=hypothesis.rule,
         state="finding",
         severity=hypothesis.severity,  # type: ignore[arg-type]
         scope="script",
         title=hypothesis.title,
-        subject=hypothesis.place,
+        subject=Subject("item", hypothesis.place),
         message=hypothesis.message,
         why=hypothesis.why,
         because=hypothesis.because,
