@@ -223,7 +223,8 @@ def _rule(args: argparse.Namespace, name: str) -> Rule:
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
-    from sysperf.engine import reading, rewrap  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import reading  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine.wrap import rewrap  # noqa: PLC0415 - when a process is opened
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host()

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import bandwidth, sweep
-from sysperf.engine.bandwidth import Node, Way
-from sysperf.engine.verify import Plan
+from sysperf.engine.verify import Plan, bandwidth, sweep
+from sysperf.engine.verify.bandwidth import Node, Way
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
