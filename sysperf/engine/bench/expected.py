@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BYTES_A_TRANSFER = 8
 """Of a channel, of DDR4 and of the two halves of one of DDR5."""
 PCIE_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""GB/s of a lane, without the packets' heads."""
+"""1e9 bytes a second of a lane, without the packets' heads."""
 AMD_ZEN1, AMD_ZEN4, AMD_ZEN5 = 23, 25, 26
 ZEN2_MODEL, ZEN5_SERVER_MODELS = 0x30, range(0x20)
 SKYLAKE_SERVER = 85
@@ -31,7 +31,7 @@ class Expected(NamedTuple):
     basis: str
 
 
-def memory_gb(facts: MachineFacts, nodes: int) -> Expected:
+def memory_bytes(facts: MachineFacts, nodes: int) -> Expected:
     """Return channels times rate of the modules that are there, of one node."""
     if facts.kernel is not None and facts.kernel.virtual:
         return Expected(None, "a virtual machine does not see the memory's channels")
@@ -43,7 +43,7 @@ def memory_gb(facts: MachineFacts, nodes: int) -> Expected:
         return Expected(None, "the firmware does not say which channels the modules are on, and how fast they run")
     (rate,) = rates
     channels = memory.channels_used / nodes
-    return Expected(channels * rate * BYTES_A_TRANSFER / 1e3, f"{channels:g} channels × {rate} MT/s × {BYTES_A_TRANSFER} bytes")
+    return Expected(channels * rate * BYTES_A_TRANSFER * 1e6, f"{channels:g} channels × {rate} MT/s × {BYTES_A_TRANSFER} bytes")
 
 
 def matmul_flops(facts: MachineFacts, dtype: str, cores: int) -> Expected:
@@ -100,14 +100,14 @@ def gpu_flops(device: Device | None, dtype: str) -> Expected:
     return Expected(peak * factor * 1e12, "dense peak of the vendor's data sheet")
 
 
-def pcie_gb(device: Device | None) -> Expected:
+def pcie_bytes(device: Device | None) -> Expected:
     """Return lanes times the rate of a lane: what GPU, slot and system have in common."""
     link = device.pcie if device else None
     lanes = _least((link.max_width_lanes, link.slot_width_lanes, link.width_lanes)) if link else None
     generation = _least((link.max_generation, link.slot_generation)) if link else None
     if lanes is None or generation not in PCIE_LANE_GB:
         return Expected(None, "the GPU's link is not known")
-    return Expected(lanes * PCIE_LANE_GB[generation], f"PCI Express {generation}, {lanes} lanes")
+    return Expected(lanes * PCIE_LANE_GB[generation] * 1e9, f"PCI Express {generation}, {lanes} lanes")
 
 
 def _least(values: Iterable[int | None]) -> int | None:

@@ -46,24 +46,17 @@ class Figure(NamedTuple):
 
 def planned(machine: Machine, folder: str) -> list[Figure]:
     """All figures that this machine can have; `folder` is where files are written."""
-    return [
-        *_memory(machine),
-        *_matmul(machine),
-        *_gpus(machine),
-        *_storage(machine, folder),
-        *_decode(machine),
-        *_start(machine),
-        *_ranks(machine),
-    ]
+    of_groups = (
+        _memory(machine), _matmul(machine), _gpus(machine), _storage(machine, folder), _decode(machine), _start(machine), _ranks(machine),
+    )  # fmt: skip
+    return list(itertools.chain.from_iterable(of_groups))
 
 
 def _figure(
-    name: str, group: Group, what: str, unit: str, worker: str, request: JsonObject, hardware: Expected, scale: float = 1.0
+    name: str, group: Group, what: str, unit: str, worker: str, request: JsonObject, hardware: Expected = UNKNOWN, scale: float = 1.0
 ) -> Figure:
-    ceiling = Ceiling(
-        metric=name, group=group, what=what, unit=unit, expected=None if hardware.value is None else hardware.value, basis=hardware.basis
-    )
-    return Figure(ceiling, worker, request, scale)
+    most = None if hardware.value is None else hardware.value / scale
+    return Figure(Ceiling(metric=name, group=group, what=what, unit=unit, expected=most, basis=hardware.basis), worker, request, scale)
 
 
 def _one_a_core(machine: Machine, cpus: CpuSet) -> CpuSet:
@@ -83,7 +76,7 @@ def _array_bytes(machine: Machine) -> int:
 def _memory(machine: Machine) -> Iterator[Figure]:
     nodes = machine.nodes
     size = _array_bytes(machine)
-    hardware = expected.memory_gb(machine.facts, len(nodes))
+    hardware = expected.memory_bytes(machine.facts, len(nodes))
     for memory in nodes:
         for near in nodes:
             cpus = _one_a_core(machine, near.cpus & machine.allowed)
@@ -113,17 +106,7 @@ def _matmul(machine: Machine) -> Iterator[Figure]:
             hardware = expected.matmul_flops(machine.facts, dtype, len(cpus))
             threads = f"{len(cpus)} thread{'s' if len(cpus) > 1 else ''}"
             request = {"task": "matmul", "dtype": dtype, "cpus": str(cpus)}
-            value = None if hardware.value is None else hardware.value / TERA
-            yield _figure(
-                f"matmul.{dtype}.{len(cpus)}",
-                "matmul",
-                f"{dtype}, {threads}",
-                "TFLOP/s",
-                TORCH,
-                request,
-                hardware._replace(value=value),
-                TERA,
-            )
+            yield _figure(f"matmul.{dtype}.{len(cpus)}", "matmul", f"{dtype}, {threads}", "TFLOP/s", TORCH, request, hardware, TERA)
 
 
 def _gpus(machine: Machine) -> Iterator[Figure]:
@@ -141,14 +124,11 @@ def _products(number: int, device: Device | None) -> Iterator[Figure]:
     for dtype in dtypes:
         hardware = expected.gpu_flops(device, dtype)
         request: JsonObject = {"task": "matmul", "dtype": dtype, "device": f"cuda:{number}"}
-        value = None if hardware.value is None else hardware.value / TERA
-        yield _figure(
-            f"gpu{number}.matmul.{dtype}", "gpu", f"GPU {number}, {dtype}", "TFLOP/s", TORCH, request, hardware._replace(value=value), TERA
-        )
+        yield _figure(f"gpu{number}.matmul.{dtype}", "gpu", f"GPU {number}, {dtype}", "TFLOP/s", TORCH, request, hardware, TERA)
 
 
 def _copies(number: int, device: Device | None, machine: Machine) -> Iterator[Figure]:
-    hardware = expected.pcie_gb(device)
+    hardware = expected.pcie_bytes(device)
     near = (device.local_cpus if device else None) or CpuSet()
     cpus = near & machine.allowed
     for to, words in (("device", "host to device"), ("host", "device to host")):
@@ -167,17 +147,8 @@ def _storage(machine: Machine, folder: str) -> Iterator[Figure]:
     yield _figure("storage.file", "storage", "one big file, cold", "GB/s", OURS, one, UNKNOWN, GB)
     for cold in (True, False):
         request: JsonObject = {"task": "many_files", "folder": folder, "files": FILES, "readers": readers, "cold": cold}
-        kind = "cold" if cold else "in memory"
-        threads = f"{readers} thread{'s' if readers > 1 else ''}"
-        yield _figure(
-            f"storage.files.{'cold' if cold else 'warm'}",
-            "storage",
-            f"files of 110 KiB, {kind}, {threads}",
-            "files/s",
-            OURS,
-            request,
-            UNKNOWN,
-        )
+        words = f"files of 110 KiB, {'cold' if cold else 'in memory'}, {readers} thread{'s' if readers > 1 else ''}"
+        yield _figure(f"storage.files.{'cold' if cold else 'warm'}", "storage", words, "files/s", OURS, request)
 
 
 def _decode(machine: Machine) -> Iterator[Figure]:
@@ -188,9 +159,8 @@ def _decode(machine: Machine) -> Iterator[Figure]:
 
 
 def _start(machine: Machine) -> Iterator[Figure]:
-    yield _figure(
-        "start.program", "start", "programs, one after the other (true)", "/s", OURS, {"task": "start", "argv": ["true"]}, UNKNOWN
-    )
+    program: JsonObject = {"task": "start", "argv": ["true"]}
+    yield _figure("start.program", "start", "programs, one after the other (true)", "/s", OURS, program)
     python = machine.python or sys.executable
     request = {"task": "start", "argv": [python, "-c", "pass"]}
     yield _figure("start.python", "start", f"{os.path.basename(python)}, one after the other", "/s", OURS, request)

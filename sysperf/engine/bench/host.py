@@ -12,11 +12,12 @@ from statistics import median
 import msgspec
 
 from sysperf import __version__
-from sysperf.engine import reading, resuming
+from sysperf.engine import reading
 from sysperf.engine.bench.figures import DECODER, GROUPS, OURS, RANKS, TORCH, Figure, planned
 from sysperf.engine.bench.files import bench_folder
 from sysperf.engine.bench.machine import Machine
 from sysperf.engine.bench.workers import Answer, Asked, Ranks, Worker, close_all
+from sysperf.engine.verify import resuming
 from sysperf.host import Host
 from sysperf.model.ceiling import Ceiling, Ceilings
 from sysperf.model.errors import UsageError

@@ -6,8 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from sysperf.engine import reading, workload
-from sysperf.engine.wrap_facts import gather
+from sysperf.engine import reading
+from sysperf.engine.verify import workload
+from sysperf.engine.wrap.facts import gather
 from sysperf.host import Host
 from sysperf.launch import environment
 from sysperf.launch.machine import Machine as Placement

@@ -22,6 +22,7 @@ FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/ceilings.
 BINDING = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_NUM", "LD_PRELOAD", "MALLOC_")
 """Variables by which a shell would bind or slow what is to be the machine's ceiling."""
 END_S = 3.0
+ENDED = "the process that measures ended"
 MAX_ANSWER_BYTES = 64 << 10
 
 
@@ -59,8 +60,8 @@ class Worker:
             self.send(request)
             return self.answer(limit_s)
         except OSError as error:
-            self._kill()
-            return Answer(problem=f"{self._python}: {error.strerror or error}")
+            ended = self._kill()
+            return Answer(problem=f"{ENDED}: {ended}" if ended else f"{self._python}: {error.strerror or error}")
 
     def send(self, request: JsonObject) -> None:
         """Send a request. Raises OSError."""
@@ -77,7 +78,7 @@ class Worker:
             return msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:
             ended = self._kill()
-            return Answer(problem=f"no answer within {limit_s:.0f} s" if ended is None else f"the process that measures ended: {ended}")
+            return Answer(problem=f"no answer within {limit_s:.0f} s" if ended is None else f"{ENDED}: {ended}")
 
     def close(self) -> None:
         """End it through its own clean-up, or at once where that takes too long."""

@@ -283,6 +283,11 @@ def all_reduce(asked: Arguments) -> Rate:
 # ---------------------------------------------------------------------- storage
 
 
+def _removed_at_end(folder: str) -> str:
+    _kept.setdefault("folders", set()).add(folder)
+    return folder
+
+
 def _written(path: str, size: int) -> None:
     with open(path, "wb") as file:
         file.writelines(os.urandom(READ_BYTES) for _ in range(size // READ_BYTES))
@@ -324,7 +329,7 @@ def _remark(cached: bool | None) -> str:
 
 def big_file(asked: Arguments) -> Rate:
     """Return the bytes a second of reading one large file from its beginning, its pages dropped before."""
-    path = f"{asked['folder']}/big"
+    path = f"{_removed_at_end(asked['folder'])}/big"
     if not os.path.exists(path):
         _written(path, asked["bytes"])
     descriptor = _dropped(path)
@@ -340,7 +345,8 @@ def big_file(asked: Arguments) -> Rate:
 
 def many_files(asked: Arguments) -> Rate:
     """Return the files a second of reading small files in random order by several threads; pages dropped before, unless asked warm."""
-    names = [f"{asked['folder']}/{number:05}" for number in range(asked["files"])]
+    folder = _removed_at_end(asked["folder"])
+    names = [f"{folder}/{number:05}" for number in range(asked["files"])]
     for name in names:
         if not os.path.exists(name):
             _written(name, SMALL_FILE_BYTES)
@@ -491,9 +497,12 @@ def main() -> None:
     _kept["allowed"] = os.sched_getaffinity(0)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
-    for request in requests():
-        answers.write(json.dumps(answered(request)) + "\n")
-        answers.flush()
+    with contextlib.suppress(BrokenPipeError):
+        for request in requests():
+            answers.write(json.dumps(answered(request)) + "\n")
+            answers.flush()
+    for folder in _kept.get("folders", ()):  # where whoever asked was killed, nobody else removes it
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)  # not held up by threads of a library
 
 

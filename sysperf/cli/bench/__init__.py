@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from sysperf.cli import _bench_host, _options
+from sysperf.cli import _options
+from sysperf.cli.bench import host
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,4 +33,4 @@ def run(args: argparse.Namespace) -> int:
     return run(args)
 
 
-_ACTIONS = {"host": _bench_host}
+_ACTIONS = {"host": host}

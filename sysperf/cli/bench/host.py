@@ -21,7 +21,7 @@ import msgspec
 
 from sysperf import paths
 from sysperf.cli import _measuring, _options
-from sysperf.cli._verify_study import say
+from sysperf.cli.verify.study import say
 from sysperf.engine.bench import compare, host
 from sysperf.engine.bench.figures import GROUPS
 from sysperf.host import files
@@ -59,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
     request = host.Request(
         groups=tuple(_options.listed(args.only)) or GROUPS, runs=args.runs, folder=args.folder, python=args.python, ranks=args.ranks
     )
+    return measure(request, args, before)
+
+
+def measure(request: host.Request, args: argparse.Namespace, before: Ceilings | None = None) -> int:
+    """Measure what was asked for, print it, keep what is whole."""
     with _measuring.alone():
         result = host.measure(request, _say)
     if _options.rewrites_lines(sys.stderr):
