@@ -1,4 +1,4 @@
-"""Measure what this machine can give, and what each advice about training gains on it.
+"""Measure what this machine can give, and what advice gains on it.
 
 examples:
   sysperf bench host                              the machine's ceilings, in a minute
