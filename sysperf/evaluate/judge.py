@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +16,7 @@ from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
 from sysperf.model.finding import Finding, Remedy, State, Subject, Tally
 from sysperf.model.record import Fields, Record
-from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
+from sysperf.model.rule import ITEMS, SEVERITIES, Confidence, Rule
 from sysperf.model.snapshot import Snapshot
 
 CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
@@ -23,13 +24,28 @@ JUDGED = ("host", "gpu", "python", "process")
 """Scopes that an audit judges; launches, traces and scripts have judges of their own."""
 
 
-def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
-    """Evaluate every rule on the machine."""
-    judge = Judge(scope_names(snapshot), ruleset.tables, ledger)
-    for rule in ruleset.rules:
-        if rule.scope in JUDGED and not judge.has_none(rule.scope):
-            judge.rule(ruleset.compiled(rule.id))
-    return judge
+def judge(
+    ruleset: Ruleset, snapshot: Snapshot, scopes: Collection[str], ledger: Ledger | None = None, *, rules: Iterable[Rule] | None = None
+) -> Judge:
+    """Judge what was read by the rules of these scopes: all in force, or those of `rules`. Raises RuleError where one is wrong."""
+    judging = Judge(scope_names(snapshot), ruleset.tables, ledger or Ledger(snapshot))
+    for rule in ruleset.rules if rules is None else rules:
+        if rule.scope in scopes and not judging.has_none(rule.scope):
+            judging.rule(ruleset.compiled(rule.id))
+    return judging
+
+
+class Answer(NamedTuple):
+    """What a rule says, and of what."""
+
+    finding: Finding
+    rule: Compiled
+    item: Item
+
+    @property
+    def is_of_item(self) -> bool:
+        """Whether it is about what the rule is for: not that the list of its items is unknown."""
+        return bool(self.rule.loop) == bool(self.item.bound)
 
 
 class Judge:
@@ -39,10 +55,15 @@ class Judge:
         self._names = names
         self._tables = tables
         self._ledger = ledger
-        self.outcomes: list[Finding] = []
+        self.answers: list[Answer] = []
         self.rules = 0
         self.passed = 0
         self.not_applicable = 0
+
+    @property
+    def outcomes(self) -> list[Finding]:
+        """The answers, without what they are about."""
+        return [answer.finding for answer in self.answers]
 
     def tally(self, outcomes: Sequence[Finding] | None = None) -> Tally:
         """The counts; `outcomes` are those kept, after waivers."""
@@ -71,10 +92,13 @@ class Judge:
         if not rule.loop:
             self._decide(rule, scope, Item())
             return
-        items = rule.items(scope)
+        try:
+            items = rule.items(scope)
+        except RuleError as error:
+            items = because(rule.rule.id, str(error))
         if isinstance(items, Unknown):
             scope.record()
-            self._undecided(rule, scope, rule.items(scope), Item())
+            self._undecided(rule, scope, items, Item())
             return
         if not items:
             self.not_applicable += 1
@@ -113,14 +137,15 @@ class Judge:
         if rule.rule.scope == "launch":  # what a launch rule says is done at once: an exemption that is unknown holds it back
             doubt = unknown_of(applies, fires, guard.doubt)
         if guard.holds:
-            self.outcomes.append(self._outcome(rule, "suppressed", scope, item, guard.because))
+            self._keep(self._outcome(rule, "suppressed", scope, item, guard.because), rule, item)
         elif doubt is not None:
             self._undecided(rule, scope, doubt, item)
         elif not applies:
             self.not_applicable += 1
         elif fires:
             finding = self._outcome(rule, "finding", scope, item)
-            self.outcomes.append(finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, item))
+            finding = finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, item)
+            self._keep(finding, rule, item)
         else:
             self.passed += 1
 
@@ -136,20 +161,22 @@ class Judge:
 
     def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, item: Item) -> None:
         subject = item.subject()
-        self.outcomes.append(
-            Finding(
-                rule.rule.id,
-                "unknown",
-                rule.severity,
-                rule.rule.scope,
-                rule.rule.title,
-                subject,
-                confidence=rule.rule.confidence,
-                evidence=self._ledger.evidence(scope.touched or {}, item.value),
-                unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
-                **_names(rule, subject),
-            )
+        finding = Finding(
+            rule.rule.id,
+            "unknown",
+            rule.severity,
+            rule.rule.scope,
+            rule.rule.title,
+            subject,
+            confidence=rule.rule.confidence,
+            evidence=self._ledger.evidence(scope.touched or {}, item.value),
+            unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
+            **_names(rule, subject),
         )
+        self._keep(finding, rule, item)
+
+    def _keep(self, finding: Finding, rule: Compiled, item: Item) -> None:
+        self.answers.append(Answer(finding, rule, item))
 
     def _outcome(self, rule: Compiled, state: State, scope: Scope, item: Item, guard: str = "") -> Finding:
         subject = item.subject()
@@ -222,4 +249,4 @@ def rank(outcome: Finding) -> tuple[int, int, int, str, str]:
 def at_least(outcomes: Iterable[Finding], severity: str) -> bool:
     """Whether there is a finding of this severity or a worse one."""
     worst = SEVERITIES.index(severity)
-    return any(outcome.state == "finding" and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)
+    return any(outcome.holds and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)

@@ -8,7 +8,7 @@ import msgspec
 
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.scope import Scope
-from sysperf.model.finding import Remedy, Start
+from sysperf.model.finding import Remedy, SourceFix, Start
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
 from sysperf.model.setting import Setting
@@ -25,6 +25,12 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
         return rule.template(text).fill(scope, quote=quote)
 
     return tuple(_remedy(fix, fill, scope) for fix in rule.fixes)
+
+
+def source_fix(file: str, rule: str) -> Remedy:
+    """What `sysperf lint --fix` changes in a source: it shows a diff, and asks."""
+    command = f"sysperf lint {quoted(file)} --select {rule} --fix"
+    return Remedy("advice", "as a diff of the source, which is shown first", "caution", command, source=SourceFix(file, rule))
 
 
 def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:

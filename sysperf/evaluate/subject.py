@@ -5,8 +5,10 @@ from __future__ import annotations
 import os.path
 from typing import NamedTuple
 
+import msgspec
+
 from sysperf.evaluate.scope import Value
-from sysperf.model.finding import MACHINE, Subject
+from sysperf.model.finding import MACHINE, Finding, Subject
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -43,6 +45,12 @@ class Item(NamedTuple):
             if value is not None:
                 return neutral(str(value), 120)
         return f"#{self.place}"
+
+
+def named(finding: Finding, subject: Subject) -> Finding:
+    """The finding about this subject, with the names that follow from it."""
+    name = fingerprint(finding.rule, subject.lasting_name)
+    return msgspec.structs.replace(finding, subject=subject, key=f"{finding.rule}@{subject.identity}", fingerprint=name)
 
 
 def process_subject(process: Value) -> Subject:

@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from sysperf.model.record import Json, Record, fact
-from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity
+from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity, SignalSource
 from sysperf.model.setting import Setting
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, quoted
 
-State = Literal["finding", "unknown", "suppressed"]
+State = Literal["finding", "unknown", "suppressed", "confirmed", "likely", "contradicted", "explained"]
+HOLDS: tuple[State, ...] = ("finding", "confirmed", "likely")
+"""The states of what is there, or probably is."""
 
 
 class Evidence(Record):
@@ -80,10 +82,38 @@ class Remedy(Record):
 
 
 class Gain(Record):
-    """What acting wins here. Unmeasured until it was measured on this machine."""
+    """What acting wins here, in percent of the time of a step. Unmeasured until it was measured on this machine."""
 
-    state: Literal["unmeasured", "measured"] = "unmeasured"
+    basis: Annotated[
+        Literal["unmeasured", "replay", "samples", "measured"],
+        fact("replay: a trace was replayed without the cause; samples: predicted from what a running program showed"),
+    ] = "unmeasured"
     text: str = "unmeasured"
+    low: float | None = None
+    middle: float | None = None
+    high: float | None = None
+    assumes: Annotated[str, fact("what a replay takes for granted")] = ""
+
+    @property
+    def interval(self) -> str:
+        """The bounds for people: ``8 to 12 %``, ``5 %`` or ``below 1 %``; empty where nothing is predicted."""
+        return "" if self.low is None or self.high is None else percent_interval(self.low, self.high)
+
+
+def percent_interval(low: float, high: float) -> str:
+    """``8 to 12 %``, ``5 %`` or ``below 1 %``."""
+    low, high = round(low), round(high)
+    if high < 1:
+        return "below 1 %"
+    return f"{high} %" if low == high else f"{low} to {high} %"
+
+
+class Signal(Record, kw_only=True):
+    """One observation about one cause."""
+
+    source: SignalSource
+    supports: Annotated[bool, fact("false: it speaks against the cause")] = True
+    text: str = ""
 
 
 class Subject(Record, omit_defaults=True):
@@ -128,15 +158,35 @@ class Subject(Record, omit_defaults=True):
 MACHINE = Subject()
 
 
-class Place(Record):
+class Place(Record, omit_defaults=True):
     """A place in a source file."""
 
-    file: str
-    line: Annotated[int, fact("from 1")]
-    column: Annotated[int, fact("in characters, from 1")]
-    end_line: int
-    end_column: Annotated[int, fact("column behind the last character")]
+    file: Annotated[str, fact("empty where only a package is known")] = ""
+    line: Annotated[int, fact("from 1; 0: not known")] = 0
+    function: Annotated[str, fact("function around it, with its class; empty: the module")] = ""
     code: Annotated[str, fact("the line of source")] = ""
+    what: Annotated[str, fact("what the program does there: a phase or an activity")] = ""
+    share: Annotated[float | None, fact("of the time of the thread that is there")] = None
+    package: Annotated[str, fact("installed package whose code it is; empty: the program's own")] = ""
+    calls: Annotated[str, fact("installed package that is called there")] = ""
+    cell: Annotated[int, fact("of a notebook, the cell that `line` counts in; 0: no notebook")] = 0
+    column: Annotated[int, fact("in characters, from 1")] = 0
+    end_line: int = 0
+    end_column: Annotated[int, fact("column behind the last character")] = 0
+
+    @property
+    def start(self) -> str:
+        """``train.py:12:5``, as editors take it; of a notebook, with its cell."""
+        cell = f" cell {self.cell}" if self.cell else ""
+        return f"{self.file}{cell}:{self.line}:{self.column}"
+
+    @property
+    def text(self) -> str:
+        """``train.py:31 (step), in numpy``, with the line of source where it is known."""
+        number = f":{self.line}" if self.line else ""
+        function = f" ({self.function})" if self.function else ""
+        package = f", in {self.calls}" if self.calls else f", of the package {self.package}" if self.package else ""
+        return f"{self.file}{number}{function}{package}{f': {self.code}' if self.code else ''}"
 
 
 class Finding(Record):
@@ -164,7 +214,28 @@ class Finding(Record):
     fingerprint: Annotated[
         str, fact("this kind of finding over time, for baselines, code scanning and `first seen`; several subjects may share it")
     ] = ""
-    place: Annotated[Place | None, fact("where in a source file; null: it is about no source")] = None
+    places: Annotated[tuple[Place, ...], fact("where in the source, what costs most first")] = ()
+    cost_pct: Annotated[float | None, fact("time that waits for it, percent of the time looked at; null: it is about none")] = None
+    work_pct: Annotated[float | None, fact("busy time of the kernels or operators that it is about, percent")] = None
+    signals: Annotated[tuple[Signal, ...], fact("what speaks for the cause and against it")] = ()
+    also: Annotated[tuple[Subject, ...], fact("other programs or ranks that show the same")] = ()
+    confirmed_by: Annotated[tuple[str, ...], fact("of a hypothesis about source: the findings of a run or a trace that confirm it")] = ()
+    verify: Annotated[str, fact("the command that proves the fix; empty where there is no speed to compare")] = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is wrong, for certain or probably."""
+        return self.state in HOLDS
+
+    @property
+    def place(self) -> Place | None:
+        """The place in the source that it is about most; None: it is about none."""
+        return self.places[0] if self.places else None
+
+    @property
+    def source_fix(self) -> SourceFix | None:
+        """The change of source that `sysperf lint --fix` can make."""
+        return next((fix.source for fix in self.fixes if fix.source is not None), None)
 
     @property
     def about(self) -> str:

@@ -111,8 +111,8 @@ def _finding(outcome: Finding, *, opened: bool) -> Iterator[str]:
         yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(outcome.why))
     for fix in outcome.fixes:
         yield from _fix(fix)
-    gain = f"gain {words.gain(outcome)}" if outcome.gain.state == "unmeasured" else words.gain(outcome)
-    yield f'<p class="gain {outcome.gain.state}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
+    gain = f"gain {words.gain(outcome)}" if outcome.gain.basis != "measured" else words.gain(outcome)
+    yield f'<p class="gain {outcome.gain.basis}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
     if outcome.refs:
         yield f'<p class="refs">{" ".join(map(_link, outcome.refs))}</p>'
     yield "</details>"

@@ -46,7 +46,7 @@ def findings(outcomes: Sequence[Finding]) -> list[str]:
         gauge(
             "finding_gain_measured",
             "Whether the gain of acting on the finding was measured on this machine.",
-            [(labels, outcome.gain.state == "measured") for labels, outcome in named],
+            [(labels, outcome.gain.basis == "measured") for labels, outcome in named],
         ),
         gauge("findings", "Findings of the last audit.", [({"severity": name}, severities.count(name)) for name in SEVERITIES]),
     ]

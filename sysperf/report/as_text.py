@@ -96,7 +96,7 @@ def _finding(page: Page, outcome: Finding, *, verbose: bool) -> None:
         page.labelled("" if number else "why", paragraph)
     for number, fix in enumerate(outcome.fixes):
         fix_lines(page, "or" if number else "fix", fix)
-    page.labelled("gain", words.gain(outcome), "good" if outcome.gain.state == "measured" else "plain")
+    page.labelled("gain", words.gain(outcome), "good" if outcome.gain.basis == "measured" else "plain")
     for number, ref in enumerate(outcome.refs if verbose else ()):
         page.verbatim("" if number else "read", neutral(ref), "dim")
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report.analysis import HEADLINES, longest_operators
 from sysperf.trace.facts import Rank
-from sysperf.trace.output.analysis import Analysis, Finding
+from sysperf.trace.output.analysis import Analysis
 from sysperf.trace.output.drawing import CAUSES, Drawing
 
 _FOLDER = Path(__file__).parent
@@ -93,7 +94,8 @@ def _operators(rank: Rank) -> Iterator[str]:
         return
     yield "<h2>Operators by their own time</h2><table><tr><th>operator</th><th>time</th><th>calls</th><th>where</th></tr>"
     for site in operators:
-        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{_text(site.where)}</td></tr>"
+        where = _text(site.where.text) if site.where else ""
+        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{where}</td></tr>"
     yield "</table>"
 
 
@@ -112,14 +114,11 @@ def _findings(analysis: Analysis) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> str:
-    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.exposed_pct, finding.work_pct))
-    gain = (
-        ""
-        if finding.predicted_gain is None
-        else f"{_text(finding.predicted_gain.text())}<small>{_text(finding.predicted_gain.assumes)}</small>"
-    )
-    beside = "".join(f"<small>{_text(text)}</small>" for text in (*finding.where, *finding.fixes))
-    about = f"<b>{_text(finding.id)}</b> {_text(finding.subject)}<br>{_text(finding.message)}{beside}"
+    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.cost_pct, finding.work_pct))
+    gain = f"{_text(finding.gain.interval)}<small>{_text(finding.gain.assumes)}</small>" if finding.gain.interval else ""
+    notes = (*(place.text for place in finding.places), *(fix.title or fix.note for fix in finding.fixes))
+    beside = "".join(f"<small>{_text(text)}</small>" for text in notes)
+    about = f"<b>{_text(finding.rule)}</b> {_text(finding.about)}<br>{_text(finding.message)}{beside}"
     return f'<tr><td>{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td class="n">{busy}</td><td>{gain}</td></tr>'
 
 

@@ -237,7 +237,7 @@ def seen(evidence: Evidence) -> str:
 def gain(outcome: Finding) -> str:
     """What acting wins: measured here, or the word *unmeasured* and what others say, with who says it."""
     text = neutral(outcome.gain.text)
-    if outcome.gain.state == "measured" or outcome.impact is None:
+    if outcome.gain.basis == "measured" or outcome.impact is None:
         return text
     impact = outcome.impact
     claim = f"{impact.claim}, {impact.basis.replace('-', ' ')}" if impact.claim else impact.basis.replace("-", " ")

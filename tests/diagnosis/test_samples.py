@@ -44,7 +44,7 @@ def test_phases_add_up_and_the_users_line_is_named() -> None:
     assert described.loader_wait == 0.5
     assert described.forward == 0.3
     assert described.other == described.python == 0.2
-    assert {line.kind: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
+    assert {line.what: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
 
 
 def test_a_module_that_is_imported_does_nothing_else() -> None:

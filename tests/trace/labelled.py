@@ -40,7 +40,12 @@ def result(path: Path) -> Result:
     return analyze([str(path)], rules())
 
 
+def detecting(detection: str) -> set[str]:
+    """The rules that find it."""
+    return {rule.id for rule in rules().rules if detection in rule.detects}
+
+
 def detected(result: Result) -> set[str]:
     """The detections of all findings; those of Nsight Systems count as their like, too."""
-    named = {detection for finding in result.analysis.findings for detection in finding.detects}
+    named = {detection for finding in result.analysis.findings for detection in rules().compiled(finding.rule).rule.detects}
     return named | {COUNTS_AS[detection] for detection in named if detection in COUNTS_AS}

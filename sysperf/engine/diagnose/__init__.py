@@ -239,7 +239,7 @@ def is_open(verdict: Verdict) -> bool:
     confirmed = [
         cause
         for cause in verdict.causes
-        if cause.state == "confirmed" and (cause.gain or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
+        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in OTHERS_DOING
     ]
     return not confirmed and verdict.verdict != "idle"
 

@@ -9,8 +9,9 @@ import msgspec
 
 from sysperf.diagnosis.facts import Program, Share
 from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.model.finding import Remedy, SourceFix, Start
+from sysperf.model.finding import Remedy, Start
 from sysperf.model.text import for_shell
 
 STEPS = 200
@@ -32,17 +33,7 @@ def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, 
 def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Remedy, ...]:
     """What `sysperf lint --fix` changes in the program's source against this cause: it shows a diff, and asks."""
     hits = [hit for hit in program.places if hit.fixable and set(ruleset.compiled(hit.rule).rule.confirmed_by) & set(compiled.rule.detects)]
-    places = dict.fromkeys((hit.file, hit.rule) for hit in hits)
-    return tuple(
-        Remedy(
-            "advice",
-            "as a diff of the source, which is shown first",
-            "caution",
-            f"sysperf lint {shlex.quote(file)} --select {rule} --fix",
-            source=SourceFix(file, rule),
-        )
-        for file, rule in places
-    )
+    return tuple(source_fix(file, rule) for file, rule in dict.fromkeys((hit.place.file, hit.rule) for hit in hits))
 
 
 def of_program(fix: Remedy, command: str) -> Remedy:
