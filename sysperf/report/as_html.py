@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from sysperf.model.finding import Evidence, Finding, Remedy, Report
 from sysperf.model.rule import SEVERITIES, Severity
-from sysperf.model.text import neutral
-from sysperf.report import words
+from sysperf.report import frame, words
+from sysperf.report.frame import text as _text
 from sysperf.report.machine import described
 
 NAMES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
-CSS = Path(__file__).with_name("page.css")
 _OPEN = ("error", "warning")
 
 
@@ -32,25 +27,7 @@ def render(report: Report) -> str:
         "</main>",
         f"<footer><p>{_text(words.tally(report))}</p></footer>",
     )
-    return framed(f"sysperf: {words.verdict(report)}", lines)
-
-
-def framed(title: str, lines: Iterable[str]) -> str:
-    """A page around what it shows. One that carries foreign text forbids everything but its own style sheet."""
-    style = CSS.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
-        f"<title>{_text(title)}</title><style>{style}</style></head><body>",
-    ]
-    return "\n".join([*head, *lines, "</body></html>", ""])
-
-
-def _text(text: str) -> str:
-    return html.escape(neutral(text, words.MAX_COMMAND))
+    return frame.framed(f"sysperf: {words.verdict(report)}", lines)
 
 
 def _filters(report: Report) -> Iterator[str]:
@@ -76,15 +53,7 @@ def _bar(report: Report) -> Iterator[str]:
     """The answers as shares of one bar."""
     groups = words.by_severity(report.findings())
     shares = [(name, len(groups.get(name, ()))) for name in SEVERITIES] + [("unknown", report.tally.unknown), ("good", report.tally.passed)]
-    total, start = sum(number for _, number in shares), 0.0
-    if not total:
-        return
-    yield '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
-    for name, number in shares:
-        width = 100 * number / total
-        yield f'<rect class="{name}" x="{start:.3f}" y="0" width="{width:.3f}" height="1"/>' if number else ""
-        start += width
-    yield "</svg>"
+    yield from frame.bar(shares)
 
 
 def _findings(report: Report) -> Iterator[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Iterator, Sequence
 
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.finding import Finding, Place, Remedy, Signal
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report import as_json, frame
 from sysperf.report.as_markdown import code, escape
+from sysperf.report.frame import text as _text
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count
 
@@ -128,32 +128,17 @@ def _row(cause: Finding) -> str:
 
 def page(verdict: Verdict) -> str:
     """One self-contained page that loads nothing."""
-    head = html.escape(neutral(verdict.sentence, MAX_TEXT))
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{head}</title><style>{_CSS}</style><h1>{head}</h1><p><code>{_text(verdict.command)}</code>"
-        f"{''.join(_sections(verdict))}</html>\n"
-    )
-
-
-_CSS = (
-    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "section{border-left:4px solid #d67f2a;padding-left:1rem;margin:1.5rem 0}section.confirmed{border-color:#d03b3b}"
-    "code{overflow-wrap:anywhere}small{opacity:.7}"
-)
-
-
-def _text(value: str) -> str:
-    return html.escape(neutral(value, MAX_TEXT))
+    lines = (f"<h1>{_text(verdict.sentence)}</h1><p><code>{_text(verdict.command)}</code></p>", *_sections(verdict))
+    return frame.framed(verdict.sentence, lines)
 
 
 def _sections(verdict: Verdict) -> Iterator[str]:
     for cause in verdict.causes:
-        yield f'<section class="{cause.state}"><h2>{_text(cause.title)}</h2><p>{cause.state}{_text(gain(cause))}<p>{_text(cause.message)}'
-        yield "".join(f"<p><code>{_text(_place(place))}</code>" for place in cause.places)
-        yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}' for signal in cause.signals)}</ul>"
-        yield "".join(f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code>" for fix in cause.fixes)
-        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></section>" if cause.verify else "</section>"
+        yield f'<section class="cause {STATES[cause.state]}"><h2>{_text(cause.title)}</h2><p>{cause.state}{_text(gain(cause))}</p>'
+        yield f"<p>{_text(cause.message)}</p>"
+        yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
+        yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
+        yield from (f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code></p>" for fix in cause.fixes)
+        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></p></section>" if cause.verify else "</section>"
     yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small>" for cause in verdict.dropped if cause.because)
     yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in verdict.notes)
