@@ -9,12 +9,17 @@ EVERYBODY = -1
 _MAX_STEPS = 200
 
 
+def trusted() -> set[int]:
+    """Whose files and links are believed: root's and this user's. In a user namespace the machine's root is who owns its root folder."""
+    return {0, os.geteuid(), os.stat("/").st_uid}
+
+
 def stranger(path: str) -> int | None:
     """A user, neither root nor this one, who may make this absolute path lead elsewhere, or EVERYBODY; None: there is none.
 
-    What is not there yet is its folder's owner's to make. In a user namespace root is whoever owns the machine's root folder.
+    What is not there yet is its folder's owner's to make.
     """
-    trusted = {0, os.geteuid(), os.stat("/").st_uid}
+    ours = trusted()
     here, todo = "", path.split("/")[::-1]
     for _ in range(_MAX_STEPS):
         if not todo:
@@ -27,7 +32,7 @@ def stranger(path: str) -> int | None:
             status = os.lstat(here or "/")
         except OSError:
             return None  # it is not there: nobody has it yet; or it cannot be looked at, and so not used either
-        if status.st_uid not in trusted:
+        if status.st_uid not in ours:
             return status.st_uid
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(here)

@@ -15,7 +15,7 @@ from sysperf.ownership import EVERYBODY, stranger
 
 USER = 65_531
 HOME = pwd.getpwuid(os.geteuid()).pw_dir
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's folders")
+as_root = pytest.mark.root(users=True)
 
 
 @pytest.fixture

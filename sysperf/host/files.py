@@ -12,6 +12,7 @@ from typing import IO
 
 from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.model.errors import UsageError
+from sysperf.ownership import trusted
 
 Write = Callable[[IO[bytes]], object]
 
@@ -51,7 +52,7 @@ def check_replace(path: str) -> None:
 
 def _refuse_foreign_pipe(status: os.stat_result) -> None:
     """Raise OSError for another user's: one that nobody reads waits for ever, and what is said there he hears."""
-    if status.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in trusted():
         raise PermissionError(errno.EACCES, "no plain file, and another user's")
 
 
@@ -154,7 +155,7 @@ def link_target(path: str) -> str:
     """
     links, path = OwnedLinks(), absolute(path)
     target = f"/{links.resolve(path)}"
-    if strangers := links.owners - {0, os.geteuid()}:
+    if strangers := links.owners - trusted():
         last = _status(None, path)
         is_last = last is not None and stat.S_ISLNK(last.st_mode) and last.st_uid in strangers
         if is_last or strangers != {os.stat(os.path.dirname(target)).st_uid}:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sysperf.host.links import OwnedLinks, absolute
 from sysperf.host.tree import NOT_PLAIN, TOO_LARGE
 from sysperf.model.path import StrPath
+from sysperf.ownership import trusted
 
 ASTRAY = "a link that another user made leads there, who may not read it"
 _OF_THIS_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -113,14 +114,14 @@ def _is_led(path: str, real: str, status: os.stat_result) -> bool:
     """Whether only links of ours, or of the file's owner, lead there; or anybody's, to what everybody may read."""
     links = OwnedLinks()
     unchanged = f"/{links.resolve(path)}" == real
-    return unchanged and (links.owners <= {0, os.geteuid(), status.st_uid} or _is_public(real, status))
+    return unchanged and (links.owners <= {*trusted(), status.st_uid} or _is_public(real, status))
 
 
 def _is_planted(path: str, status: os.stat_result) -> bool:
     """Whether it may be another name of a file of ours that its folder's owner cannot read: where fs.protected_hardlinks is 0."""
     if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1 or status.st_mode & stat.S_IROTH:
         return False
-    folder, ours = os.stat(os.path.dirname(path)), (0, os.geteuid())
+    folder, ours = os.stat(os.path.dirname(path)), trusted()
     return status.st_uid in ours and (folder.st_uid not in ours or bool(folder.st_mode & stat.S_IWOTH))
 
 

@@ -52,10 +52,10 @@ def test_what_is_no_trace_is_not_opened(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+@pytest.mark.root(users=True)
 def test_a_file_of_somebody_else_is_no_trace_of_this_user(tmp_path: Path) -> None:
     """Where hard links are not protected, he may give any file the trace's name, and take its first one away."""
-    folder = folder_of(tmp_path / "theirs", 65_534)
+    folder = folder_of(tmp_path / "theirs", 65_531)
     os.chown(folder / "trace.json", 0, 0)
 
     with pytest.raises(SysperfError, match="no trace"):
@@ -72,11 +72,11 @@ def test_a_trace_larger_than_is_read_is_not_copied(tmp_path: Path, monkeypatch: 
         diagnose_inside._take(str(folder), str(tmp_path / "copy"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+@pytest.mark.root(users=True)
 def test_nobody_exchanges_or_changes_a_trace_once_it_was_looked_at(tmp_path: Path) -> None:
     """Its user has opened the folder to everybody, holds it and the file open, and writes and renames on."""
     tmp_path.chmod(0o711)
-    folder = folder_of(tmp_path / "theirs", 65_534)
+    folder = folder_of(tmp_path / "theirs", 65_531)
     folder.chmod(0o777)
     held, file = os.open(folder, os.O_RDONLY), os.open(folder / "trace.json", os.O_RDWR)
     diagnose_inside._take(str(folder), str(tmp_path / "copy"))
@@ -84,7 +84,7 @@ def test_nobody_exchanges_or_changes_a_trace_once_it_was_looked_at(tmp_path: Pat
     if child == 0:
         code = 0
         try:
-            os.setresuid(65_534, 65_534, 65_534)
+            os.setresuid(65_531, 65_531, 65_531)
             os.pwrite(file, SECRET, 0)
             os.rename("trace.json", "away", src_dir_fd=held, dst_dir_fd=held)
         except PermissionError:
@@ -99,7 +99,7 @@ def test_nobody_exchanges_or_changes_a_trace_once_it_was_looked_at(tmp_path: Pat
     assert (tmp_path / "copy").stat().st_uid == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose file is wanted")
+@pytest.mark.root(users=True)
 def test_a_racing_user_never_has_root_read_a_file_of_his_choice(tmp_path: Path) -> None:
     """He exchanges his trace for a link to a root-only file, and for a pipe, as fast as he can; what is copied is his trace or nothing."""
     tmp_path.chmod(0o711)
@@ -108,7 +108,7 @@ def test_a_racing_user_never_has_root_read_a_file_of_his_choice(tmp_path: Path) 
     secret.chmod(0o600)
     seen: Counter[bytes] = Counter()
     for number in range(150):
-        folder = folder_of(tmp_path / f"{number}", 65_534)
+        folder = folder_of(tmp_path / f"{number}", 65_531)
         folder.chmod(0o777)
         with exchanging(folder, secret):
             copy = tmp_path / f"{number}.copy"
@@ -130,7 +130,7 @@ def exchanging(folder: Path, target: Path) -> Iterator[None]:
     if child == 0:
         try:
             os.chdir(folder)
-            os.setresuid(65_534, 65_534, 65_534)
+            os.setresuid(65_531, 65_531, 65_531)
             os.symlink(target, "link")
             os.mkfifo("pipe")
             os.write(tell, b".")
@@ -152,18 +152,18 @@ def exchanging(folder: Path, target: Path) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+@pytest.mark.root(users=True)
 def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner would have root take away from others what the link leads to: the folder in /tmp is root's, and his lies in it."""
     with tempfile.TemporaryDirectory() as theirs:
         os.chown(theirs, 1, 1)
 
         def attack(_pid: int, folder: str, _path: str, *_: object) -> str:
-            os.chown(folder, 65_534, 65_534)
+            os.chown(folder, 65_531, 65_531)
             child = os.fork()
             if child == 0:
                 try:
-                    os.setresuid(65_534, 65_534, 65_534)
+                    os.setresuid(65_531, 65_531, 65_531)
                     os.rename(folder, f"{folder}.away")
                     os.symlink(theirs, folder)
                 finally:
@@ -237,7 +237,7 @@ def train(data):
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who makes namespaces")
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize("container", [False, True])
 def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_changed(tmp_path: Path, container: bool) -> None:
     """A command that names it would change another file here, or none."""

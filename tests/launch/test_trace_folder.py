@@ -14,7 +14,7 @@ from sysperf.launch import trace_folder
 from sysperf.model.errors import UsageError
 
 OTHER = 65_532
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's folder")
+as_root = pytest.mark.root(users=True)
 
 
 @pytest.fixture

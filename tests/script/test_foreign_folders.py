@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pwd
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ from sysperf.script import backups
 from tests.script.scripts import TRAINING
 from tests.script.test_lint_cli import lint
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user's victim")
-NOBODY = pwd.getpwnam("nobody").pw_uid
+pytestmark = pytest.mark.root(users=True)
+USER = 65_531
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_a_link_in_place_of_the_new_file_is_not_followed(call: str, victim: Path
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "train.py").write_bytes(b"before")
-    os.chown(folder / "train.py", NOBODY, NOBODY)
+    os.chown(folder / "train.py", USER, USER)
     (folder / "train.py").chmod(0o666)
     attacks = []
     honest: Callable[..., Any] = getattr(os, call)
@@ -65,12 +64,12 @@ def test_owner_and_mode_stay_when_root_writes(tmp_path: Path) -> None:
     """The file is the user's as before."""
     path = tmp_path / "train.py"
     path.write_bytes(b"before")
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, USER, USER)
     path.chmod(0o640)
     backups.write(str(path), b"before", b"after")
 
     status = path.stat()
-    assert (status.st_uid, status.st_gid, status.st_mode & 0o777, path.read_bytes()) == (NOBODY, NOBODY, 0o640, b"after")
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777, path.read_bytes()) == (USER, USER, 0o640, b"after")
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -80,7 +79,7 @@ def test_a_link_that_another_user_made_does_not_show_what_he_may_not_read(victim
     folder.mkdir()
     link = folder / "train.py"
     link.symlink_to(victim)
-    os.lchown(link, NOBODY, NOBODY)
+    os.lchown(link, USER, USER)
 
     for asked in ("train.py", "."):
         assert ASTRAY in lint(folder, asked, "--strict", code=3)
@@ -97,7 +96,7 @@ def test_a_link_on_the_way_leads_root_as_little(victim: Path, tmp_path: Path) ->
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "src").symlink_to(victim.parent)
-    os.lchown(folder / "src", NOBODY, NOBODY)
+    os.lchown(folder / "src", USER, USER)
 
     for asked in ("src/secret.py", "src"):
         assert ASTRAY in lint(folder, asked, "--strict", code=3)
@@ -119,7 +118,7 @@ def test_a_link_that_another_user_made_is_not_written_through(way: str, public: 
     folder.mkdir()
     link = folder / way.split("/", maxsplit=1)[0]
     link.symlink_to(public / "train.py" if link.suffix else public)
-    os.lchown(link, NOBODY, NOBODY)
+    os.lchown(link, USER, USER)
 
     assert "a link that another user made" in lint(folder, way, "--fix", "--yes", code=3)
     assert (public / "train.py").read_text() == TRAINING
@@ -132,11 +131,11 @@ def test_a_link_to_his_own_folder_is_followed(tmp_path: Path) -> None:
     (real / "train.py").write_text(TRAINING)
     (tmp_path / "project").symlink_to("real")
     for path in (real, real / "train.py", tmp_path / "project"):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        os.chown(path, USER, USER, follow_symlinks=False)
 
     lint(tmp_path, "project/train.py", "--fix", "--yes")
     assert (real / "train.py").read_text() != TRAINING
-    assert (real / "train.py").stat().st_uid == NOBODY
+    assert (real / "train.py").stat().st_uid == USER
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def exchange(tmp_path: Path) -> Callable[[str], Path]:
         (tmp_path / "roots/train.py").write_text(content)
         (tmp_path / "theirs/src").rename(tmp_path / "theirs/away")
         (tmp_path / "theirs/src").symlink_to(tmp_path / "roots")
-        os.lchown(tmp_path / "theirs/src", NOBODY, NOBODY)
+        os.lchown(tmp_path / "theirs/src", USER, USER)
         return tmp_path / "roots/train.py"
 
     (tmp_path / "theirs/src").mkdir(parents=True)
@@ -192,7 +191,7 @@ def test_a_racing_user_never_has_root_write_elsewhere(tmp_path: Path, exchange: 
     victim = exchange("before")
     theirs = tmp_path / "theirs"
     outcomes: set[str | None] = set()
-    os.chown(theirs, NOBODY, NOBODY)
+    os.chown(theirs, USER, USER)
     real = os.open(theirs / "away", os.O_RDONLY)
     with changing_names(theirs):
         for _ in range(300):
@@ -217,7 +216,7 @@ def changing_names(folder: Path) -> Iterator[None]:
         try:
             os.chdir(folder)
             os.rename("src", "link")
-            os.setresuid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(USER, USER, USER)
             while True:
                 for name in ("link", "away"):
                     os.rename(name, "src")
@@ -237,7 +236,7 @@ def test_a_record_that_another_user_wrote_restores_nothing(tmp_path: Path) -> No
     lint(tmp_path, "train.py", "--fix", "--yes")
     fixed = (tmp_path / "train.py").read_text()
     (record,) = (tmp_path / "state/sysperf/lint").glob("*.json")
-    os.chown(record, NOBODY, NOBODY)
+    os.chown(record, USER, USER)
 
     assert "another user wrote it" in lint(tmp_path, "--undo", code=2)
     assert (tmp_path / "train.py").read_text() == fixed
