@@ -14,8 +14,12 @@ from sysperf import paths
 from sysperf.ownership import EVERYBODY, stranger
 
 USER = 65_531
-HOME = pwd.getpwuid(os.geteuid()).pw_dir
 as_root = pytest.mark.root(users=True)
+
+
+def home() -> str:
+    """The home of whoever runs the test, by the account."""
+    return pwd.getpwuid(os.geteuid()).pw_dir
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def test_home_and_the_variables_of_xdg_say_where_files_lie(tmp_path: Path) -> No
     assert folders({"HOME": "/nonexistent"}) == {"/nonexistent"}
     assert paths.user_state_folder({"HOME": "/x", "XDG_STATE_HOME": str(tmp_path / "new")}) == f"{tmp_path}/new/sysperf"
     assert paths.user_state_folder({"HOME": str(tmp_path), "XDG_STATE_HOME": "new"}) == f"{tmp_path}/.local/state/sysperf"
-    assert folders({}) == folders({"HOME": "relative"}) == {HOME}
+    assert folders({}) == folders({"HOME": "relative"}) == {home()}
     assert paths.temporary_home({"TMPDIR": str(tmp_path)}) == str(tmp_path)
     assert paths.temporary_home({}) == "/tmp"
 
@@ -48,9 +52,9 @@ def test_home_and_the_variables_of_xdg_say_where_files_lie(tmp_path: Path) -> No
 @as_root
 def test_a_home_that_sudo_has_kept_of_another_user_is_not_used(theirs: Path) -> None:
     """He may put a link there, along which root would write and remove."""
-    assert folders({"HOME": str(theirs)}) == {HOME}
+    assert folders({"HOME": str(theirs)}) == {home()}
     for name in ("CONFIG", "CACHE", "STATE", "DATA"):
-        assert folders({"HOME": HOME, f"XDG_{name}_HOME": str(theirs / "new")}) == {HOME}
+        assert folders({"HOME": home(), f"XDG_{name}_HOME": str(theirs / "new")}) == {home()}
     assert paths.runtime_home({"XDG_RUNTIME_DIR": str(theirs)}) == ""
     assert paths.temporary_home({"TMPDIR": str(theirs / ".local")}) == "/tmp"
 
@@ -59,11 +63,11 @@ def test_a_home_that_sudo_has_kept_of_another_user_is_not_used(theirs: Path) -> 
 def test_a_link_in_his_own_home_does_not_make_it_roots(theirs: Path) -> None:
     """It leads to a folder of root's, where root would find everything in order."""
     (theirs / ".local").rmdir()
-    (theirs / ".local").symlink_to(HOME)
+    (theirs / ".local").symlink_to(home())
     os.chown(theirs, 0, 0)
     assert paths.user_state_folder({"HOME": str(theirs)}) == f"{theirs}/.local/state/sysperf"
     os.lchown(theirs / ".local", USER, USER)
-    assert paths.user_state_folder({"HOME": str(theirs)}) == f"{HOME}/.local/state/sysperf"
+    assert paths.user_state_folder({"HOME": str(theirs)}) == f"{home()}/.local/state/sysperf"
 
 
 def folder(at: Path, mode: int = 0o755, owner: int = 0) -> None:
