@@ -97,7 +97,8 @@ def _finding(finding: Finding) -> str:
     notes = (*(place.text for place in finding.places), *(fix.title or fix.note for fix in finding.fixes))
     beside = "".join(f"<small>{_text(text)}</small>" for text in notes)
     about = f"<b>{_text(finding.rule)}</b> {_text(finding.about)}<br>{_text(finding.message)}{beside}"
-    return f'<tr><td class="n">{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td class="n">{busy}</td><td>{gain}</td></tr>'
+    numbers = "".join(f'<td class="n">{number}</td>' for number in (cost, busy))
+    return f'<tr><td class="n">{_text(finding.severity)}</td><td>{about}</td>{numbers}<td>{gain}</td></tr>'
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:
