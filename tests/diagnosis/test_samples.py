@@ -85,7 +85,7 @@ def test_a_password_in_the_line_is_not_shown() -> None:
     described = seen(((USER,), 10), text='api_token = "hunter2";  total += loss.item()')
 
     assert described.readback == 1.0
-    assert {line.text for line in described.lines} == {"api_token = <hidden>; total += loss.item()"}
+    assert {line.code for line in described.lines} == {"api_token = <hidden>; total += loss.item()"}
 
 
 def test_a_line_counts_only_where_it_is_the_innermost_call() -> None:

@@ -484,7 +484,7 @@ def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
     replay = result.analysis.trace.ranks[0].replay
 
     assert replay.usable is (replay.error_pct is not None and replay.error_pct <= 5)
-    assert replay.usable or not any(finding.gain for finding in result.analysis.findings)
+    assert replay.usable or not any(finding.gain.interval for finding in result.analysis.findings)
 
 
 def test_steps_that_the_device_does_after_the_host_are_the_devices(tmp_path: Path) -> None:

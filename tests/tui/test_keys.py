@@ -530,13 +530,18 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, sandbox: Mac
 
 def test_a_waiver_of_a_program_is_for_it_and_its_owner(tmp_path: Path) -> None:
     """Another team's program with the same fault and the same interpreter is not accepted along with it."""
-    mine = msgspec.structs.replace(few_workers(7), program="python train.py", user=1000)
+    subject = Subject("process", "python", pid=7, program="python train.py", user=1000)
+    mine = msgspec.structs.replace(few_workers(7), subject=subject)
+
+    def another(**changes: object) -> Finding:
+        return msgspec.structs.replace(mine, subject=msgspec.structs.replace(subject, **changes))
+
     written = waive.write(mine, "shared", None, tmp_path / ".sysperf.toml")
 
     assert "program python train.py of user 1000" in waive.reach(mine)
-    assert written.covers(msgspec.structs.replace(mine, subject=Subject("process", "python", pid=8)))
-    assert not written.covers(msgspec.structs.replace(mine, program="python serve.py"))
-    assert not written.covers(msgspec.structs.replace(mine, user=1001))
+    assert written.covers(another(pid=8))
+    assert not written.covers(another(program="python serve.py"))
+    assert not written.covers(another(user=1001))
 
 
 def test_a_waiver_that_somebody_removed_is_not_removed_again(tmp_path: Path) -> None:
