@@ -115,7 +115,8 @@ class Export:
         """The text with this number."""
         text = self.strings.get(number)
         if text is None and len(self.strings) == MAX_ROWS and isinstance(number, int):
-            text = next(self.connection.execute(f"SELECT {short('value')} FROM StringIds WHERE id = ?", (number,)), (None,))[0]
+            asked = f"SELECT {beginning('value')} FROM StringIds WHERE id = ?"  # noqa: S608 - our own names
+            text = next(self.connection.execute(asked, (number,)), (None,))[0]
         return str(text) if text is not None else "(unnamed)"
 
     # ------------------------------------------------------------------ SQL of columns
@@ -145,7 +146,7 @@ class Export:
         """SQL for a text or the number of one."""
         if not self.has(table, column):
             return "NULL"
-        return f"CASE typeof(\"{column}\") WHEN 'integer' THEN \"{column}\" WHEN 'text' THEN {short(column)} END"
+        return f"CASE typeof(\"{column}\") WHEN 'integer' THEN \"{column}\" WHEN 'text' THEN {beginning(column)} END"
 
     def bytes(self, table: str) -> str:
         """SQL for a size; -1 where there is none."""
@@ -166,14 +167,14 @@ def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
     return None
 
 
-def short(column: str) -> str:
+def beginning(column: str) -> str:
     """SQL for the beginning of a text, as much as names have."""
     return f'substr("{column}", 1, {MAX_NAME})'
 
 
 def _number_or_text(column: str) -> str:
     """SQL for the value of a column, if it is one of these."""
-    return f"CASE typeof(\"{column}\") WHEN 'text' THEN {short(column)} WHEN 'blob' THEN NULL ELSE \"{column}\" END"
+    return f"CASE typeof(\"{column}\") WHEN 'text' THEN {beginning(column)} WHEN 'blob' THEN NULL ELSE \"{column}\" END"
 
 
 def _is_whole(column: str, bits: int = 62) -> str:

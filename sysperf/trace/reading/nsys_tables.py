@@ -11,7 +11,7 @@ from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.kernels import is_untyped_product
-from sysperf.trace.reading.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export, short
+from sysperf.trace.reading.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export, beginning
 from sysperf.trace.reading.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, NUMBER_BITS, OPERATOR, SET, Device, Timeline
 
@@ -229,7 +229,7 @@ class Reader:
         """SQL for a range's text; for the number of its text where that is in another table."""
         if not self._export.has(RANGES, "text"):
             return self._export.name(RANGES, "textId")
-        return f"CASE WHEN typeof(text) = 'text' THEN {short('text')} ELSE {self._export.name(RANGES, 'textId')} END"
+        return f"CASE WHEN typeof(text) = 'text' THEN {beginning('text')} ELSE {self._export.name(RANGES, 'textId')} END"
 
     # ------------------------------------------------------------------ everything else
 

@@ -18,7 +18,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, Launches
 from sysperf.trace.accounting.window import Window, loader_calls, optimizer_steps
 from sysperf.trace.intervals import Interval, Intervals
-from sysperf.trace.timeline import NUMBER_BITS, COPY, KERNEL, Timeline
+from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 
 LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 """What an item of the host is."""
