@@ -39,7 +39,7 @@ def read_file(path: StrPath) -> RuleFile:
     notes = _without_withdrawn_fields(data, os.path.basename(path))
     try:
         file_record: RuleFile = msgspec.structs.replace(convert(data, RuleFile), notes=notes)
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
     return _named(file_record, path)
 

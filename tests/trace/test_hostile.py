@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -441,7 +442,7 @@ def test_an_export_that_is_locked_is_read(tmp_path: Path) -> None:
 
 MANY = 23_000
 """More than are kept of any file, where `few` makes that a twentieth."""
-CROWDS = {
+CROWDS: dict[str, Callable[[int], dict[str, Any]]] = {
     "operators of one moment": lambda _: {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 7, "dur": 1},
     "steps": lambda n: {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": n, "dur": 1},
     "changes of memory": lambda n: {"ph": "i", "name": "[memory]", "ts": n, "pid": 1, "args": {"Device Type": 1, "Total Allocated": n, "Total Reserved": n}},
@@ -462,7 +463,12 @@ def test_too_much_of_anything_is_left_out(tmp_path: Path, kind: str, monkeypatch
     """Whatever a file has too much of, it is gone through once: rows are dropped by half each time, or no more of them are kept."""
     sorts = list[int]()
     middle = part._middle
-    monkeypatch.setattr(part, "_middle", lambda times: middle(sorts.append(1) or times))
+
+    def counted(times: Iterable[int]) -> int:
+        sorts.append(1)
+        return middle(times)
+
+    monkeypatch.setattr(part, "_middle", counted)
     timeline = read(written(tmp_path, '{"traceEvents":[' + ",".join(json.dumps(CROWDS[kind](n)) for n in range(MANY)) + "]}"))
 
     assert len(sorts) <= 4
@@ -481,7 +487,12 @@ def test_events_of_one_moment_are_said_to_be_the_reason(tmp_path: Path) -> None:
 def test_a_long_text_in_an_event_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no event ends, as much again is read before it is looked for one; a name is kept as far as names go."""
     seen = list[int]()
-    monkeypatch.setattr(kineto, "last_cut", lambda text: seen.append(len(text)) or last_cut(text))
+
+    def counted(text: bytes) -> int:
+        seen.append(len(text))
+        return last_cut(text)
+
+    monkeypatch.setattr(kineto, "last_cut", counted)
     events = [{"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 7, "dur": 1} for name in ("a", "b" * (40 << 20), "c")]
     timeline = read(written(tmp_path, json.dumps({"traceEvents": events})))
 
