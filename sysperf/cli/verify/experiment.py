@@ -1,29 +1,28 @@
-"""`sysperf verify --experiment`: sweeps, bandwidths and copies, also for rules whose advice only a person can follow."""
+"""`sysperf verify --experiment`: sweeps, ceilings and copies, also for rules whose advice only a person can follow."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
 from sysperf.cli import _measuring, _options
+from sysperf.cli.bench import host as ceilings
 from sysperf.cli.verify import output
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.cli.verify import study as verify_study
 from sysperf.engine import verify
-from sysperf.engine.verify import bandwidth, resuming, sweep, trying, workload
+from sysperf.engine.bench.host import Request as HostRequest
+from sysperf.engine.verify import obstacles, resuming, sweep, trying, workload
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.experiment import BANDWIDTHS, COPIES, STANDALONE
 from sysperf.model.record import to_json
 from sysperf.model.rule import Advice
-from sysperf.model.sweep import Bandwidths, Sweep
+from sysperf.model.sweep import NotHere, Sweep
 from sysperf.report import sweep as report
-
-_State = TypeVar("_State", sweep.SweepState, bandwidth.CopiesState)
 
 
 def wanted(args: argparse.Namespace) -> str:
@@ -47,30 +46,25 @@ def run(args: argparse.Namespace, experiment: str) -> int:
         return _copies(args)
     if args.fail_if_slower is not None:
         raise UsageError(f"{experiment} is no comparison of two programs", "leave --fail-if-slower out")
-    if experiment in BANDWIDTHS and args.minutes is not None:
-        raise UsageError(f"{experiment} runs a fixed number of copies", "leave --minutes out")
+    if experiment in BANDWIDTHS:
+        return _bandwidths(args, experiment)
     with _measuring.alone():
-        outcome = _bandwidths(args, experiment) if experiment in BANDWIDTHS else _swept(args, experiment)
-    comparison = outcome.comparison if isinstance(outcome, Sweep) else None
-    if comparison:
-        _measuring.keep(comparison, args.fix or "")
+        outcome = _swept(args, experiment)
+    if outcome.comparison:
+        _measuring.keep(outcome.comparison, args.fix or "")
     _options.write(_rendered(outcome, args), args)
-    is_partial = (
-        outcome.cannot or (comparison and comparison.verdict == "unclear") or (isinstance(outcome, Bandwidths) and outcome.interrupted)
-    )
+    is_partial = outcome.cannot or (outcome.comparison and outcome.comparison.verdict == "unclear")
     return Exit.PARTIAL if is_partial else Exit.CLEAN
 
 
-def _bandwidths(args: argparse.Namespace, experiment: str) -> Bandwidths:
-    if cannot := bandwidth.obstacle(experiment):
-        return Bandwidths(experiment=experiment, cannot=cannot)
-    plain = Variant("plain", ())
-    plan = verify_plan.plan_of(args, workload.METRIC, (plain, plain, ()))
-    argv = workload.command(workload.of_experiment(experiment), args.python)
-    file = verify_study.StudyFile(verify_study.experiment_path(experiment, argv, workload.METRIC))
-    machine = resuming.machine()
-    state = _left(args, file, bandwidth.CopiesState, machine) or bandwidth.CopiesState(seed=plan.seed, machine=machine)
-    return bandwidth.measure(experiment, argv, plan.limit_s, state, _say, file.write)
+def _bandwidths(args: argparse.Namespace, experiment: str) -> int:
+    """A group of the machine's ceilings."""
+    if args.minutes is not None or args.resume:
+        raise UsageError(f"{experiment} takes a fixed number of seconds", "leave --minutes and --resume out")
+    if cannot := obstacles.obstacle(experiment):
+        _options.write(_rendered(NotHere(experiment, cannot), args), args)
+        return Exit.PARTIAL
+    return ceilings.measure(HostRequest(groups=(BANDWIDTHS[experiment],), python=args.python), args)
 
 
 def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
@@ -79,7 +73,7 @@ def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
     plan = sweep.SweepPlan(experiment=experiment, study=study)
     file = verify_study.StudyFile(verify_study.experiment_path(experiment, plain.argv, study.metric))
     machine = resuming.machine()
-    state = _left(args, file, sweep.SweepState, machine) or sweep.SweepState(seed=study.seed, machine=machine)
+    state = _left(args, file, machine) or sweep.SweepState(seed=study.seed, machine=machine)
 
     def keep(state: sweep.SweepState) -> None:
         file.write(state)
@@ -89,11 +83,11 @@ def _swept(args: argparse.Namespace, experiment: str) -> Sweep:
     return sweep.sweep(plan, _say, keep, state)
 
 
-def _left(args: argparse.Namespace, file: verify_study.StudyFile, kind: type[_State], machine: dict[str, str]) -> _State | None:
+def _left(args: argparse.Namespace, file: verify_study.StudyFile, machine: dict[str, str]) -> sweep.SweepState | None:
     """The experiment as it was left, where it is to go on; None: it begins. Raises UsageError."""
     if not args.resume:
         return None
-    state = file.read(kind)
+    state = file.read(sweep.SweepState)
     if state is None:
         raise UsageError("there is no interrupted experiment with this command", "run it without --resume")
     resuming.check(state.machine, machine)
@@ -102,8 +96,8 @@ def _left(args: argparse.Namespace, file: verify_study.StudyFile, kind: type[_St
 
 def _copies(args: argparse.Namespace) -> int:
     """Copies from ordinary memory against pinned ones that overlap with the computation."""
-    if cannot := bandwidth.cannot_copy(args.python):
-        _options.write(_rendered(Bandwidths(experiment=COPIES, cannot=cannot), args), args)
+    if cannot := obstacles.cannot_copy(args.python):
+        _options.write(_rendered(NotHere(COPIES, cannot), args), args)
         return Exit.PARTIAL
     a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
     plan = msgspec.structs.replace(verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
@@ -118,7 +112,7 @@ def _copies(args: argparse.Namespace) -> int:
     return output.exit_code(comparison, args.fail_if_slower)
 
 
-def _rendered(outcome: Sweep | Bandwidths, args: argparse.Namespace) -> str:
+def _rendered(outcome: Sweep | NotHere, args: argparse.Namespace) -> str:
     forms: dict[str, Callable[[], str]] = {
         "json": lambda: to_json({"schema": 1, "experiment": outcome}, indent=2).decode(),
         "markdown": lambda: report.markdown(outcome),

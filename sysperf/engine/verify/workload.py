@@ -37,7 +37,7 @@ def command(name: str, python: str = "") -> tuple[str, ...]:
     """Return the command that runs a program, with this interpreter or the one that the shell would take. Raises UsageError."""
     if name not in NAMES:
         raise UsageError(f"--workload {name}: no such program", f"programs are {', '.join(NAMES)}")
-    return (python or _python(), FILE, name, f"{SECONDS:g}")
+    return (interpreter(python), FILE, name, f"{SECONDS:g}")
 
 
 def of_experiment(experiment: str) -> str:
@@ -45,8 +45,11 @@ def of_experiment(experiment: str) -> str:
     return EXPERIMENTS.get(experiment, "")
 
 
-def _python() -> str:
-    """An interpreter that has torch: the active one first. Raises UsageError."""
+def interpreter(python: str = "") -> str:
+    """Return the interpreter that is named, else one that has torch: the active one first. Raises UsageError."""
+    if python:
+        path = os.path.abspath(os.path.expanduser(python))
+        return f"{path}/bin/python" if os.path.isdir(path) else path
     facts: Torch | None = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
     with_torch = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
     if not with_torch:
