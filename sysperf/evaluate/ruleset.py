@@ -120,8 +120,8 @@ class Ruleset:
 
 
 def _is_of(rule: Rule, area: str) -> bool:
-    """Whether the area is the first part of the rule's id, or the file it stands in."""
-    return rule.id.startswith(f"{area}.") or rule.file == f"{area}.toml"
+    """Whether the area is the first part of the rule's id, the file it stands in, or from where a witness looks."""
+    return rule.id.startswith(f"{area}.") or rule.file == f"{area}.toml" or rule.witness.partition("-")[0] == area
 
 
 def check_explanations(rules: Iterable[Rule]) -> None:

@@ -411,7 +411,9 @@ def test_a_verdict_has_a_finding(tmp_path: Path) -> None:
     assert "program.python-bound" in found(result)
 
 
-@pytest.mark.parametrize(("batch", "step", "finding"), [(0.6, 10, "dataloader.batches-too-small-for-workers"), (9, 20, "dataloader.inline")])
+@pytest.mark.parametrize(
+    ("batch", "step", "finding"), [(0.6, 10, "dataloader.batches-too-small-for-workers"), (9, 20, "dataloader.inline")]
+)
 def test_a_worker_is_advised_where_it_gains(tmp_path: Path, batch: float, step: int, finding: str) -> None:
     """Taking a batch over from a worker costs more than making a small one."""
     machine = Machine()
