@@ -129,6 +129,10 @@ def _read(path: str) -> _Read:
     return _Read(accounting.facts(), summarize(accounting))
 
 
+OF_FILE = "trust."
+"""The area of causes that tell whether the file can be believed."""
+
+
 def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Result:
     """The findings of these facts; `accounting` allows to replay several fixes together."""
     verdict, why = of_job(trace.ranks, trace.skew)
@@ -149,7 +153,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
 def _order(answer: Answer) -> tuple[object, ...]:
     """Whether the file can be believed first, then findings by what acting gains, by severity, and by what they cost."""
     finding = answer.finding
-    is_of_file = "T0" in answer.rule.rule.detects and finding.severity != "info"
+    is_of_file = finding.rule.startswith(OF_FILE) and finding.severity != "info"
     gain = finding.gain.middle if finding.gain.middle is not None and finding.state == "finding" else 0.0
     cost = finding.cost_pct or finding.work_pct or 0.0
     return (not is_of_file, -gain if gain >= MIN_GAIN_PCT else 0.0, SEVERITIES.index(finding.severity), -cost, *rank(finding)[1:])

@@ -31,7 +31,7 @@ def judge(
     judging = Judge(scope_names(snapshot), ruleset.tables, ledger or Ledger(snapshot))
     for rule in ruleset.rules if rules is None else rules:
         if rule.scope in scopes and not judging.has_none(rule.scope):
-            judging.rule(ruleset.compiled(rule.id))
+            judging.rule(ruleset.compiled(rule.key))
     return judging
 
 
@@ -196,6 +196,7 @@ class Judge:
             fixes=_remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
+            explains=rule.rule.explains,
             **_names(rule, subject),
         )
 
@@ -208,7 +209,8 @@ def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
 
 def _names(rule: Compiled, subject: Subject) -> Fields:
     """This rule about this very subject, and what stays the same of that from run to run."""
-    return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": fingerprint(rule.rule.id, subject.lasting_name)}
+    name = fingerprint(rule.rule.id, subject.lasting_name)
+    return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": name, "witness": rule.rule.witness}
 
 
 class _Guard(Record):

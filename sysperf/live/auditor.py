@@ -93,7 +93,7 @@ class Auditor:
     def use(self, terms: Terms) -> None:
         """Judge by these from now on."""
         self._terms = terms
-        rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED and _is_right(terms.ruleset, rule.id)]
+        rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED and _is_right(terms.ruleset, rule)]
         shared: dict[frozenset[str], frozenset[str]] = {}  # hundreds of rules look at a few dozens of combinations
         areas = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
         self._looks_at = {rule: shared.setdefault(names, names) for rule, names in areas.items()}
@@ -185,7 +185,7 @@ class Auditor:
 
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
-        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)), self._terms.ruleset.earlier_ids)
+        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)))
 
     # ------------------------------------------------------------------ inside
 
@@ -302,16 +302,17 @@ class Auditor:
         return [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
 
 
-def _is_right(ruleset: Ruleset, rule_id: str) -> bool:
+def _is_right(ruleset: Ruleset, rule: Rule) -> bool:
     """Whether a rule can be judged: one that names what is no fact says nothing, and the others go on."""
     with contextlib.suppress(RuleError):
-        return bool(ruleset.compiled(rule_id).when)
+        return bool(ruleset.compiled(rule.key).when)
     return False
 
 
 def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:
     """The areas whose facts a rule's conditions name."""
-    return ruleset.compiled(rule_id).areas.intersection(AREAS) or frozenset(("kernel",))  # what differs from a good machine seldom changes
+    named = frozenset[str]().union(*(ruleset.compiled(rule.key).areas for rule in ruleset.witnesses(rule_id) if rule.scope in JUDGED))
+    return named.intersection(AREAS) or frozenset(("kernel",))  # what differs from a good machine seldom changes
 
 
 def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:

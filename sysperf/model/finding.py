@@ -192,7 +192,7 @@ class Place(Record, omit_defaults=True):
 class Finding(Record):
     """One rule about one subject. Passes are only counted (`Tally`)."""
 
-    rule: str
+    rule: Annotated[str, fact("id of the rule or cause")]
     state: State
     severity: Severity
     scope: Scope
@@ -221,6 +221,14 @@ class Finding(Record):
     also: Annotated[tuple[Subject, ...], fact("other programs or ranks that show the same")] = ()
     confirmed_by: Annotated[tuple[str, ...], fact("of a hypothesis about source: the findings of a run or a trace that confirm it")] = ()
     verify: Annotated[str, fact("the command that proves the fix; empty where there is no speed to compare")] = ""
+
+    witness: Annotated[str, fact("which witness of the cause it is; empty: the rule is its own")] = ""
+    explains: Annotated[tuple[str, ...], fact("causes that are consequences of this one")] = ()
+
+    @property
+    def rule_key(self) -> str:
+        """The key of its rule."""
+        return f"{self.rule}#{self.witness}" if self.witness else self.rule
 
     @property
     def holds(self) -> bool:

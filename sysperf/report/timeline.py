@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from sysperf.model.finding import Finding
+from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.report import frame
 from sysperf.report.analysis import HEADLINES, longest_operators
@@ -122,4 +121,4 @@ def _data(drawing: Drawing) -> str:
         for row in drawing.rows
     ]
     data = {"duration": drawing.duration, "names": [neutral(name) for name in drawing.names], "rows": rows}
-    return msgspec.json.encode(data).decode().replace("<", "\\u003c")
+    return to_json(data).decode().replace("<", "\\u003c")

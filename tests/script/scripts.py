@@ -69,11 +69,11 @@ def hits(text: str) -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
     lines: dict[str, list[int]] = {}
     for hypothesis in judged(text).hypotheses:
-        lines.setdefault(hypothesis.rule.removeprefix("script."), []).extend(place.line for place in hypothesis.places)
+        lines.setdefault(hypothesis.rule, []).extend(place.line for place in hypothesis.places)
     return lines
 
 
 def hypothesis(text: str, rule: str) -> Finding:
     """The one place that a rule names."""
-    (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == f"script.{rule}"]
+    (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == rule]
     return only

@@ -17,7 +17,7 @@ from tests.tui.test_keys import drive, notices, press
 
 EVIL = "\x1b[31mevil"
 CAUSE = Finding(
-    "diagnosis.loader-inline", "confirmed", "warning", "diagnosis", f"The main thread makes the batches {EVIL}", message="62 %",
+    "dataloader.inline", "confirmed", "warning", "diagnosis", f"The main thread makes the batches {EVIL}", message="62 %",
     gain=Gain("samples", low=30.0, middle=40.0, high=50.0), signals=(Signal(source="stacks", text="62 %"),), verify="sysperf verify -- python train.py",
 )  # fmt: skip
 EARLY = Verdict(sysperf="1", pid=4242, verdict="cannot-tell", sentence="Cannot tell yet.")

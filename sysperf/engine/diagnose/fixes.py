@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sysperf.diagnosis.facts import Program, Share
+from sysperf.engine.diagnose.hits import speaks_for
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
@@ -32,8 +33,8 @@ def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, 
 
 def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Remedy, ...]:
     """What `sysperf lint --fix` changes in the program's source against this cause: it shows a diff, and asks."""
-    hits = [hit for hit in program.places if hit.fixable and set(ruleset.compiled(hit.rule).rule.confirmed_by) & set(compiled.rule.detects)]
-    return tuple(source_fix(file, rule) for file, rule in dict.fromkeys((hit.place.file, hit.rule) for hit in hits))
+    fixable = [hit for hit in program.places if hit.fixable and speaks_for(hit.rule, compiled.rule.id, "diagnosis", ruleset)]
+    return tuple(source_fix(file, rule) for file, rule in dict.fromkeys((hit.place.file, hit.rule) for hit in fixable))
 
 
 def of_program(fix: Remedy, command: str) -> Remedy:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.diagnosis.verdict import Word
 from sysperf.engine.diagnose import causes as diagnose_causes
-from sysperf.engine.diagnose import weighing
+from sysperf.engine.diagnose import hits, weighing
 from sysperf.engine.diagnose.causes import subject_of, within_a_sentence
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding, State
+from sysperf.model.rule import Scope
 from sysperf.model.text import for_shell
 
 HEALTHY_SHARE = 0.6
@@ -56,12 +57,12 @@ def _joined(facts: Diagnosis, causes: Sequence[Finding], ruleset: Ruleset) -> tu
     """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
     hypotheses = []
     for program in facts.programs:
-        seen = [cause.rule for cause in causes if program.pid in {subject.pid for subject in (cause.subject, *cause.also)}]
-        seen += program.traced.findings if program.traced is not None else ()
-        detected = {rule: set(ruleset.compiled(rule).rule.detects) for rule in seen}
+        mine = [cause.rule for cause in causes if program.pid in {subject.pid for subject in (cause.subject, *cause.also)}]
+        seen: list[tuple[str, Scope]] = [(cause, "diagnosis") for cause in mine]
+        seen += [(cause, "trace") for cause in program.traced.findings] if program.traced is not None else []
         for hit in program.places:
-            rule = ruleset.compiled(hit.rule).rule
-            by = tuple(name for name, detections in detected.items() if detections & set(rule.confirmed_by))
+            by = tuple(dict.fromkeys(name for name, scope in seen if hits.speaks_for(hit.rule, name, scope, ruleset)))
+            rule = hits.in_source(hit.rule, ruleset)
             state: State = "confirmed" if by else "finding"
             hypotheses.append(Finding(hit.rule, state, rule.severity, "script", rule.title, places=(hit.place,), confirmed_by=by))
     return tuple(sorted(dict.fromkeys(hypotheses), key=_order))
@@ -76,11 +77,10 @@ def trace_may_tell(causes: Sequence[Finding], facts: Diagnosis, ruleset: Ruleset
     """Whether a cause may be the consequence of one that only a trace shows."""
     if not causes or any(program.traced is not None for program in facts.programs):
         return False
-    return any(
-        {cause.rule for cause in causes} & {*rule.covers, *rule.within} and {signal.source for signal in rule.signals[:1]} == {"trace"}
-        for rule in ruleset.rules
-        if rule.scope == "diagnosis"
-    )
+    running = [rule for rule in ruleset.rules if rule.scope == "diagnosis"]
+    only_traced = [rule for rule in running if [signal.source for signal in rule.signals[:1]] == ["trace"]]
+    found = {cause.rule for cause in causes}
+    return any(found & {*rule.explains, *rule.explains_where_most} for rule in only_traced)
 
 
 def _verdict(facts: Diagnosis, causes: Sequence[Finding]) -> tuple[Word, str, str]:

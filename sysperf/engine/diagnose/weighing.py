@@ -40,9 +40,10 @@ def without_consequences(causes: Sequence[Finding], ruleset: Ruleset) -> tuple[l
 
     Findings that may explain many are asked first: they stand nearer to the root.
     """
-    rules = {cause.rule: ruleset.compiled(cause.rule).rule for cause in causes}
+    running = {rule.id: rule for rule in ruleset.rules if rule.scope == "diagnosis"}
+    rules = {cause.rule: running[cause.rule] for cause in causes}
     explained: dict[str, str] = {}
-    for cause in sorted(causes, key=lambda other: (-len(rules[other.rule].covers) - len(rules[other.rule].within), *order(other))):
+    for cause in sorted(causes, key=lambda other: (-_explained(rules[other.rule], running), *order(other))):
         if cause.rule not in explained:
             explained |= {other.rule: cause.rule for other in causes if other.rule not in explained and _explains(cause, other, rules)}
     dropped = [
@@ -51,7 +52,12 @@ def without_consequences(causes: Sequence[Finding], ruleset: Ruleset) -> tuple[l
         if cause.rule in explained
     ]
     kept = [cause for cause in causes if cause.rule not in explained]
-    return [_rest(cause, [part for part in kept if cause.rule in rules[part.rule].within]) for cause in kept], dropped
+    return [_rest(cause, [part for part in kept if cause.rule in rules[part.rule].explains_where_most]) for cause in kept], dropped
+
+
+def _explained(rule: Rule, running: Mapping[str, Rule]) -> int:
+    """How many causes of running programs it may explain."""
+    return len(running.keys() & {*rule.explains, *rule.explains_where_most})
 
 
 def _explains(cause: Finding, other: Finding, rules: Mapping[str, Rule]) -> bool:
@@ -59,11 +65,11 @@ def _explains(cause: Finding, other: Finding, rules: Mapping[str, Rule]) -> bool
 
     Of two that are within each other, which is the same time seen from two sides, the one with the larger gain explains the other.
     """
-    if other.rule in rules[cause.rule].covers:
+    if other.rule in rules[cause.rule].explains:
         return True
-    if other.rule not in rules[cause.rule].within:
+    if other.rule not in rules[cause.rule].explains_where_most:
         return False
-    mutual = cause.rule in rules[other.rule].within
+    mutual = cause.rule in rules[other.rule].explains_where_most
     return other.gain.middle is None or (cause.gain.middle or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * other.gain.middle
 
 

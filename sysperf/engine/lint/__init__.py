@@ -70,8 +70,8 @@ def _joined(examined: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> L
 
 
 def script_rules(ruleset: Ruleset) -> list[str]:
-    """The ids of the rules that judge scripts."""
-    return [rule.id for rule in ruleset.rules if rule.scope == "script"]
+    """The keys of the rules that judge scripts."""
+    return [rule.key for rule in ruleset.rules if rule.scope == "script"]
 
 
 def near(result: Lint, file: str, line: int | None = None, function: str = "") -> tuple[Finding, ...]:
@@ -117,8 +117,8 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
     answers = judge(ruleset, Snapshot(taken_at="", root=source.path, areas=areas), ("script",)).answers
     found = [answer for answer in answers if answer.finding.state == "finding"]
     comments = accepted(source)
-    kept = [_hypothesis(answer, script, source) for answer in found]
-    kept = [each for each, answer in zip(kept, found, strict=True) if not _is_accepted(each, answer.rule.rule.detects, comments)]
+    hypotheses = [_hypothesis(answer, script, source) for answer in found]
+    kept = [hypothesis for hypothesis in hypotheses if not _is_accepted(hypothesis, comments)]
     kept.sort(key=lambda each: (*((place.cell, place.line, place.column) for place in each.places), each.rule))
     return Examined(
         file=source.path,
@@ -149,9 +149,9 @@ def _first_step(script: Script) -> Site:
     return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
 
 
-def _is_accepted(hypothesis: Finding, detects: tuple[str, ...], comments: Accepted) -> bool:
+def _is_accepted(hypothesis: Finding, comments: Accepted) -> bool:
     return bool(comments.lines) and any(
-        not place.cell and comments.covers(hypothesis.rule, detects, place.line, place.end_line) for place in hypothesis.places
+        not place.cell and comments.covers(hypothesis.rule, place.line, place.end_line) for place in hypothesis.places
     )
 
 
