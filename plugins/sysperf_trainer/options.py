@@ -20,7 +20,7 @@ class Options(NamedTuple):
     rungs: Chosen
     device: str = "cpu"
     size: str = "auto"
-    """``small`` for a CPU, ``full`` for a GPU, ``large`` (text only: about a billion weights); ``auto``: by the device."""
+    """``small`` for a CPU, ``full`` for a GPU, ``large`` (text: 760 million weights), ``tiny`` for tests; ``auto``: by the device."""
     data: str = "real"
     """``cached``: the first batch again and again, which is the ceiling that a loader can reach."""
     max_steps: int = 50
@@ -40,6 +40,8 @@ class Options(NamedTuple):
     trace_steps: int = 5
     ranges: str = "none"
     """``profiler`` or ``nvtx``: steps and phases are named in traces of torch.profiler, or of Nsight Systems."""
+    lines: bool = True
+    """Print a line every ten steps."""
     progress: bool = False
 
 
@@ -55,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="print the rungs, and why one cannot be had here; with --json as JSON")
     add("--show", metavar="ID", help="print the lines that a rung changes")
     add("--device", default="auto", help="cuda, cpu or auto (default)")
-    add("--size", choices=("auto", "small", "full", "large"), default="auto", help="default: small on a CPU, full on a GPU")
+    add("--size", choices=("auto", "tiny", "small", "full", "large"), default="auto", help="default: small on a CPU, full on a GPU")
     add("--data", choices=("real", "cached"), default="real", help="cached: the first batch again and again, a loader's ceiling")
     add("--max-steps", type=int, default=50, metavar="N", help="optimizer steps (default: 50)")
     add("--batch", type=int, default=0, metavar="N", help="samples a step and rank")

@@ -27,12 +27,12 @@ DATA = (
     Rung(
         "persistent-workers", "The workers stay for the next epoch",
         rules=("script.loader-not-persistent", "dataloader.workers-made-again"), seeds=("S1.8",),
-        requires=("loader-workers",), signs=LOADER_SIGNS, predicted_by="loader",
+        requires=("loader-workers",), workloads=(VISION,), signs=LOADER_SIGNS, predicted_by="loader",
     ),
     Rung(
         "prefetch-depth", "Each worker is four batches ahead instead of two, for batches of uneven cost",
         rules=("trace.input-bound-with-workers", "trace.input-bound-cpu-with-workers"), seeds=("S1.11",),
-        requires=("loader-workers",), signs=LOADER_SIGNS,
+        requires=("loader-workers",), workloads=(VISION,), signs=LOADER_SIGNS,
     ),
     Rung(
         "pinned-memory", "Batches lie in page-locked memory, from which the GPU copies by itself",
@@ -70,7 +70,7 @@ PRECISION = (
     ),
     Rung(
         "fp8", "The products of the transformer's blocks in 8 bits, scaled by tensor", rules=("trace.tensor-cores-unused",),
-        workloads=(TEXT,), needs=("cuda", "capability-8.9"), role=VARIANT, instead_of="bf16", loss_bound=HALF,
+        workloads=(TEXT,), needs=("cuda", "capability-8.9"), role=VARIANT, requires=("bf16",), loss_bound=HALF,
         signs=(Sign("figures.tensor_core_share", RISES, "cuda"),),
     ),
 )  # fmt: skip
@@ -156,7 +156,8 @@ STEP = (
     ),
     Rung(
         "deferred-metrics", "Losses stay on the device and are read every fifty steps",
-        rules=("script.sync-per-step", "trace.sync-exposed"), seeds=("S0.4c",), signs=(Sign("figures.sync_exposed_pct", FALLS, "cuda"),), predicted_by="sync",
+        rules=("script.sync-per-step", "trace.sync-exposed"), seeds=("S0.4c",),
+        signs=(Sign("figures.sync_exposed_pct", FALLS, "cuda"),), predicted_by="sync",
     ),
     Rung(
         "gc-control", "Python's garbage collector runs every hundred steps, and not in between", rules=("trace.gc-pauses",),
@@ -173,11 +174,12 @@ STEP = (
     ),
     Rung(
         "empty-cache", "The allocator gives its cache back after every step",
-        rules=("script.explicit-sync-per-step", "trace.allocator-stalls"), seeds=("S0.6b",), needs=("cuda",), role=DOUBTFUL, signs=(Sign("figures.alloc_api_exposed_pct", RISES, "cuda"),),
+        rules=("script.explicit-sync-per-step", "trace.allocator-stalls"), seeds=("S0.6b",), needs=("cuda",), role=DOUBTFUL,
+        signs=(Sign("figures.alloc_api_exposed_pct", RISES, "cuda"),),
     ),
     Rung(
         "prefetch-factor-2", "`prefetch_factor=2`, which is the default", rules=("script.prefetch-default",), seeds=("S0.3c", "S1.8"),
-        role=DOUBTFUL, requires=("loader-workers",),
+        role=DOUBTFUL, instead_of="prefetch-depth", requires=("loader-workers",),
     ),
 )  # fmt: skip
 
