@@ -129,8 +129,9 @@ MODEL = (
     ),
     Rung(
         "cuda-graphs", "Forward and backward pass are recorded once and launched as a whole", rules=("trace.launch-bound",),
-        seeds=("S0.8b",), needs=("cuda",), role=VARIANT, instead_of="compile", loss_bound=ROUNDING,
+        seeds=("S0.8b",), needs=("cuda",), role=VARIANT, instead_of="compile", excludes=("accumulation",),
         signs=(Sign("work.launches_per_step", FALLS, "cuda"), Sign("work.graph_share", RISES, "cuda")), predicted_by="launch",
+        loss_bound=ROUNDING,
     ),
     Rung(
         "torchscript", "The model is traced by TorchScript", rules=("script.torchscript",), seeds=("S0.8a",), needs=("torchscript",),
@@ -195,7 +196,7 @@ RANKS = (
     ),
     Rung(
         "static-graph", "DDP is told that each step uses the same weights", rules=("script.find-unused-parameters",), seeds=("S0.5a",),
-        needs=("ranks",), loss_bound=ROUNDING, signs=(Sign("collectives.per_step", FALLS),),
+        needs=("ranks",), excludes=("no-sync",), loss_bound=ROUNDING, signs=(Sign("collectives.per_step", FALLS),),
     ),
     Rung(
         "bucket-views", "Gradients lie where they are exchanged, and are not copied there", seeds=("S0.5a",), needs=("ranks",),
