@@ -253,7 +253,7 @@ def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's link")
+@pytest.mark.root(users=True)
 def test_output_follows_no_link_of_another_user(tmp_path: Path) -> None:
     """In /tmp somebody may have put a link where root will write; root's file stays as it is."""
     target, link = tmp_path / "target", tmp_path / "link"
@@ -281,9 +281,9 @@ def test_output_keeps_what_is_private_private(tmp_path: Path, monkeypatch: pytes
     written: list[str] = []
     replace = os.replace
 
-    def noted(source: str, target: str) -> None:
+    def noted(source: str, target: str, **folders: int) -> None:
         written.append(source)
-        replace(source, target)
+        replace(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", noted)
     for _ in range(2):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.engine import trying
-from sysperf.engine.trying import Try
+from sysperf.engine.verify import trying
+from sysperf.engine.verify.trying import Try
 from sysperf.model.change import Setting
 from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Outcome, Remedy
@@ -28,13 +28,6 @@ def test_a_rule_of_wrap_is_tried_by_wrap() -> None:
     tried = trying.one("launch.page-faults-likely")
 
     assert (tried.rule, tried.kind, tried.settings, tried.set) == ("launch.page-faults-likely", "launch", (), {})
-
-
-def test_a_rule_is_found_by_its_earlier_name() -> None:
-    """As everywhere else; an unknown one gets a suggestion."""
-    assert trying.find("mem.swapping").id == "memory.swapping"
-    with pytest.raises(UsageError, match=r"no rule `memory\.swappin`.*memory\.swapping"):
-        trying.find("memory.swappin")
 
 
 def test_a_setting_of_the_machine_is_tried_and_that_of_a_running_program_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_a_cut_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
 
     assert rank.trust.truncated
     result = analyze([str(tmp_path / "trace.json")], rules())
-    assert "trace.file-damaged" in [finding.id for finding in result.analysis.findings]
+    assert "trust.file-damaged" in [finding.id for finding in result.analysis.findings]
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.99])
@@ -125,7 +125,7 @@ STRANGE = {
     "negative": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": -50}',
     "a week": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": 604800000000}',
     "no object": '"ph"',
-    "nested deeply": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 5_000 + "]" * 5_000 + "}}",
+    "nested deeply": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 50_000 + "]" * 50_000 + "}}",
 }
 
 
@@ -334,8 +334,8 @@ def test_texts_in_tables_that_few_exports_have(tmp_path: Path) -> None:
 
 def test_of_a_large_export_the_first_part_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are kept until a time that a sample tells, of every table, so that calls and what they launched stay together."""
-    monkeypatch.setattr("sysperf.trace.nsys_export.WHOLE_ROWS", 5_000)
-    monkeypatch.setattr("sysperf.trace.nsys_export.MAX_UNMARKED_ROWS", 2_000)
+    monkeypatch.setattr("sysperf.trace.reading.nsys_export.WHOLE_ROWS", 5_000)
+    monkeypatch.setattr("sysperf.trace.reading.nsys_export.MAX_UNMARKED_ROWS", 2_000)
     path = changed(
         tmp_path,
         "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",

@@ -128,7 +128,7 @@ def test_the_ladder_needs_no_torch_and_prints_where_a_rung_is() -> None:
 
     assert "optimizer.py:" in shown
     assert "zero_grad" in shown
-    assert "script.gradients-set-to-zero" in shown
+    assert "optimizer.zero-grad-fills" in shown
 
 
 def test_an_environment_without_torch_is_told_in_a_line() -> None:

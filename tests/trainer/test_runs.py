@@ -60,6 +60,7 @@ def test_all_rungs_that_a_cpu_can_have_go_together(train: Train) -> None:
     assert difference(run, naive) <= max(rung.loss_bound for rung in rungs("text"))
 
 
+@pytest.mark.slow
 def test_images_travel_as_bytes_or_numbers_with_equal_losses(train: Train) -> None:
     """The loader's workers, and where pixels are normalised, change nothing of what is learnt."""
     naive = train("vision", "--max-steps", "7")
@@ -83,6 +84,7 @@ def test_a_run_that_goes_on_has_the_losses_of_one_that_never_stopped(train: Trai
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000009"]
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_together(train: Train) -> None:
     """By torchrun and gloo, with every rung about the exchange of gradients."""
     plain = train("text", "--max-steps", "6", rungs="accumulation", ranks=2)
@@ -109,6 +111,7 @@ def test_steps_are_counted_from_outside_and_seen_in_a_trace(data: Path, tmp_path
     assert not rank.has_device
 
 
+@pytest.mark.slow
 def test_event_files_are_tensorboards_own(data: Path, tmp_path: Path) -> None:
     """Its reader finds each loss."""
     record = tmp_path / "record.json"
