@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sysperf.host.plain_files import open_named
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.record import Json, JsonObject, convert
@@ -25,7 +26,7 @@ def read_file(path: StrPath) -> RuleFile:
     import tomli  # noqa: PLC0415 - 7 ms; audits read the decoded rules from a cache
 
     try:
-        with open(path, "rb") as file:
+        with open(open_named(path), "rb") as file:
             _refuse_foreign(path, os.fstat(file.fileno()))
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
