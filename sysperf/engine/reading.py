@@ -98,7 +98,7 @@ def read_saved(path: StrPath) -> Snapshot:
         if error.errno == errno.EFBIG:
             raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint) from None
         raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
-    except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError) as error:
         raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
 
 

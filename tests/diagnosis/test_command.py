@@ -87,8 +87,8 @@ def test_a_program_that_makes_its_own_batches_is_named(trained: int) -> None:
 
     assert done.returncode == 1
     named = {cause["id"]: cause for cause in verdict["causes"]}
-    assert named["diagnosis.loader-inline"]["state"] == "confirmed"
-    assert named["diagnosis.loader-inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.025)")
+    assert named["dataloader.inline"]["state"] == "confirmed"
+    assert named["dataloader.inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.025)")
 
 
 @pytest.mark.torch

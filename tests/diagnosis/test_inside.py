@@ -222,7 +222,7 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
     assert inside.line(os.getpid(), seen)
     hits = inside.hits(os.getpid(), judging.load_rules(), 5.0)
 
-    assert [hit.line for hit in hits if hit.rule == "script.sync-per-step"] == lines
+    assert [hit.line for hit in hits if hit.rule == "sync.per-step"] == lines
     assert {hit.file for hit in hits} <= {str(path)}
 
 
@@ -257,4 +257,4 @@ def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_chan
         hits = inside.hits(pid, judging.load_rules(), 5.0)
         program.kill()
 
-    assert {hit.fixable for hit in hits if hit.rule == "script.loader-not-persistent"} == {not container}
+    assert {hit.fixable for hit in hits if hit.rule == "dataloader.workers-made-again"} == {not container}

@@ -18,7 +18,7 @@ from sysperf.host.plain_files import read_orders
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
-from sysperf.model.record import Record, to_json
+from sysperf.model.record import Record, from_json, to_json
 from sysperf.report import changes, comparison
 from sysperf.report.terminal import clip
 from sysperf.report.words import count
@@ -79,10 +79,10 @@ class StudyFile:
     def read(self, kind: type[_T]) -> _T | None:
         """Return the study as it was left; None where there is none. Raises UsageError."""
         try:
-            return msgspec.json.decode(read_orders(self._path, MAX_STATE_BYTES), type=kind)
+            return from_json(read_orders(self._path, MAX_STATE_BYTES), kind)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{self._path}: {why}", "run it without --resume") from None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 REPORT = ".nsys-rep"
 _SQLITE = b"SQLite format 3\0"
 EXPORT_LIMIT_S = 600
+MAX_VALUE_BYTES = 128 << 20
+"""Of one value, and of what many rows have in one column."""
 Progress = Callable[[int], None]
 
 
@@ -47,7 +50,11 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
             if "decode to UTF-8" not in str(error):
                 raise
             return _read(path, progress, lambda raw: raw.decode("utf-8", "replace"))
-    except sqlite3.Error as error:
+    except sqlite3.DataError:
+        raise TraceError(
+            f"{path}: a value in it is larger than {MAX_VALUE_BYTES >> 20} MiB", "is it an export of Nsight Systems?"
+        ) from None
+    except (sqlite3.Error, MemoryError) as error:
         raise TraceError(f"{path}: {error}", "export it again: nsys export --type sqlite REPORT.nsys-rep") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
@@ -55,10 +62,14 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
 
 def _read(path: str, progress: Progress, text: Callable[[bytes], str]) -> Timeline:
     """Read an export; SQLite itself makes `str`, which is faster and refuses broken text."""
-    from sysperf.trace.reading.nsys_tables import Reader  # noqa: PLC0415 - for such traces only
+    import sqlite3  # noqa: PLC0415 - as above
+
+    from sysperf.trace.reading.nsys_tables import Reader  # noqa: PLC0415 - as above
 
     connection = _connected(path)
     connection.text_factory = text
+    if sys.version_info >= (3, 11):  # an older Python takes as much memory as the largest value in the file
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     try:
         return Reader(connection, path, progress).read()
     finally:
