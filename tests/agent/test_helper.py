@@ -30,6 +30,7 @@ from sysperf.fix.lease import boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError, UsageError
 from tests.io_classes import io_class, set_io_class
+from tests.privileges import AS_ROOT
 
 pytestmark = pytest.mark.root
 NOBODY = 65_534
@@ -383,7 +384,7 @@ def test_the_agent_tells_a_helper_that_is_away_from_a_refusal(tmp_path: Path, sl
 def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:
     """The helper leaves when it is idle, and a wish that ends with it would end unnoticed."""
     if not os.access("/dev/cpu_dma_latency", os.W_OK):
-        pytest.skip("no /dev/cpu_dma_latency here that can be written")
+        pytest.skip(f"{AS_ROOT}, on a kernel that has /dev/cpu_dma_latency")
     with pytest.raises(HelperError, match="only while a process keeps it"):
         service.ask(AskApply(settings=(Setting("cpu.dma_latency_us", "100"),)))
 

@@ -22,6 +22,7 @@ from sysperf.cli import wrap
 from sysperf.cli._options import parser
 from tests.conftest import fixture_folder
 from tests.invoking import program, sysperf
+from tests.privileges import AS_ROOT, real_root
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -865,7 +866,7 @@ def test_more_instances_than_select_can_watch() -> None:
     """Two pipes each: 520 of them are more than 1,024 descriptors."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < 1100:
-        pytest.skip("run as root: fewer than 1,100 open files are allowed (ulimit -Hn)")
+        pytest.skip(f"{AS_ROOT}: fewer than 1,100 open files are allowed (ulimit -Hn)")
     raised = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
     done = run("echo", "x", options=("-q", "--nproc", "520"), preexec_fn=raised)
 
@@ -965,7 +966,8 @@ CPU_GROUP = next(
 )
 
 
-@pytest.mark.skipif(CPU_GROUP is None or not os.access(CPU_GROUP, os.W_OK), reason="needs root and a cgroup v1 cpu controller")
+@real_root("it makes a control group")
+@pytest.mark.skipif(CPU_GROUP is None, reason="needs a cgroup v1 cpu controller")
 @pytest.mark.parametrize(("quota_us", "threads"), [(50_000, "1"), (100_000, "1"), (150_000, "2")])
 def test_a_cpu_quota(torch_python: str, quota_us: int, threads: str) -> None:
     """In a real control group: half a CPU and one CPU are one thread, one and a half are two that do not spin."""

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.privileges import AS_ROOT
+
 CPUS = sorted(os.sched_getaffinity(0))
 WRAP = (sys.executable, "-m", "sysperf", "wrap")
 NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "OMP_NUM_THREADS")
@@ -116,7 +118,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of this machine alone; the path of its configuration."""
     absent = [package for tool, package in SLURM_TOOLS.items() if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin")]
     if absent or os.geteuid():
-        pytest.skip(f"apt-get install {' '.join(absent)}" if absent else "slurmd needs root")
+        pytest.skip(f"apt-get install {' '.join(absent)}" if absent else f"{AS_ROOT}: slurmd runs for nobody else")
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()
