@@ -3,6 +3,7 @@
 examples:
   sysperf explain numa.balancing-on
   sysperf explain openmp.affinity-pins-workers
+  sysperf explain --seed S0.3a                    a statement of the articles: is it true, and what was measured?
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import _options
-from sysperf.engine import judging
+from sysperf.engine import judging, statements
 from sysperf.evaluate.waivers import OWN_FINDINGS
-from sysperf.model.errors import Exit
+from sysperf.model.errors import Exit, UsageError
 from sysperf.report import explain
+from sysperf.report import statements as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="a rule's id, as findings show it")
+    parser.add_argument("id", nargs="?", default="", metavar="ID", help="a rule's id, as findings show it")
+    parser.add_argument("--seed", default="", metavar="STATEMENT", help="a statement of the articles instead, such as S0.3a: docs/seeds.md")
     _options.add_rule_files(parser)
     _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if bool(args.id) == bool(args.seed):
+        raise UsageError("explain takes a rule's id, or a statement with --seed", "give one of them")
+    if args.seed:
+        return _statement(args)
     if args.id in OWN_FINDINGS:
         _options.write(f"{args.id}\n\n{OWN_FINDINGS[args.id]}", args)
         return Exit.CLEAN
@@ -30,5 +37,14 @@ def run(args: argparse.Namespace) -> int:
     rule = ruleset.get(args.id)
     _options.note_earlier_ids(ruleset)
 
-    _options.write(explain.render(rule, color=_options.wants_color(args), width=_options.width()), args)
+    told = [one for one in statements.statements() if set(one.ids) & set(rule.seeds)]
+    text = explain.render(rule, told, color=_options.wants_color(args), width=_options.width())
+    _options.write(text, args)
+    return Exit.CLEAN
+
+
+def _statement(args: argparse.Namespace) -> int:
+    statement = statements.statement(args.seed)
+    measured, here = report.of(statement, statements.measured()), statements.measured_here(statement.ids)
+    _options.write(report.text(statement, measured, here, color=_options.wants_color(args), width=_options.width()), args)
     return Exit.CLEAN

@@ -49,7 +49,7 @@ def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:
     if not any(outcome.state == "finding" for outcome in report.outcomes):
         return report
     kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.results if trial.rule}
+    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.by_weight() if trial.rule}
     if not latest:
         return report
     now = fingerprint(report.snapshot)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
+from sysperf.model.statement import Statement
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, paragraphs
@@ -20,7 +21,7 @@ _TITLES = {
 }
 
 
-def render(rule: Rule, *, color: bool, width: int) -> str:
+def render(rule: Rule, statements: Sequence[Statement] = (), *, color: bool, width: int) -> str:
     """What the rule looks at, why it matters, what to do, and who says so."""
     page = Page(Ink(color), width)
     page.paragraph(neutral(rule.id), "strong")
@@ -39,6 +40,8 @@ def render(rule: Rule, *, color: bool, width: int) -> str:
     page.line()
     for number, ref in enumerate(rule.refs):
         page.verbatim("" if number else "sources", neutral(ref))
+    for statement in statements:
+        page.labelled("article", f"{statement.name}: {statement.says}: {statement.today} (`sysperf explain --seed {statement.ids[0]}`)")
     return str(page)
 
 

@@ -176,10 +176,7 @@ class _Climber:
             drawn = random.Random(f"{self.state.request.seed}/{part}/{number}")  # noqa: S311 - an order, no secret
             order = sequence(compared, self.ladder.top if part == TOP else None, drawn)
             for place, configuration in enumerate(order):
-                if (
-                    not self._has(part, number, None if part == CLIMB else place, configuration)
-                    and name_of(configuration) not in self.state.failed
-                ):
+                if name_of(configuration) not in self.state.failed and not self._has(part, number, place, configuration):
                     self._run(configuration, part, number, place, len(order))
             number += 1
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import subprocess
 
 from sysperf import plugin
 from sysperf.engine.bench.ladder import Configuration
 from sysperf.engine.bench.state import Request, name_of
-from sysperf.engine.verify import measuring, workload
+from sysperf.engine.verify import workload
 from sysperf.host.commands import sysperf_command
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
-from sysperf.verify import run
 
 WORKLOADS = ("text", "vision")
 MAX_RECORD_BYTES = 16 << 20
 LIST_LIMIT_S = 300.0
+HINT = "does `python -c 'import torch'` work in that interpreter? name another one with --python"
 
 
 class Trainer:
@@ -46,11 +46,14 @@ class Trainer:
 
     def lacks(self) -> dict[str, str]:
         """Return why rungs cannot be had here. Raises SysperfError where the trainer does not say."""
-        with tempfile.TemporaryDirectory(prefix="sysperf-bench-") as folder:
-            variant = self.variant((), "--list", "--json", f"{folder}/list.json")
-            done = run.run(variant.argv, variant.environment(dict(os.environ)), limit_s=LIST_LIMIT_S)
-            measuring.check(variant, done, LIST_LIMIT_S)
-            listed = read_record(f"{folder}/list.json")
+        variant = self.variant((), "--list", "--json", "-")
+        try:
+            env = variant.environment(dict(os.environ))
+            done = subprocess.run(variant.argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_LIMIT_S, check=True)
+            listed = json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            last = neutral((getattr(error, "stderr", None) or b"").decode(errors="replace"), 400)
+            raise SysperfError(f"the trainer does not say what can be had here: {neutral(str(error), 200)} {last}", HINT) from None
         return {str(rung["id"]): neutral(str(rung["lacks"]), 300) for rung in listed if rung.get("lacks")}
 
 
@@ -60,4 +63,4 @@ def read_record(path: str) -> Json:
         with open(path, "rb") as file:
             return json.loads(file.read(MAX_RECORD_BYTES))
     except (OSError, ValueError) as error:
-        raise SysperfError(f"the trainer wrote no record: {error}", "run it by itself to see why") from None
+        raise SysperfError(f"the trainer wrote no record: {error}", HINT) from None
