@@ -42,6 +42,8 @@ class Predicted(Record):
     low: float
     high: float
     measured: Annotated[float | None, fact("percent of the step that the rung saved; null: not measured")] = None
+    measured_low: Annotated[float | None, fact("lower end of its interval")] = None
+    measured_high: Annotated[float | None, fact("upper end of its interval")] = None
 
     @property
     def error(self) -> float | None:
@@ -52,6 +54,12 @@ class Predicted(Record):
     def holds(self) -> bool | None:
         """Whether what was measured lies in the predicted interval."""
         return None if self.measured is None else self.low <= self.measured <= self.high
+
+    @property
+    def agrees(self) -> bool:
+        """Whether some value is in both intervals."""
+        known = self.measured_low is not None and self.measured_high is not None
+        return known and self.low <= (self.measured_high or 0.0) and (self.measured_low or 0.0) <= self.high
 
 
 class Trial(Record, kw_only=True):
@@ -114,5 +122,6 @@ class Ladder(Record, kw_only=True):
     bottom_trace: str = ""
     predicted_error: Annotated[float | None, fact("median distance of predictions from what was measured, in points of percent")] = None
     predicted_held: Annotated[tuple[int, int] | None, fact("(predictions whose interval held what was measured, all of them)")] = None
+    predicted_agree: Annotated[int | None, fact("predictions whose interval and that of the measurement have a value in common")] = None
     notes: tuple[str, ...] = ()
     interrupted: Annotated[str, fact("why it ended early; empty: it did not")] = ""

@@ -13,6 +13,7 @@ from sysperf.report import as_html
 from sysperf.report.ceilings import number
 from sysperf.report.comparison import cell, interval, percent
 from sysperf.report.terminal import Ink, Page, table
+from sysperf.report.words import count
 
 HEAD = ("rung", "added", "left out of all", "its sign in the trace", "predicted, measured", "losses", "outcome")
 COMPARED = ("rung", "here", "there")
@@ -78,7 +79,7 @@ def basis(ladder: Ladder) -> str:
     if ladder.bottom_units_per_s is not None:
         top = next((rung.units_per_s for rung in reversed(ladder.rungs) if rung.role == "ladder" and rung.units_per_s), None)
         speed = f"{number(ladder.bottom_units_per_s)} to {number(top)} {ladder.unit}/s"
-    runs = f"{ladder.rounds} rounds of {ladder.max_steps} steps in {ladder.took_s / 60:.1f} min"
+    runs = f"{count(ladder.rounds, 'round')} of {ladder.max_steps} steps in {ladder.took_s / 60:.1f} min"
     parts = (machine, f"torch {ladder.torch}" if ladder.torch else "", f"size {ladder.size}" if ladder.size else "", speed, runs)
     return neutral(", ".join(part for part in parts if part), 400)
 
@@ -90,7 +91,7 @@ def remarks(ladder: Ladder) -> list[str]:
         held, every = ladder.predicted_held
         out.append(
             f"predicted by the trace without a rung against what was measured: {ladder.predicted_error:.1f} points of percent of the step "
-            f"apart (median of {every}); {held} of {every} intervals held what was measured"
+            f"apart (median of {every}); {held} intervals held what was measured, {ladder.predicted_agree} agree with its interval"
         )
     if ladder.peak_tflops:
         peaks = ", ".join(f"{number(value)} TFLOP/s in {dtype}" for dtype, value in ladder.peak_tflops.items())

@@ -80,7 +80,7 @@ def requested(args: argparse.Namespace) -> Request:
     if not 0 < args.minutes < math.inf:
         raise UsageError(f"--minutes {args.minutes:g}: no finite number above 0", "such as --minutes 12")
     if not 1 <= args.ranks <= MAX_RANKS:
-        raise UsageError(f"--ranks {args.ranks}: not between 1 and {MAX_RANKS}")
+        raise UsageError(f"--ranks {args.ranks}: not between 1 and {MAX_RANKS}", "one rank a GPU is usual")
     if args.steps and args.steps < climb.MIN_STEPS:
         raise UsageError(f"--steps {args.steps}: a run needs {climb.MIN_STEPS} steps or more", "leave it out")
     rungs = tuple(_options.listed(args.rungs))

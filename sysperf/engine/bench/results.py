@@ -56,6 +56,7 @@ def concluded(state: State) -> model.Ladder:
         bottom_trace=bottom.path if bottom else "",
         predicted_error=median(abs(one.error or 0.0) for one in predicted) if predicted else None,
         predicted_held=(sum(bool(one.holds) for one in predicted), len(predicted)) if predicted else None,
+        predicted_agree=sum(one.agrees for one in predicted) if predicted else None,
         notes=tuple(_notes(state)),
         interrupted=state.ended,
     )
@@ -182,8 +183,9 @@ def _predicted(rung: Rung, before: Traced | None, trials: Sequence[model.Trial])
     if before is None or rung.predicted_by not in before.predictions:
         return None
     low, high = before.predictions[rung.predicted_by]
-    ratio = trials[0].comparison.ratio if trials else None
-    return model.Predicted(rung.predicted_by, low, high, None if ratio is None else 100 * (1 - 1 / ratio))
+    comparison = trials[0].comparison if trials else None
+    ratios = (comparison.ratio, comparison.low, comparison.high) if comparison else (None, None, None)
+    return model.Predicted(rung.predicted_by, low, high, *(None if ratio is None else 100 * (1 - 1 / ratio) for ratio in ratios))
 
 
 def _parity(state: State, pair: Compared, bound: float) -> model.Parity | None:
