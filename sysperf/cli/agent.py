@@ -183,8 +183,7 @@ def _setup(args: argparse.Namespace) -> Setup:
 
     config = read_config(args.config)
     settings, ruleset = _settings(args), judging.configured_rules(config, args.rules)
-    today = tuple(ruleset.earlier_ids.today(rule) for rule in settings.apply)
-    return Setup(msgspec.structs.replace(settings, apply=today), judging.load_terms(config, ruleset))
+    return Setup(settings, judging.load_terms(config, ruleset))
 
 
 # ---------------------------------------------------------------------- status and events

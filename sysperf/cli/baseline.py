@@ -25,7 +25,6 @@ from sysperf.cli.audit import rules
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
 from sysperf.engine.configuration import BASELINE, read_baseline, read_config
-from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
@@ -44,14 +43,13 @@ def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
-    _options.note_earlier_ids(ruleset)
-    return write(args.file, result.outcomes, ruleset, "--file")
+    return write(args.file, result.outcomes, "--file")
 
 
-def write(path: str, outcomes: Sequence[Outcome], ruleset: Ruleset, option: str) -> int:
+def write(path: str, outcomes: Sequence[Outcome], option: str) -> int:
     """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
     earlier = read_baseline(path) if os.path.exists(path) else None
-    baseline, fresh = shrink(earlier, outcomes, reading.now(), ruleset)
+    baseline, fresh = shrink(earlier, outcomes, reading.now())
     try:
         files.replace(path, to_json(baseline, indent=2) + b"\n")
     except OSError as error:

@@ -35,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
         return Exit.CLEAN
     ruleset = judging.load_rules(args.rules)
     rule = ruleset.get(args.id)
-    _options.note_earlier_ids(ruleset)
 
     told = [one for one in statements.statements() if set(one.ids) & set(rule.seeds)]
     text = explain.render(rule, told, color=_options.wants_color(args), width=_options.width())

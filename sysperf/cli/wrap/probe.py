@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sysperf import paths
 from sysperf.cli.wrap.options import say
 from sysperf.host import files
 from sysperf.model.record import to_json
@@ -36,7 +37,7 @@ class Probe:
             say("probe: a sysperf around this one counts already")
             return
         try:
-            self.folder = tempfile.mkdtemp(prefix="sysperf-probe-")
+            self.folder = tempfile.mkdtemp(prefix="sysperf-probe-", dir=paths.temporary_home())
         except OSError as error:
             say(f"probe: nothing will be counted: {error.strerror or error}")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from sysperf import paths
 from sysperf.model.errors import TraceError
 from sysperf.trace.timeline import Timeline
 
@@ -78,7 +79,7 @@ def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     command = f"nsys export --type sqlite --output {shlex.quote(path.removesuffix(REPORT) + '.sqlite')} {shlex.quote(path)}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=paths.temporary_home()) as folder:
         output = f"{folder}/export.sqlite"
         try:
             done = subprocess.run(
