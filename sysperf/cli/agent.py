@@ -197,7 +197,7 @@ def _status(client: Client, args: argparse.Namespace) -> int:
     if args.json:
         from sysperf.report import as_json  # noqa: PLC0415 - not for text
 
-        sys.stdout.write(as_json.dump({"status": status, "findings": findings}) + "\n")
+        sys.stdout.write(as_json.dump({"status": status, "findings": findings}))
         return Exit.CLEAN
     lines = _about(status, client.ask("/v1/meters", answers.Meters).meters)
     lines += ["", "findings:" if findings else "no findings"]

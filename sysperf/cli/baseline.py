@@ -29,8 +29,8 @@ from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
 from sysperf.model.outcome import Outcome
-from sysperf.model.record import to_json
 from sysperf.model.text import neutral
+from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def write(path: str, outcomes: Sequence[Outcome], option: str) -> int:
     earlier = read_baseline(path) if os.path.exists(path) else None
     baseline, fresh = shrink(earlier, outcomes, reading.now())
     try:
-        files.replace(path, to_json(baseline, indent=2) + b"\n")
+        files.replace(path, as_json.dump(baseline).encode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", f"choose a file that can be written with {option}") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0

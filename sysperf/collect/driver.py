@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Json, Record, fact, from_json
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -265,8 +263,8 @@ def _toolkit_version(host: Host, path: str) -> str | None:
         match = _CUDA.search(old or path.rpartition("/")[2])
         return match[0] if match else None
     try:
-        packages = msgspec.json.decode(text, type=dict[str, dict[str, object]])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        packages = from_json(text, dict[str, dict[str, Json]])
+    except ValueError as error:
         host.refuse(f"{path}/version.json", str(error)[:200])
         return None
     match = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))

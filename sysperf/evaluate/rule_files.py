@@ -57,7 +57,7 @@ def read_causes(path: StrPath) -> CauseFile:
         raise RuleError(f"{path}: not TOML: {error}", "docs/rules.md describes the format") from None
     try:
         return convert(data, CauseFile)
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
 
 

@@ -12,8 +12,6 @@ import os
 import stat
 from typing import Annotated, Literal
 
-import msgspec
-
 from sysperf.host import files
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, fact, from_json, to_json
@@ -88,7 +86,7 @@ class Backups:
                 return batch
         except FileNotFoundError:
             raise UsageError(f"there is no change {number} to take back", "`sysperf lint --undo` takes back the latest") from None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{self._path(number)}: {error}", "restore the files from version control") from None
 
     def undo(self, number: int) -> list[Restored]:
