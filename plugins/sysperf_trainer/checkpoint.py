@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -50,6 +51,7 @@ class Checkpoints:
         if "async-checkpoint" in self.chosen:
             from torch.distributed import checkpoint  # noqa: PLC0415 - for this rung only
 
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # one process is what is meant
             future = checkpoint.async_save(dict(state), checkpoint_id=unfinished, **_alone(checkpoint.async_save))
             self.writing = (future, step, unfinished)
         else:

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from sysperf_trainer.rung import Rung
 from sysperf_trainer.rungs import BY_ID, RUNGS
 
+ALL = "all"
+"""Instead of ids: every rung of the ladder that changes the code, and that this machine can have."""
+
 
 class UnknownRung(Exception):
     """No rung has this name, or these do not go together."""
 
 
 class Chosen:
-    """The rungs of one run: ``if "bf16" in chosen``. A misspelt id is an error rather than a rung that is off."""
+    """The rungs of one run: ``if ID in chosen``. A misspelt id is an error rather than a rung that is off."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self._ids = tuple(dict.fromkeys(ids))
@@ -36,6 +39,8 @@ class Chosen:
             if absent:
                 raise UnknownRung(f"the rung {rung.id} changes nothing without {' and '.join(absent)}")
             rivals = [other.id for other in self if other != rung and rung.instead_of in (other.id, other.instead_of or None)]
+            if beside := [other for other in rung.excludes if other in self]:
+                raise UnknownRung(f"the rung {rung.id} does not work beside {' and '.join(beside)}")
             if rung.instead_of and rivals:
                 raise UnknownRung(f"the rung {rung.id} takes the place of {' and '.join(rivals)}: choose one")
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sysperf_trainer.chosen import Chosen
+from sysperf_trainer.chosen import ALL, Chosen
 
 PROGRAM = f"{os.path.dirname(os.path.abspath(__file__))}/__main__.py"
 """Runs in any interpreter that has torch: it finds its own modules, and puts nothing else on the path."""
@@ -34,11 +34,13 @@ def start(
 ) -> Start:
     """Return how to run these rungs in this interpreter. Raises UnknownRung.
 
-    `arguments` are further ones of the trainer; `sysperf` is the command that wraps. Of several ranks each one is wrapped.
+    `all` stands for every rung of the ladder that changes the code. `arguments` are further ones of the trainer; `sysperf` is the
+    command that wraps. Of several ranks each one is wrapped.
     """
-    chosen = Chosen(rungs)
+    asked = tuple(rungs)
+    chosen = Chosen(rung for rung in asked if rung != ALL)
     chosen.check(workload)
-    in_code = ",".join(rung.id for rung in chosen if rung.launch is None)
+    in_code = ALL if ALL in asked else ",".join(rung.id for rung in chosen if rung.launch is None)
     program = (python, PROGRAM, "--workload", workload, *(("--rungs", in_code) if in_code else ()), *arguments)
     launches = [rung.launch for rung in chosen if rung.launch is not None]
     wrap_rules = ",".join(rule for launch in launches for rule in launch.wrap_rules)

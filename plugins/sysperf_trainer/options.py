@@ -9,9 +9,6 @@ from typing import NamedTuple
 from sysperf_trainer.chosen import Chosen
 from sysperf_trainer.rung import WORKLOADS
 
-ALL = "all"
-"""Instead of ids: every rung of the ladder that this machine can have."""
-
 
 class Options(NamedTuple):
     """One run."""
@@ -47,7 +44,7 @@ class Options(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    from sysperf_trainer import __doc__ as text  # noqa: PLC0415 - the package's own words are the help
+    from sysperf_trainer import __doc__ as text  # noqa: PLC0415 - the help is what the package says of itself
 
     options = argparse.ArgumentParser("sysperf_trainer", description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = options.add_argument
@@ -72,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     add("--trace", default="", metavar="FILE", help="write a trace of a few steps by torch.profiler")
     add("--trace-steps", type=int, default=5, metavar="N")
     add("--ranges", choices=("none", "profiler", "nvtx"), default="none", help="name steps and phases in traces (default: none)")
+    add("--debug", action="store_true", help="show where an error came from")
     add("--no-progress", action="store_true", help="no bar on a terminal")
     return options
 

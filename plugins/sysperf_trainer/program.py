@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from sysperf_trainer import showing
-from sysperf_trainer.chosen import Chosen, UnknownRung
+from sysperf_trainer.chosen import ALL, Chosen, UnknownRung
 from sysperf_trainer.errors import TrainerError, Unavailable, UsageError
-from sysperf_trainer.options import ALL, Options, ids, parser
+from sysperf_trainer.options import Options, ids, parser
 from sysperf_trainer.rung import LADDER, Rung
 from sysperf_trainer.rungs import BY_ID, rungs
 
@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except (RuntimeError, OSError) as error:
+        if args.debug:
+            raise
+        return _fail(TrainerError(f"{type(error).__name__}: {first_line(error)} (--debug shows where)"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,8 +65,10 @@ def train(given: Options, skipped: dict[str, str]) -> int:
     training = Training(given)
     try:
         training.run()
-    finally:
-        training.leave(skipped, sys.exc_info()[1])
+    except BaseException as error:
+        training.leave(skipped, first_line(error) or type(error).__name__)
+        raise
+    training.leave(skipped)
     return INTERRUPTED if training.was_interrupted else 1 if training.checkpoint_failed() else 0
 
 
@@ -127,6 +133,12 @@ def check(chosen: Chosen, workload: str, reasons: dict[Rung, str]) -> None:
             raise Unavailable(f"the rung {rung.id} cannot be had here: {reasons[rung]}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
 def _fail(error: TrainerError) -> int:
-    sys.stderr.write(f"sysperf_trainer: {error}\n")
+    rank = os.environ.get("RANK")
+    sys.stderr.write(f"sysperf_trainer: {f'rank {rank}: ' if rank else ''}{error}\n")
     return error.exit_code

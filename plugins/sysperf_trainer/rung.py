@@ -59,6 +59,8 @@ class Rung(NamedTuple):
     """Of a variant: the rung whose place it takes. Both at once are refused."""
     requires: tuple[str, ...] = ()
     """Rungs without which it would change nothing."""
+    excludes: tuple[str, ...] = ()
+    """Rungs beside which it does not work."""
     loss_bound: float = EXACT
     """By how much the mean of the first twenty losses may differ from the run without it, as a share."""
     signs: tuple[Sign, ...] = ()

@@ -21,37 +21,37 @@ ATTENTION_SIGNS = (Sign("cpu.operators_per_step", FALLS, "cpu"), Sign("work.unfu
 DATA = (
     Rung(
         "loader-workers", "Worker processes make batches while the model computes",
-        rules=("script.loader-without-workers", "trace.input-bound", "trace.input-bound-cpu"), seeds=("S0.3a", "S1.8", "S1.12"),
+        rules=("dataloader.inline",), seeds=("S0.3a", "S1.8", "S1.12"),
         needs=("shared-memory",), signs=LOADER_SIGNS, predicted_by="loader",
     ),
     Rung(
         "persistent-workers", "The workers stay for the next epoch",
-        rules=("script.loader-not-persistent", "dataloader.workers-made-again"), seeds=("S1.8",),
+        rules=("dataloader.workers-made-again",), seeds=("S1.8",),
         requires=("loader-workers",), workloads=(VISION,), signs=LOADER_SIGNS, predicted_by="loader",
     ),
     Rung(
         "prefetch-depth", "Each worker is four batches ahead instead of two, for batches of uneven cost",
-        rules=("trace.input-bound-with-workers", "trace.input-bound-cpu-with-workers"), seeds=("S1.11",),
+        rules=("dataloader.program-waits",), seeds=("S1.11",),
         requires=("loader-workers",), workloads=(VISION,), signs=LOADER_SIGNS,
     ),
     Rung(
         "pinned-memory", "Batches lie in page-locked memory, from which the GPU copies by itself",
-        rules=("script.loader-unpinned", "dataloader.pin-memory-off", "trace.h2d-pageable"), seeds=("S0.3b", "S1.3", "S1.5"),
+        rules=("dataloader.pin-memory-off",), seeds=("S0.3b", "S1.3", "S1.5"),
         needs=("cuda",), signs=COPY_SIGNS, predicted_by="pageable",
     ),
     Rung(
         "non-blocking", "The program goes on while a batch is copied to the GPU",
-        rules=("script.transfer-blocking",), seeds=("S1.9",), needs=("cuda",), requires=("pinned-memory",),
+        rules=("transfer.blocking",), seeds=("S1.9",), needs=("cuda",), requires=("pinned-memory",),
         signs=(Sign("figures.copy_api_exposed_pct", FALLS, "cuda"), Sign("figures.sync_exposed_pct", FALLS, "cuda")), predicted_by="sync",
     ),
     Rung(
         "prefetch-stream", "The next batch is copied on a stream of its own while this one is computed",
-        rules=("trace.h2d-exposed",), seeds=("S1.9",), needs=("cuda",), requires=("pinned-memory", "non-blocking"),
+        rules=("transfer.exposed",), seeds=("S1.9",), needs=("cuda",), requires=("pinned-memory", "non-blocking"),
         signs=(Sign("figures.h2d_exposed_pct", FALLS, "cuda"),), predicted_by="h2d",
     ),
     Rung(
         "normalise-on-device", "Images travel as bytes, and become normalised numbers where the model computes, a batch at once",
-        rules=("script.decoding-in-getitem", "trace.h2d-exposed"), workloads=(VISION,), loss_bound=ROUNDING,
+        rules=("dataloader.decoding-in-getitem", "transfer.exposed"), workloads=(VISION,), loss_bound=ROUNDING,
         signs=(*LOADER_SIGNS, Sign("figures.h2d_exposed_pct", FALLS, "cuda")),
     ),
 )  # fmt: skip
@@ -59,17 +59,17 @@ DATA = (
 PRECISION = (
     Rung(
         "tf32", "Matrix products of 32-bit numbers run on tensor cores, with 10 bits of mantissa",
-        rules=("script.matmul-precision-default", "trace.tensor-cores-unused"), seeds=("S0.4a",), needs=("cuda", "capability-8.0"),
+        rules=("precision.tf32-off", "precision.tensor-cores-unused"), seeds=("S0.4a",), needs=("cuda", "capability-8.0"),
         loss_bound=HALF, signs=(Sign("figures.tensor_core_share", RISES, "cuda"),), predicted_by="tensor-cores",
     ),
     Rung(
         "bf16", "Matrix products and convolutions in bfloat16, the rest in 32 bits (autocast)",
-        rules=("script.full-precision", "trace.tensor-cores-unused"), seeds=("S0.4a", "S0.6c"), needs=("bf16",),
+        rules=("precision.full", "precision.tensor-cores-unused"), seeds=("S0.4a", "S0.6c"), needs=("bf16",),
         loss_bound=HALF, signs=(Sign("figures.tensor_core_share", RISES, "cuda"), Sign("cpu.matmul_pct", FALLS, "cpu")),
         predicted_by="tensor-cores",
     ),
     Rung(
-        "fp8", "The products of the transformer's blocks in 8 bits, scaled by tensor", rules=("trace.tensor-cores-unused",),
+        "fp8", "The products of the transformer's blocks in 8 bits, scaled by tensor", rules=("precision.tensor-cores-unused",),
         workloads=(TEXT,), needs=("cuda", "capability-8.9"), role=VARIANT, requires=("bf16",), loss_bound=HALF,
         signs=(Sign("figures.tensor_core_share", RISES, "cuda"),),
     ),
@@ -78,67 +78,68 @@ PRECISION = (
 MODEL = (
     Rung(
         "channels-last", "Images lie in memory pixel by pixel, as convolutions want them",
-        rules=("script.not-channels-last", "trace.layout-conversions"), workloads=(VISION,), loss_bound=HALF,
+        rules=("kernels.layout-conversions",), workloads=(VISION,), loss_bound=HALF,
         signs=(Sign("work.layout_pct", FALLS, "cuda"), Sign("cpu.copy_pct", FALLS, "cpu")), predicted_by="layout",
     ),
     Rung(
         "cudnn-benchmark", "cuDNN tries its algorithms for these sizes and keeps the fastest",
-        rules=("script.cudnn-benchmark-off",), seeds=("S0.2b",), workloads=(VISION,), needs=("cuda",), loss_bound=HALF,
+        rules=("kernels.cudnn-benchmark-off",), seeds=("S0.2b",), workloads=(VISION,), needs=("cuda",), loss_bound=HALF,
         signs=(Sign("figures.kernel_busy_pct", FALLS, "cuda"),),
     ),
     Rung(
         "sdpa", "Attention by torch's own operator, which never writes the matrix of all pairs",
-        rules=("script.attention-by-hand", "trace.attention-unfused"), workloads=(TEXT,), loss_bound=ROUNDING,
+        rules=("attention.unfused",), workloads=(TEXT,), loss_bound=ROUNDING,
         signs=ATTENTION_SIGNS, predicted_by="fusion",
     ),
     Rung(
-        "sdpa-flash", "Attention by FlashAttention, or an error where it cannot be", rules=("trace.attention-not-flash",),
+        "sdpa-flash", "Attention by FlashAttention, or an error where it cannot be", rules=("attention.not-flash",),
         workloads=(TEXT,), needs=("cuda", "capability-8.0"), role=VARIANT, instead_of="sdpa", requires=("bf16",), loss_bound=HALF,
         signs=(Sign("work.flash_attention_pct", RISES, "cuda"),),
     ),
     Rung(
-        "sdpa-cudnn", "Attention by cuDNN, often the fastest on Hopper", rules=("trace.attention-not-flash",),
+        "sdpa-cudnn", "Attention by cuDNN, often the fastest on Hopper", rules=("attention.not-flash",),
         workloads=(TEXT,), needs=("cuda", "capability-9.0", "sdpa-cudnn"), role=VARIANT, instead_of="sdpa", requires=("bf16",),
         loss_bound=HALF, signs=ATTENTION_SIGNS,
     ),
     Rung(
-        "flex-attention", "Attention compiled for its mask", rules=("trace.attention-unfused",), workloads=(TEXT,),
+        "flex-attention", "Attention compiled for its mask", rules=("attention.unfused",), workloads=(TEXT,),
         needs=("flex-attention", "compiler"), role=VARIANT, instead_of="sdpa", loss_bound=ROUNDING, signs=ATTENTION_SIGNS,
     ),
     Rung(
-        "padded-vocabulary", "The vocabulary is padded to a multiple of 128", rules=("script.sizes-not-aligned", "trace.matmul-misaligned"),
+        "padded-vocabulary", "The vocabulary is padded to a multiple of 128", rules=("kernels.sizes-not-aligned",),
         workloads=(TEXT,), loss_bound=ROUNDING, signs=(Sign("work.misaligned_pct", FALLS, "cuda"), Sign("cpu.matmul_pct", FALLS, "cpu")),
     ),
     Rung(
         "chunked-loss", "Logits and cross-entropy are made piece by piece, and never lie in memory at once",
-        rules=("trace.memory-near-limit", "trace.elementwise-heavy"), workloads=(TEXT,), loss_bound=HALF,
+        rules=("device.memory-near-limit", "kernels.elementwise-heavy"), workloads=(TEXT,), loss_bound=HALF,
         signs=(Sign("memory.peak_bytes", FALLS), Sign("work.elementwise_pct", FALLS, "cuda")),
     ),
     Rung(
-        "compile", "torch.compile joins operations into few, larger ones", rules=("script.not-compiled", "trace.launch-bound"),
+        "compile", "torch.compile joins operations into few, larger ones", rules=("compile.not-compiled", "device.launch-bound"),
         seeds=("S0.8a", "S0.8b"), needs=("compiler",), loss_bound=HALF, signs=FEWER_LAUNCHES, predicted_by="fusion",
     ),
     Rung(
-        "compile-reduce-overhead", "torch.compile, replayed as CUDA graphs", rules=("trace.launch-bound",), seeds=("S0.8b",),
+        "compile-reduce-overhead", "torch.compile, replayed as CUDA graphs", rules=("device.launch-bound",), seeds=("S0.8b",),
         needs=("cuda", "compiler"), role=VARIANT, instead_of="compile", loss_bound=HALF,
         signs=(Sign("work.launches_per_step", FALLS, "cuda"), Sign("work.graph_share", RISES, "cuda")), predicted_by="launch",
     ),
     Rung(
         "compile-max-autotune", "torch.compile, which tries many forms of each kernel: minutes of compiling",
-        rules=("script.not-compiled",), needs=("compiler",), role=VARIANT, instead_of="compile", loss_bound=HALF, signs=FEWER_LAUNCHES,
+        rules=("compile.not-compiled",), needs=("compiler",), role=VARIANT, instead_of="compile", loss_bound=HALF, signs=FEWER_LAUNCHES,
     ),
     Rung(
-        "cuda-graphs", "Forward and backward pass are recorded once and launched as a whole", rules=("trace.launch-bound",),
-        seeds=("S0.8b",), needs=("cuda",), role=VARIANT, instead_of="compile", loss_bound=ROUNDING,
+        "cuda-graphs", "Forward and backward pass are recorded once and launched as a whole", rules=("device.launch-bound",),
+        seeds=("S0.8b",), needs=("cuda",), role=VARIANT, instead_of="compile", excludes=("accumulation",),
         signs=(Sign("work.launches_per_step", FALLS, "cuda"), Sign("work.graph_share", RISES, "cuda")), predicted_by="launch",
+        loss_bound=ROUNDING,
     ),
     Rung(
-        "torchscript", "The model is traced by TorchScript", rules=("script.torchscript",), seeds=("S0.8a",), needs=("torchscript",),
+        "torchscript", "The model is traced by TorchScript", rules=("compile.torchscript",), seeds=("S0.8a",), needs=("torchscript",),
         role=DOUBTFUL, instead_of="compile", loss_bound=HALF, signs=FEWER_LAUNCHES,
     ),
     Rung(
         "activation-checkpointing", "Activations are computed again in the backward pass instead of kept",
-        rules=("trace.memory-near-limit", "script.checkpoint-variant-unset"), seeds=("S0.6a",), role=MEMORY, loss_bound=ROUNDING,
+        rules=("device.memory-near-limit", "program.recomputation-variant-unset"), seeds=("S0.6a",), role=MEMORY, loss_bound=ROUNDING,
         signs=(Sign("memory.peak_bytes", FALLS),),
     ),
 )  # fmt: skip
@@ -146,56 +147,56 @@ MODEL = (
 STEP = (
     Rung(
         "fused-optimizer", "All weights are updated by one operation",
-        rules=("script.optimizer-not-fused", "trace.optimizer-tiny", "trace.cpu-optimizer"),
+        rules=("optimizer.unfused",),
         loss_bound=ROUNDING, signs=OPTIMIZER_SIGNS, predicted_by="optimizer",
     ),
     Rung(
         "set-to-none", "Gradients are dropped after a step instead of filled with zeros",
-        rules=("script.gradients-set-to-zero", "trace.zero-grad-fills"),
+        rules=("optimizer.zero-grad-fills",),
         signs=(Sign("host.zero_grad_pct", FALLS), Sign("work.zero_grad_kernels_per_step", FALLS, "cuda")), predicted_by="zero-grad",
     ),
     Rung(
         "deferred-metrics", "Losses stay on the device and are read every fifty steps",
-        rules=("script.sync-per-step", "trace.sync-exposed"), seeds=("S0.4c",),
+        rules=("sync.per-step",), seeds=("S0.4c",),
         signs=(Sign("figures.sync_exposed_pct", FALLS, "cuda"),), predicted_by="sync",
     ),
     Rung(
-        "gc-control", "Python's garbage collector runs every hundred steps, and not in between", rules=("trace.gc-pauses",),
+        "gc-control", "Python's garbage collector runs every hundred steps, and not in between", rules=("program.garbage-collection",),
         signs=(Sign("host.gc_pct", FALLS), Sign("cpu.gc_pct", FALLS, "cpu")), predicted_by="gc",
     ),
     Rung(
         "accumulation", "The batch passes in four parts, whose gradients are added up",
-        rules=("trace.memory-near-limit",), seeds=("S0.4b",), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
+        rules=("device.memory-near-limit",), seeds=("S0.4b",), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
     ),
     Rung(
         "async-checkpoint", "A checkpoint is copied at once and written beside the next steps",
-        rules=("trace.checkpoint-in-step", "script.checkpoint-per-step"), needs=("checkpoints",),
+        rules=("program.checkpoint-in-step",), needs=("checkpoints",),
         signs=(Sign("host.checkpoint_pct", FALLS),),
     ),
     Rung(
         "empty-cache", "The allocator gives its cache back after every step",
-        rules=("script.explicit-sync-per-step", "trace.allocator-stalls"), seeds=("S0.6b",), needs=("cuda",), role=DOUBTFUL,
+        rules=("sync.explicit", "device.allocator-stalls"), seeds=("S0.6b",), needs=("cuda",), role=DOUBTFUL,
         signs=(Sign("figures.alloc_api_exposed_pct", RISES, "cuda"),),
     ),
     Rung(
-        "prefetch-factor-2", "`prefetch_factor=2`, which is the default", rules=("script.prefetch-default",), seeds=("S0.3c", "S1.8"),
+        "prefetch-factor-2", "`prefetch_factor=2`, which is the default", rules=("dataloader.prefetch-default",), seeds=("S0.3c", "S1.8"),
         role=DOUBTFUL, instead_of="prefetch-depth", requires=("loader-workers",),
     ),
 )  # fmt: skip
 
 RANKS = (
     Rung(
-        "no-sync", "Of the parts of a batch only the last one exchanges gradients", rules=("script.accumulation-without-no-sync",),
+        "no-sync", "Of the parts of a batch only the last one exchanges gradients", rules=("ddp.accumulation-without-no-sync",),
         seeds=("S0.4b",), needs=("ranks",), requires=("accumulation",), loss_bound=ROUNDING,
         signs=(Sign("collectives.per_step", FALLS), *EXCHANGE_SIGNS), predicted_by="communication",
     ),
     Rung(
-        "large-buckets", "Gradients are exchanged in pieces of 100 MB instead of 25", rules=("trace.collectives-many",), seeds=("S0.5a",),
+        "large-buckets", "Gradients are exchanged in pieces of 100 MB instead of 25", rules=("ddp.collectives-many",), seeds=("S0.5a",),
         needs=("ranks",), loss_bound=ROUNDING, signs=(Sign("collectives.per_step", FALLS),), predicted_by="communication",
     ),
     Rung(
-        "static-graph", "DDP is told that each step uses the same weights", rules=("script.find-unused-parameters",), seeds=("S0.5a",),
-        needs=("ranks",), loss_bound=ROUNDING, signs=(Sign("collectives.per_step", FALLS),),
+        "static-graph", "DDP is told that each step uses the same weights", rules=("ddp.find-unused-parameters",), seeds=("S0.5a",),
+        needs=("ranks",), excludes=("no-sync",), loss_bound=ROUNDING, signs=(Sign("collectives.per_step", FALLS),),
     ),
     Rung(
         "bucket-views", "Gradients lie where they are exchanged, and are not copied there", seeds=("S0.5a",), needs=("ranks",),
@@ -226,7 +227,7 @@ LAUNCH = (
     ),
     Rung(
         "expandable-segments", "The GPU's allocator grows its segments instead of making new ones", needs=("cuda",),
-        rules=("trace.allocator-stalls",), launch=Launch(variables=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
+        rules=("device.allocator-stalls",), launch=Launch(variables=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
         signs=(Sign("figures.alloc_api_exposed_pct", FALLS, "cuda"), Sign("memory.reserved_bytes", FALLS, "cuda")),
     ),
     Rung(
@@ -236,7 +237,7 @@ LAUNCH = (
     ),
     Rung(
         "omp-num-threads-4", "`OMP_NUM_THREADS=4`, on any machine", role=DOUBTFUL, loss_bound=ROUNDING,
-        rules=("launch.threads-exceed-quota", "openmp.oversubscribed"), seeds=("S0.7b",),
+        rules=("launch.threads-exceed-quota", "threads.over-cpus"), seeds=("S0.7b",),
         launch=Launch(variables=(("OMP_NUM_THREADS", "4"),)),
     ),
     Rung(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ class Place(NamedTuple):
 
 def places(rung: str) -> list[Place]:
     """Return where the code asks for a rung: one file, beside the ladder itself."""
-    return [place for path in _sources() for place in _in_file(path, f'"{rung}"')]
+    asked = re.compile(f'"{re.escape(rung)}" (not )?in ')
+    return [place for path in _sources() for place in _in_file(path, asked)]
 
 
 def show(rung: str) -> str:
@@ -56,11 +58,11 @@ def _sources() -> Iterator[str]:
         yield from (f"{folder}/{name}" for name in sorted(files) if name.endswith(".py") and name not in LADDER_FILES)
 
 
-def _in_file(path: str, wanted: str) -> Iterator[Place]:
+def _in_file(path: str, wanted: re.Pattern[str]) -> Iterator[Place]:
     with open(path, encoding="utf-8") as file:
         lines = file.read().splitlines()
     for number, line in enumerate(lines):
-        if wanted in line:
+        if wanted.search(line):
             yield Place(os.path.relpath(path, HERE), number + 1, "\n".join(_block(lines, number)))
 
 

@@ -98,16 +98,18 @@ class Training:
         if self.options.checkpoint_every and number % self.options.checkpoint_every == 0:
             self.save()
 
-    def leave(self, skipped: dict[str, str], error: BaseException | None) -> None:
-        """Write the last checkpoint and the record, and part from the other ranks; `error` is what ended the steps, if anything."""
-        self.losses.read()
+    def leave(self, skipped: dict[str, str], error: str = "") -> None:
+        """Write the last checkpoint and the record, and part from the other ranks; `error` says what ended the steps, if anything did."""
+        if not error:
+            self.losses.read()
+            if self.options.checkpoints and self.saved_step < self.made_steps():
+                self.save()
         self.display.end(self.losses.values, self.clock.last_step_s())
-        if self.options.checkpoints and self.saved_step < self.made_steps() and error is None:
-            self.save()
         self.setup.checkpoints.wait()
         if self.options.json and self.ranks.is_first:
-            record.write(self.record(skipped, str(error or "")), self.options.json)
-        ranks.leave(self.ranks)
+            record.write(self.record(skipped, error), self.options.json)
+        if not error:
+            ranks.leave(self.ranks)
 
     def made_steps(self) -> int:
         """Return how many steps the weights have seen, in this run and those before it."""
@@ -189,7 +191,10 @@ def restore(options: Options, checkpoints: Checkpoints, its_model: Model, its_op
         return 0
     if found["run"] != run_identity(options):
         raise TrainerError(f"the checkpoint is of another run: {found['run']}, and this is {run_identity(options)}")
-    its_model.plain.load_state_dict(found["model"])
+    try:
+        its_model.plain.load_state_dict(found["model"])
+    except RuntimeError as error:  # such as another size of the vocabulary
+        raise TrainerError(f"the checkpoint is of a model of another shape: {str(error).splitlines()[-1].strip()}") from None
     moments = {int(number): values for number, values in found["optimizer"].items()}
     its_optimizer.load_state_dict({**its_optimizer.state_dict(), "state": moments})
     torch.set_rng_state(found["random"])
@@ -198,5 +203,4 @@ def restore(options: Options, checkpoints: Checkpoints, its_model: Model, its_op
 
 def run_identity(options: Options) -> str:
     """Return what must be the same before and after a checkpoint."""
-    vocabulary = ", padded vocabulary" if "padded-vocabulary" in options.rungs else ""
-    return f"{options.workload}, size {options.size}, batch {options.batch or 'default'}, seed {options.seed}{vocabulary}"
+    return f"{options.workload}, size {options.size}, batch {options.batch or 'default'}, seed {options.seed}"
