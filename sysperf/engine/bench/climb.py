@@ -175,6 +175,8 @@ class _Climber:
             self._measure_peaks()
             drawn = random.Random(f"{self.state.request.seed}/{part}/{number}")  # noqa: S311 - an order, no secret
             order = sequence(compared, self.ladder.top if part == TOP else None, drawn)
+            if part == CLIMB and number == 0:  # from the bottom up: the first configuration that does not run names the rung
+                order.sort(key=len)
             for place, configuration in enumerate(order):
                 if name_of(configuration) not in self.state.failed and not self._has(part, number, place, configuration):
                     self._run(configuration, part, number, place, len(order))
