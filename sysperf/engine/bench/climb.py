@@ -147,6 +147,8 @@ class _Climber:
 
     def _worth_leaving_out(self) -> list[Compared]:
         """The comparisons at the top that there is time for: those first whose rung changed most when it was added."""
+        if not any(shot.part == CLIMB and shot.round for shot in self.state.shots):
+            return []  # the climb itself has no second round yet
         compared = self.ladder.from_top()
         changed = {pair.rung: abs(gain) for pair in self.ladder.climb() if (gain := self._log_gain(pair)) is not None}
         compared.sort(key=lambda pair: -changed.get(pair.rung, 0.0))
