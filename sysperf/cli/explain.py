@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if bool(args.id) == bool(args.seed):
-        raise UsageError("explain takes a rule's id, or a statement with --seed", "give one of them")
+        raise UsageError("explain takes a rule's id, or a statement with --seed: one of them", "`sysperf explain --help` lists its options")
     if args.seed:
         return _statement(args)
     if args.id in OWN_FINDINGS:
