@@ -100,8 +100,9 @@ def answers():
 def noise():
     dice = random.Random(7)
     while True:
-        for data in (dice.randbytes(3000), b"GET / HTTP/1.1\\r\\n" + b"a: b\\r\\n" * 4000, b"POST / HTTP/1.1\\r\\ncontent-length: 9999999\\r\\n\\r\\n",
-                     get("/v1/status") * 200, b"\\r\\n" * 9000, b"GET " + b"/" * 60000):
+        for data in (dice.randbytes(3000), b"GET / HTTP/1.1\\r\\n" + b"a: b\\r\\n" * 4000,
+                     b"POST / HTTP/1.1\\r\\ncontent-length: 9999999\\r\\n\\r\\n", get("/v1/status") * 200,
+                     b"\\r\\n" * 9000, b"GET " + b"/" * 60000):
             quietly(data)
         time.sleep(0.2)
 def never_reads():
@@ -133,7 +134,7 @@ class Stage(NamedTuple):
     others: int = 500
 
 
-def rest(stage: Stage) -> AbstractContextManager[None]:
+def rest(_: Stage) -> AbstractContextManager[None]:
     """Nothing: the machine as it is."""
     return contextlib.nullcontext()
 
@@ -148,7 +149,7 @@ def neighbours(stage: Stage) -> AbstractContextManager[None]:
     return running([(stage.torch_python, "-c", COPIES, "144")])
 
 
-def storm(stage: Stage) -> AbstractContextManager[None]:
+def storm(_: Stage) -> AbstractContextManager[None]:
     """300 starts of short programs each second."""
     return running([(sys.executable, "-c", STORM, "300")])
 
