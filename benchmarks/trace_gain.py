@@ -8,7 +8,7 @@ which the cured program is. What others do on the machine meanwhile is printed: 
 
 `--replay TRACE…` prints how far the unchanged replay is from the measured window, as Lumos does (arXiv 2504.09307: 3.3 % on average).
 
-`--hand-over` prints what it costs the main thread to take a batch over that a worker has ready (HAND_OVER_MS of sysperf/trace/fixes.py).
+`--hand-over` prints what it costs the main thread to take a batch over that a worker has ready (HAND_OVER_MS in trace/replay/fixes.py).
 """
 
 from __future__ import annotations

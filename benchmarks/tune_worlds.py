@@ -25,9 +25,10 @@ from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from sysperf.engine import measuring, tune, verify
-from sysperf.engine.measuring import Measured
-from sysperf.engine.tune_plan import Plan
+from sysperf.engine import tune, verify
+from sysperf.engine.tune.plan import Plan
+from sysperf.engine.verify import measuring
+from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.tuning import Choice, Factor, Level, Tuning

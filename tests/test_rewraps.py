@@ -14,8 +14,8 @@ import pytest
 from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process.records import Process
 from sysperf.engine import reading, wrap
-from sysperf.engine.rewrap import rewraps
-from sysperf.engine.wrap_facts import gather_running
+from sysperf.engine.wrap.facts import gather_running
+from sysperf.engine.wrap.rewrap import rewraps
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Rewrap

@@ -1,4 +1,4 @@
-"""The command line: each module here without a leading underscore is a command, imported only when it is asked for.
+"""The command line: each module or package here without a leading underscore is a command, imported only when it is asked for.
 
 The first line of its docstring is its text in `sysperf --help`; `add_arguments(parser)` and `run(args)` are what it needs.
 Only this package prints. stdout is the report; everything else goes to stderr.
@@ -123,12 +123,17 @@ def _run(arguments: list[str]) -> int:
 
 def commands() -> list[str]:
     """The names of all commands."""
-    return sorted(file.removesuffix(".py") for file in os.listdir(_FOLDER) if file.endswith(".py") and not file.startswith("_"))
+    return sorted(name for file in os.listdir(_FOLDER) if not file.startswith("_") and _source(name := file.removesuffix(".py")))
 
 
 def described() -> dict[str, str]:
     """Each command's text in the help."""
-    return {name: _head(f"{_FOLDER}/{name}.py") for name in commands()}
+    return {name: _head(_source(name)) for name in commands()}
+
+
+def _source(name: str) -> str:
+    """Return the file that a command's docstring stands in, "" where there is no such command."""
+    return next((path for path in (f"{_FOLDER}/{name}.py", f"{_FOLDER}/{name}/__init__.py") if os.path.exists(path)), "")
 
 
 def _head(path: str) -> str:
@@ -139,7 +144,7 @@ def _head(path: str) -> str:
 
 
 def _is_command(name: str) -> bool:
-    return name.isidentifier() and not name.startswith("_") and os.path.exists(f"{_FOLDER}/{name}.py")
+    return name.isidentifier() and not name.startswith("_") and bool(_source(name))
 
 
 def _without_command() -> str:

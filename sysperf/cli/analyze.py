@@ -77,7 +77,7 @@ def _keep(args: argparse.Namespace) -> None:
 
 def _print_schema(args: argparse.Namespace) -> int:
     from sysperf.report import as_json  # noqa: PLC0415 - no analysis needs it
-    from sysperf.trace import analysis  # noqa: PLC0415 - as above
+    from sysperf.trace.output import analysis  # noqa: PLC0415 - as above
 
     _options.write(as_json.dump(analysis.schema()), args)
     return Exit.CLEAN
@@ -90,12 +90,12 @@ def render(args: argparse.Namespace, result: engine.Result) -> str:
     if args.format == "json":
         from sysperf import __version__  # noqa: PLC0415 - for this format only
         from sysperf.report import as_json  # noqa: PLC0415 - as above
-        from sysperf.trace.analysis import document  # noqa: PLC0415 - as above
+        from sysperf.trace.output.analysis import document  # noqa: PLC0415 - as above
 
         return as_json.dump(document(result.analysis, __version__))
     if args.format == "html":
         from sysperf.report import timeline  # noqa: PLC0415 - for this format only
-        from sysperf.trace.drawing import draw  # noqa: PLC0415 - as above
+        from sysperf.trace.output.drawing import draw  # noqa: PLC0415 - as above
 
         return timeline.render(result.analysis, draw(result.accounting or engine.account_for(args.traces[0])))
     from sysperf.report import analysis  # noqa: PLC0415 - for this format only
@@ -106,7 +106,7 @@ def render(args: argparse.Namespace, result: engine.Result) -> str:
 def _annotate(args: argparse.Namespace, result: engine.Result) -> None:
     if len(args.traces) > 1:
         raise UsageError("--annotate takes one trace", "name the rank whose trace is to be annotated")
-    from sysperf.trace import annotate  # noqa: PLC0415 - for this option only
+    from sysperf.trace.output import annotate  # noqa: PLC0415 - for this option only
 
     annotate.write(args.traces[0], args.annotate, result.accounting or engine.account_for(args.traces[0]), result.analysis)
 
@@ -117,7 +117,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.format not in ("text", "json"):
         raise UsageError(f"--against has no format {args.format}", "choose text or json")
     from sysperf.report import as_json, trace_difference  # noqa: PLC0415 - for this option only
-    from sysperf.trace.difference import compare  # noqa: PLC0415 - as above
+    from sysperf.trace.output.difference import compare  # noqa: PLC0415 - as above
 
     progress = Progress()
     try:

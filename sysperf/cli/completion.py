@@ -20,7 +20,8 @@ import shtab
 
 from sysperf import collect, plugin
 from sysperf.cli import _options
-from sysperf.engine import judging, workload
+from sysperf.engine import judging
+from sysperf.engine.verify import workload
 from sysperf.model.errors import Exit
 from sysperf.model.experiment import STANDALONE
 from sysperf.model.knob import KNOBS

@@ -8,7 +8,7 @@ examples:
   sysperf tui --root server.tar.zst       a captured machine
   sysperf tui --no-agent                  sample here although an agent runs
 
-  sysperf tui --serve                     in a browser: http://127.0.0.1:8000, read-only
+  sysperf tui --serve                     in a browser, read-only: open the address that it prints
 
 keys: 1 to 7 screens, arrows or j k, Enter, / filter, ? help, q quit. docs/dashboard.md shows more.
 """
@@ -29,6 +29,8 @@ from sysperf.cli import plugins
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
+    import socket
+
     from sysperf.engine.judging import Terms
     from sysperf.model.outcome import Rewrap
     from sysperf.model.rule import Rule
@@ -50,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plugins.add_choice(parser, plugin.STACKS, "--stacks-with")
     plugins.add_choice(parser, plugin.TRACES, "--trace-with")
     web = parser.add_argument_group("in a browser (needs `pip install textual-serve`)")
-    web.add_argument("--serve", action="store_true", help="serve the dashboard on this machine's loopback address, read-only")
-    web.add_argument("--port", type=int, default=8000, help="default: 8000")
+    web.add_argument("--serve", action="store_true", help="serve the dashboard on the loopback address, read-only, and print its address")
+    web.add_argument("--port", type=int, default=8000, help="default: 8000; 0 takes any that is free")
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -116,18 +118,30 @@ def _imported() -> type[Dashboard]:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    """Each browser window gets a dashboard of its own, in a process of its own. It is read-only: HTTP does not authenticate users."""
+    """Serve each browser window a dashboard of its own, in a process of its own. Nothing can be changed from a browser."""
     try:
-        from textual_serve.server import Server  # noqa: PLC0415 - an extra
+        from sysperf.tui.browser import Browser  # noqa: PLC0415 - an extra
     except ImportError:
         raise UsageError("--serve needs textual-serve", f"{sys.executable} -m pip install textual-serve") from None
-    if not 1 <= args.port <= 65_535:
-        raise UsageError(f"--port {args.port}: not between 1 and 65535")
     command = [sys.executable, "-c", _program(), "tui", "--read-only"]
     command += [f"--{name}={value}" for name in ("connect", "root", "theme", "config") if (value := getattr(args, name))]
     command += [f"--rules={path}" for path in args.rules] + (["--no-agent"] if args.no_agent else [])
-    Server(shlex.join(command), host="127.0.0.1", port=args.port, title="sysperf").serve()
+    with _listener(args.port) as listener:
+        browser = Browser(shlex.join(command), listener, f"sysperf: {args.connect or args.root or os.uname().nodename}")
+        sys.stdout.write(f"{browser.address}\n\nWho has this address sees what you see. Ctrl-C ends it.\n")
+        sys.stdout.flush()
+        browser.run()
     return Exit.CLEAN
+
+
+def _listener(port: int) -> socket.socket:
+    import socket  # noqa: PLC0415 - where a browser is served
+
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--port {port}: {reason}", "choose another one; 0 takes any that is free") from None
 
 
 def _program() -> str:
@@ -223,7 +237,8 @@ def _rule(args: argparse.Namespace, name: str) -> Rule:
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:
     """Read again for this: an agent's facts are no records, and wrap's placement needs them."""
-    from sysperf.engine import reading, rewrap  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine import reading  # noqa: PLC0415 - when a process is opened
+    from sysperf.engine.wrap import rewrap  # noqa: PLC0415 - when a process is opened
     from sysperf.host import Host  # noqa: PLC0415
 
     host = Host()

@@ -31,11 +31,14 @@ import time
 import msgspec
 
 from sysperf import paths
-from sysperf.cli import _measuring, _options, _verify_study
-from sysperf.engine import resuming, tune, tune_plan, tune_space, verify
-from sysperf.engine.tune import Progress
-from sysperf.engine.tune_plan import Plan
-from sysperf.engine.tune_result import PROFILE_MARK
+from sysperf.cli import _measuring, _options
+from sysperf.cli.verify import study
+from sysperf.engine import tune, verify
+from sysperf.engine.tune import Progress, space
+from sysperf.engine.tune import plan as tune_plan
+from sysperf.engine.tune.plan import Plan
+from sysperf.engine.tune.result import PROFILE_MARK
+from sysperf.engine.verify import resuming
 from sysperf.host import files
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
@@ -50,9 +53,7 @@ DEFAULT_MINUTES = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is searched")
-    what.add_argument(
-        "--without", action="append", default=[], metavar="FACTOR", help=f"leave a factor as it is: {', '.join(tune_space.NAMES)}"
-    )
+    what.add_argument("--without", action="append", default=[], metavar="FACTOR", help=f"leave a factor as it is: {', '.join(space.NAMES)}")
     what.add_argument("--instances", default="", metavar="LIST", help="the program may run several times at once: try 2,4 instances")
     what.add_argument("--loader", action="store_true", help="also try other numbers of workers and batches ahead in its DataLoaders")
     measure = _measuring.add_metric(parser)
@@ -122,7 +123,7 @@ def planned(args: argparse.Namespace) -> Plan:
     instances = _instances(args.instances)
     if instances and args.metric:
         raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")
-    asked = tune_space.Asked(tuple(_options.listed(args.without)), instances, args.loader)
+    asked = space.Asked(tuple(_options.listed(args.without)), instances, args.loader)
     plan = tune_plan.plan_of(argv, _measuring.metric(args), asked)
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return msgspec.structs.replace(
@@ -193,9 +194,9 @@ class _Watch:
 
     def __call__(self, state: Progress | verify.State) -> None:
         if isinstance(state, verify.State):
-            _verify_study.say(f"confirming: {_verify_study.progress_line(state)}", is_over=_verify_study.is_over(state))
+            study.say(f"confirming: {study.progress_line(state)}", is_over=study.is_over(state))
         else:
-            _verify_study.say(self._line(state), is_over=False)
+            study.say(self._line(state), is_over=False)
 
     def _line(self, state: Progress) -> str:
         left_min = max(0.0, self._end - time.monotonic()) / 60

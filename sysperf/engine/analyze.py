@@ -21,13 +21,13 @@ from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
-from sysperf.trace.accounting import Accounting
-from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.accounting.verdict import of_job
 from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
-from sysperf.trace.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis, Finding
 from sysperf.trace.ranks import RankSummary, job, summarize
-from sysperf.trace.readers import read
-from sysperf.trace.verdict import of_job
+from sysperf.trace.reading.readers import read
+from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
 
 MAX_RANKS = 4_096
 Progress = Callable[[str, float], None]

@@ -65,7 +65,7 @@ def with_rewraps(host: Host, report: Report) -> Report:
     """The report with how running programs would have been started by `sysperf wrap`."""
     if not getattr(report.snapshot.areas["process"].facts, "processes", None):
         return report
-    from sysperf.engine import rewrap  # noqa: PLC0415 - only machines with a running program pay
+    from sysperf.engine.wrap import rewrap  # noqa: PLC0415 - only machines with a running program pay
 
     problems: list[str] = []
     rewraps = rewrap.rewraps(host, report.snapshot, lambda: rewrap.rules(problems=problems))

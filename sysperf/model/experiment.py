@@ -21,7 +21,8 @@ EXPERIMENTS = {
 """By name; a program of sysperf/verify/workloads/programs.py, or "" where only the user's own program can tell."""
 SWEEPS = {"thread-sweep": "threads", "loader-sweep": "loader workers"}
 """Experiments that try one factor of `tune` at several levels."""
-BANDWIDTHS = ("numa-bandwidth", "h2d-bandwidth")
+BANDWIDTHS = {"numa-bandwidth": "memory", "h2d-bandwidth": "gpu"}
+"""Experiments that measure ceilings of this machine: a group of `sysperf bench host`."""
 COPIES = "pinned-copies"
 STANDALONE = (*SWEEPS, *BANDWIDTHS, COPIES)
 """Experiments that need no fix to try: `verify --experiment NAME`."""

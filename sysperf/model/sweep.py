@@ -1,4 +1,4 @@
-"""Experiments that compare more than two: a setting at several levels, and bandwidths between places."""
+"""Experiments that compare more than two: a setting at several levels."""
 
 from __future__ import annotations
 
@@ -31,22 +31,8 @@ class Sweep(Record, kw_only=True):
     cannot: Annotated[str, fact("why this cannot be measured here; empty where it can")] = ""
 
 
-class Transfer(Record):
-    """How fast bytes go from one place to another."""
-
-    source: Annotated[str, fact("such as memory of node 1")]
-    target: Annotated[str, fact("such as CPUs of node 0, or GPU 3")]
-    gb_per_s: Annotated[float | None, fact("median of the runs, in 10^9 bytes a second; null where none ended well")] = None
-    low: Annotated[float | None, fact("slowest run")] = None
-    high: Annotated[float | None, fact("fastest run")] = None
-    runs: int = 0
-    failed: Annotated[str, fact("why a run failed; empty where none did")] = ""
-
-
-class Bandwidths(Record, kw_only=True):
-    """Bandwidths between all places of a kind."""
+class NotHere(Record):
+    """An experiment that this machine cannot show."""
 
     experiment: str
-    transfers: tuple[Transfer, ...] = ()
-    cannot: Annotated[str, fact("why this cannot be measured here; empty where it can")] = ""
-    interrupted: bool = False
+    cannot: Annotated[str, fact("why it cannot be measured here")]

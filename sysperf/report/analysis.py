@@ -6,9 +6,9 @@ from sysperf.model.text import neutral
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
-from sysperf.trace.analysis import MIN_GAIN_PCT, Analysis, Finding
+from sysperf.trace.accounting.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 from sysperf.trace.facts import Cpu, Rank, Site
-from sysperf.trace.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
+from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis, Finding
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
@@ -21,15 +21,8 @@ _OPEN = ("error", "warning")
 
 
 def render(report: Report) -> str:
-    """The whole report. A page that carries foreign text forbids everything but its own style sheet."""
-    style = CSS.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    lines = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
-        f"<title>{_text(f'sysperf: {words.verdict(report)}')}</title><style>{style}</style></head><body>",
+    """The whole report."""
+    lines = (
         *_filters(report),
         *_head(report),
         "<main>",
@@ -37,9 +30,23 @@ def render(report: Report) -> str:
         *_unread(report),
         *_suppressed(report),
         "</main>",
-        f"<footer><p>{_text(words.tally(report))}</p></footer></body></html>",
+        f"<footer><p>{_text(words.tally(report))}</p></footer>",
+    )
+    return framed(f"sysperf: {words.verdict(report)}", lines)
+
+
+def framed(title: str, lines: Iterable[str]) -> str:
+    """A page around what it shows. One that carries foreign text forbids everything but its own style sheet."""
+    style = CSS.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
+        f"<title>{_text(title)}</title><style>{style}</style></head><body>",
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*head, *lines, "</body></html>", ""])
 
 
 def _text(text: str) -> str:

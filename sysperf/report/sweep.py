@@ -1,17 +1,17 @@
-"""Results of `verify --experiment`: a setting at several levels, and bandwidths, as text and as Markdown."""
+"""Results of `verify --experiment`: a setting at several levels, or why it cannot be told, as text and as Markdown."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 
-from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
+from sysperf.model.sweep import NotHere, Sweep, SweptLevel
 from sysperf.model.text import neutral
 from sysperf.report import comparison, comparison_page
 from sysperf.report.terminal import Ink, Page, table
 
 
-def text(result: Sweep | Bandwidths, *, color: bool = False, width: int = 100) -> str:
+def text(result: Sweep | NotHere, *, color: bool = False, width: int = 100) -> str:
     """Return the result for a terminal."""
     page = Page(Ink(color), width)
     page.line(page.ink("unknown" if result.cannot else "strong", headline(result)))
@@ -29,7 +29,7 @@ def text(result: Sweep | Bandwidths, *, color: bool = False, width: int = 100) -
     return str(page)
 
 
-def markdown(result: Sweep | Bandwidths) -> str:
+def markdown(result: Sweep | NotHere) -> str:
     """Return the same for a pull request."""
     head, rows = _table(result)
     lines = [f"**{comparison.cell(headline(result))}**", ""]
@@ -40,7 +40,7 @@ def markdown(result: Sweep | Bandwidths) -> str:
     return "\n".join(lines) + after
 
 
-def page(result: Sweep | Bandwidths) -> str:
+def page(result: Sweep | NotHere) -> str:
     """Return the same as one self-contained page."""
     head, rows = _table(result)
     remarks = "".join(f"<p>{html.escape(remark)}" for remark in _remarks(result))
@@ -49,36 +49,19 @@ def page(result: Sweep | Bandwidths) -> str:
     return comparison_page.table_page(headline(result), head, rows, f"{remarks}{after}")
 
 
-def headline(result: Sweep | Bandwidths) -> str:
+def headline(result: Sweep | NotHere) -> str:
     """Return what was found in one sentence."""
-    if result.cannot:
+    if isinstance(result, NotHere) or result.cannot:
         return f"{result.experiment}: this cannot be measured here: {neutral(result.cannot, 500)}"
-    if isinstance(result, Bandwidths):
-        return f"{result.experiment}: from {_ends(result.transfers)} GB/s{'; interrupted' if result.interrupted else ''}"
     if result.comparison is None:
         return f"{result.experiment}: nothing helps: no level was faster than the program as it is"
     return f"{result.experiment}: {result.factor}: {result.best} was the best of {len(result.levels)}; compared with plain in fresh pairs:"
 
 
-def _ends(transfers: Sequence[Transfer]) -> str:
-    known = [transfer.gb_per_s for transfer in transfers if transfer.gb_per_s is not None]
-    return f"{min(known):.1f} to {max(known):.1f}"
-
-
-def _table(result: Sweep | Bandwidths) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    if isinstance(result, Bandwidths):
-        rows: list[tuple[str, ...]] = [
-            (neutral(way.source), neutral(way.target), "unknown" if way.gb_per_s is None else f"{way.gb_per_s:.1f} GB/s", _spread(way))
-            for way in result.transfers
-        ]
-        return ("from", "to", "median", "runs"), rows
+def _table(result: Sweep | NotHere) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    if isinstance(result, NotHere):
+        return (), []
     return (result.factor, "median", "runs"), [_level(level, result.metric.unit) for level in result.levels]
-
-
-def _spread(way: Transfer) -> str:
-    if way.low is None or way.high is None:
-        return f"failed: {neutral(way.failed, 200)}"
-    return f"{way.low:.1f} to {way.high:.1f} in {way.runs}"
 
 
 def _level(level: SweptLevel, unit: str) -> tuple[str, ...]:
@@ -87,8 +70,8 @@ def _level(level: SweptLevel, unit: str) -> tuple[str, ...]:
     return neutral(level.name), f"{level.median:.4g} {unit}", ", ".join(f"{value:.4g}" for value in level.values)
 
 
-def _remarks(result: Sweep | Bandwidths) -> list[str]:
-    if isinstance(result, Bandwidths):
+def _remarks(result: Sweep | NotHere) -> list[str]:
+    if isinstance(result, NotHere):
         return []
     basis = [neutral(result.basis, 500)] if result.basis else []
     lines = ", ".join(f"`{neutral(line, 200)}`" for line in result.profile.splitlines() if line)

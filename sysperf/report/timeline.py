@@ -16,9 +16,9 @@ import msgspec
 
 from sysperf.model.text import neutral
 from sysperf.report.analysis import HEADLINES, longest_operators
-from sysperf.trace.analysis import Analysis, Finding
-from sysperf.trace.drawing import CAUSES, Drawing
 from sysperf.trace.facts import Rank
+from sysperf.trace.output.analysis import Analysis, Finding
+from sysperf.trace.output.drawing import CAUSES, Drawing
 
 _FOLDER = Path(__file__).parent
 

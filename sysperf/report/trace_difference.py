@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, table
-from sysperf.trace.difference import Change, Comparison
+from sysperf.trace.output.difference import Change, Comparison
 
 MAX_NAME = 70
 _STYLES = {"faster": "good", "slower": "error", "no difference": "strong", "cannot tell": "unknown"}

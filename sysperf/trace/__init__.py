@@ -20,13 +20,13 @@ __all__ = ["account", "read"]
 
 def read(path: str) -> Timeline:
     """Read a trace of any known form into columns. Raises TraceError."""
-    from sysperf.trace import readers  # noqa: PLC0415 - `sysperf stacks` uses this package and reads no traces
+    from sysperf.trace.reading import readers  # noqa: PLC0415 - `sysperf stacks` uses this package and reads no traces
 
     return readers.read(path)
 
 
 def account(timeline: Timeline) -> Rank:
     """All facts of one trace: figures, causes, predictions and a verdict."""
-    from sysperf.trace import accounting  # noqa: PLC0415 - as above
+    from sysperf.trace.accounting import account  # noqa: PLC0415 - as above
 
-    return accounting.account(timeline)
+    return account.account(timeline)

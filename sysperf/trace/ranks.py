@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from sysperf.trace import cpu
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting import Accounting
-from sysperf.trace.exposed import members
+from sysperf.trace.accounting import cpu
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.accounting.exposed import members
+from sysperf.trace.accounting.trust import CLOCK_NS
+from sysperf.trace.accounting.verdict import of_rank
+from sysperf.trace.accounting.window import Window
 from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
-from sysperf.trace.trust import CLOCK_NS
-from sysperf.trace.verdict import of_rank
-from sysperf.trace.window import Window
 
 MIN_MATCHED = 4
 ROTATES_BELOW = 50.0

@@ -18,7 +18,7 @@ from sysperf.verify.trials import Trials
 if TYPE_CHECKING:
     from sysperf.diagnosis.verdict import Verdict
     from sysperf.engine.change import Changer
-    from sysperf.trace.analysis import Analysis
+    from sysperf.trace.output.analysis import Analysis
 
 
 ELSEWHERE = "This is another machine: copy the command with y and run it there."

@@ -15,7 +15,7 @@ from sysperf.tui.actions import Diagnose, Profilers, Tell
 
 if TYPE_CHECKING:
     from sysperf.diagnosis.verdict import Verdict
-    from sysperf.trace.analysis import Analysis
+    from sysperf.trace.output.analysis import Analysis
 
 ITERATIONS = 5
 

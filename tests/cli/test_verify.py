@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.cli import _verify_all
-from sysperf.cli._verify_study import StudyFile
+from sysperf.cli.verify import all as verify_all
+from sysperf.cli.verify.study import StudyFile
 from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
 from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant
@@ -311,7 +311,7 @@ def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_ranks_are_written_into_the_command(argv: tuple[str, ...], expected: tuple[str, ...]) -> None:
     """A launcher's own number is replaced, the script's arguments stay."""
-    from sysperf.cli._verify_plan import with_ranks
+    from sysperf.cli.verify.plan import with_ranks
 
     assert with_ranks(argv, 2) == expected
 
@@ -520,7 +520,7 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
             *where_set(other.pid, f"sleep {marker}"),
         ]
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine.verify import lease as verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 2.0, 0.5\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.DEVNULL) as killed:
@@ -547,7 +547,7 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
             "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
         ]  # fmt: skip
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine.verify import lease as verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 1.0, 0.3\nsys.exit(main({words!r}))\n"
         )
         done = subprocess.run(
@@ -567,7 +567,7 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float
     with subprocess.Popen(("sleep", "300")) as other:
         words = ["verify", "--yes", "--set", f"process.nice@{other.pid}=5", "--", *where_set(other.pid, f"sleep {run_s}")]
         script = (
-            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine import verify_lease\n"
+            "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine.verify import lease as verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, {renew_s}\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
@@ -742,7 +742,7 @@ def test_all_fixes_undecided_is_no_success(verdicts: list[tuple[Verdict, bool]],
 
     fixes = [TriedFix(rules=("x",), comparison=compared(verdict), certain=certain) for verdict, certain in verdicts]
 
-    assert _verify_all.exit_code(fixes or [TriedFix(rules=("x",), problem="it failed")]) == code
+    assert verify_all.exit_code(fixes or [TriedFix(rules=("x",), problem="it failed")]) == code
     unclear = ("unclear", False) in verdicts
     for page in (report.tried(fixes), report.tried_markdown(fixes), comparison_page.tried_page(fixes)):
         assert ("unclear, 1 pair" in page, "unclear of x" in page, "the time is over after 1 pair" in page) == (unclear,) * 3

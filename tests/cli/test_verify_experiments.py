@@ -1,4 +1,4 @@
-"""`sysperf verify --experiment` as a user runs it: sweeps that are confirmed, bandwidths, and what cannot be told here."""
+"""`sysperf verify --experiment` as a user runs it: sweeps that are confirmed, and what cannot be told here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import bandwidth, sweep
-from sysperf.engine.bandwidth import Node, Way
-from sysperf.engine.verify import Plan
+from sysperf.engine.verify import Plan, obstacles, sweep
 from sysperf.model.comparison import Metric, Variant
-from sysperf.model.cpuset import CpuSet
-from sysperf.model.sweep import Bandwidths, Sweep, SweptLevel, Transfer
+from sysperf.model.sweep import NotHere, Sweep, SweptLevel
 from sysperf.model.tuning import Level
 from sysperf.report import sweep as report
 from tests.invoking import sysperf
@@ -66,7 +63,7 @@ def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> N
 @pytest.mark.parametrize("experiment", ["numa-bandwidth", "h2d-bandwidth", "pinned-copies"])
 def test_the_machine_is_named_before_an_interpreter_that_is_missing(home: Path, experiment: str) -> None:
     """One memory node, or no NVIDIA GPU: the torch that no interpreter has here would not change that."""
-    if not bandwidth.obstacle(experiment):
+    if not obstacles.obstacle(experiment):
         pytest.skip("this machine could measure it")
     done = sysperf("verify", "--experiment", experiment, env={"PATH": "/usr/bin:/bin", "HOME": str(home), "STATE_DIRECTORY": str(home)})
 
@@ -157,7 +154,8 @@ def test_what_needs_a_gpu_cannot_be_told_without_one(home: Path, words: tuple[st
         (("--experiment", "thread-sweep", "--a", "true", "--b", "true"), "says itself what is compared"),
         (("--experiment", "thread-sweep", "--", "/nothing/of/this/name"), "No such file"),
         (("--experiment", "thread-sweep", "--fail-if-slower", "2", "--", "true"), "no comparison of two programs"),
-        (("--experiment", "numa-bandwidth", "--minutes", "5"), "fixed number of copies"),
+        (("--experiment", "numa-bandwidth", "--minutes", "5"), "fixed number of seconds"),
+        (("--experiment", "h2d-bandwidth", "--resume"), "fixed number of seconds"),
         (("--experiment", "luck"), "invalid choice"),
     ],
 )
@@ -170,66 +168,19 @@ def test_what_does_not_go_together_is_an_error(home: Path, argv: tuple[str, ...]
     assert "Traceback" not in done.stderr
 
 
-# ---------------------------------------------------------------------- bandwidths, without a machine that has several nodes
-
-
-def test_each_node_is_measured_from_each() -> None:
-    """The memory is touched on one node, the work is done on the other; with one node there is nothing to compare."""
-    nodes = [Node(0, CpuSet.parse("0-3")), Node(2, CpuSet.parse("8-11"))]
-    cannot, ways = bandwidth._between_nodes(nodes, ("python", "programs.py"))
-
-    assert cannot == ""
-    assert [(way.source, way.target) for way in ways][1:3] == [
-        ("memory of node 0", "CPUs of node 2"), ("memory of node 2", "CPUs of node 0"),
-    ]  # fmt: skip
-    assert ways[1].variant.argv[2:] == ("--cpus", "8-11", "--memory-cpus", "0-3", "--memory-node", "0")
-    assert "one memory node" in bandwidth._between_nodes(nodes[:1], ())[0]
-
-
-def test_bandwidths_are_medians_of_shuffled_rounds() -> None:
-    """Of real processes that print the seconds of a step; one that fails says why and is not run again."""
-    lines: list[str] = []
-    ways = [
-        Way("memory of node 0", "CPUs of node 0", Variant("near", ("echo", "0.5")), 1_000_000_000),
-        Way("memory of node 1", "CPUs of node 0", Variant("far", ("sh", "-c", "echo no memory; exit 1")), 1_000_000_000),
-    ]
-    experiment = bandwidth._measured("numa-bandwidth", ways, 30.0, bandwidth.CopiesState(seed=1), lines.append)
-    near, far = experiment.transfers
-
-    assert (near.gb_per_s, near.low, near.high, near.runs) == (2.0, 2.0, 2.0, bandwidth.ROUNDS)
-    assert (far.gb_per_s, far.runs) == (None, 0)
-    assert "no memory" in far.failed
-    assert len(lines) == bandwidth.ROUNDS + 1
-    assert "from 2.0 to 2.0 GB/s" in report.text(experiment)
-
-
-def test_copies_go_on_with_the_runs_that_are_there() -> None:
-    """Two rounds of one way were done: three are left, and none of a way that failed."""
-    lines: list[str] = []
-    ways = [Way("node 0", "node 0", Variant(name, ("echo", "0.5")), 1_000_000_000) for name in ("near", "far")]
-    left = bandwidth.CopiesState(seed=1, rates={"near": [4.0, 4.0], "far": []}, failed={"far": "no memory"})
-    kept: list[bandwidth.CopiesState] = []
-    near, far = bandwidth._measured("numa-bandwidth", ways, 30.0, left, lines.append, kept.append).transfers
-
-    assert (near.runs, near.high, len(lines)) == (5, 4.0, 3)
-    assert (far.runs, far.failed) == (0, "no memory")
-    assert kept[-1].rates["near"] == [4.0, 4.0, 2.0, 2.0, 2.0]
-
-
 def test_results_are_told_in_each_format() -> None:
     """Tables; hostile names do nothing."""
     hostile = "node <b>|` \x1b[31m"
-    bandwidths = Bandwidths(experiment="numa-bandwidth", transfers=(Transfer(hostile, "CPUs of node 0", 12.34, 12.0, 13.0, 5),))
+    not_here = NotHere("numa-bandwidth", hostile)
     swept = Sweep(
         experiment="thread-sweep", factor="threads", metric=Metric("wall time", "s"), levels=(SweptLevel(hostile, (1.0, 2.0), 1.5),)
     )
 
-    for result in (bandwidths, swept):
+    for result in (not_here, swept):
         text, markdown, page = report.text(result), report.markdown(result), report.page(result)
         assert "\x1b" not in text + markdown + page
         assert "<b>" not in page
         assert "\\|'" in markdown
-    assert "12.3 GB/s" in report.text(bandwidths)
     assert "1.5 s" in report.text(swept)
 
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from sysperf import plugin
-from sysperf.engine import diagnose_inside, judging
+from sysperf.engine import judging
+from sysperf.engine.diagnose import inside as diagnose_inside
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Sample, Samples

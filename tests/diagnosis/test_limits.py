@@ -13,9 +13,9 @@ import pytest
 
 from sysperf import plugin
 from sysperf.diagnosis.facts import Diagnosis, Program
-from sysperf.engine import diagnose, diagnose_inside, judging
-from sysperf.engine.diagnose import Options
-from sysperf.engine.parallel_looks import ParallelLooks
+from sysperf.engine import diagnose, judging
+from sysperf.engine.diagnose import Options, inside
+from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.host import commands
 from sysperf.host.commands import output
 from sysperf.model.errors import SysperfError
@@ -38,7 +38,7 @@ def test_a_look_that_never_ends_keeps_no_process() -> None:
     """Its thread ends with the command."""
     code = """
 import threading
-from sysperf.engine.parallel_looks import ParallelLooks
+from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 looks = ParallelLooks()
 looks.start("stuck", threading.Event().wait)
 print(looks.results(0.1))
@@ -123,10 +123,10 @@ def test_samples_that_do_not_come_are_said(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_trace_that_is_too_large_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and the diagnosis goes on without it."""
     never = threading.Event()
-    monkeypatch.setattr(diagnose_inside, "_facts", lambda *_: never.wait())
+    monkeypatch.setattr(inside, "_facts", lambda *_: never.wait())
 
     with pytest.raises(SysperfError, match="too large"):
-        diagnose_inside._read_in_time("trace.json", judging.load_rules(), 0.2)
+        inside._read_in_time("trace.json", judging.load_rules(), 0.2)
     never.set()
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sysperf.collect.gpu.records import Device, Pcie, Process
 from sysperf.diagnosis import gpu, native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks
-from sysperf.engine.diagnose_inside import RULES
+from sysperf.engine.diagnose.inside import RULES
 from sysperf.model.errors import TraceError
 from sysperf.model.profile import Frame, Sample, Samples
 

@@ -11,7 +11,9 @@ from sysperf.collect.process.records import Process
 from sysperf.diagnosis import facts as diagnosis
 from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
-from sysperf.engine import diagnose_shares, reading, wrap_facts
+from sysperf.engine import reading
+from sysperf.engine.diagnose import shares as diagnose_shares
+from sysperf.engine.wrap import facts as wrap_facts
 from sysperf.launch.cores import CoreMap
 from sysperf.launch.machine import Machine
 from sysperf.model.cpuset import CpuSet

@@ -17,7 +17,9 @@ from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
 from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
-from sysperf.engine import diagnose, diagnose_fixes, diagnose_verdict, judging
+from sysperf.engine import diagnose, judging
+from sysperf.engine.diagnose import fixes
+from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.outcome import Remedy
@@ -148,10 +150,7 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
     """A line to paste."""
     fix = Remedy(kind="env", title="", safety="manual", command="env OMP_NUM_THREADS=2 python …")
 
-    assert (
-        diagnose_fixes.proof((fix,), "python train.py")
-        == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
-    )
+    assert fixes.proof((fix,), "python train.py") == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
 )
 def test_a_command_of_a_program_can_be_pasted(command: str, pasted: str) -> None:
     """A program may write any title over its command line; what is hidden or cut off is left to the user."""
-    proof = diagnose_fixes.proof((), command)
+    proof = fixes.proof((), command)
     cannot = judged(program(command=command, stacks=Stacks(samples=300, other=1.0)))
 
     assert shlex.split(proof)[-3:] == [pasted, "--b", "…"]  # verify splits it into arguments: a comment would become two of them

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.engine import trying
-from sysperf.engine.trying import Try
+from sysperf.engine.verify import trying
+from sysperf.engine.verify.trying import Try
 from sysperf.model.change import Setting
 from sysperf.model.errors import UsageError
 from sysperf.model.outcome import Outcome, Remedy

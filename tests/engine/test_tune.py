@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from sysperf.engine import measuring, tune, verify
-from sysperf.engine.measuring import Measured, RunFailed
-from sysperf.engine.tune_plan import Pilot, Plan, pilot_of
-from sysperf.engine.tune_result import WRAPPED
+from sysperf.engine import tune, verify
+from sysperf.engine.tune.plan import Pilot, Plan, pilot_of
+from sysperf.engine.tune.result import WRAPPED
+from sysperf.engine.verify import measuring
+from sysperf.engine.verify.measuring import Measured, RunFailed
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.tuning import Factor, Level, TuneRun

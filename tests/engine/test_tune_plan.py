@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from sysperf.engine.measuring import Measured
-from sysperf.engine.tune_plan import Plan, confirming_pairs, factors_for, pilot_of, searching, steps_for
+from sysperf.engine.tune.plan import Plan, confirming_pairs, factors_for, pilot_of, searching, steps_for
+from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.tuning import Factor, Level

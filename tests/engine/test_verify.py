@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sysperf.cli._verify_output import exit_code
-from sysperf.cli._verify_study import progress_line
-from sysperf.engine import measuring, trying, verify
-from sysperf.engine.measuring import Measured
-from sysperf.engine.verify import Plan, State, TriedPlan, conclude
+from sysperf.cli.verify.output import exit_code
+from sysperf.cli.verify.study import progress_line
+from sysperf.engine import verify
+from sysperf.engine.verify import Plan, State, TriedPlan, conclude, measuring, trying
+from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.report.comparison import interval

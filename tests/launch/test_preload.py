@@ -11,7 +11,8 @@ from typing import get_args
 import pytest
 
 from sysperf.collect import allocator
-from sysperf.engine import tune_space, wrap_allocator
+from sysperf.engine.tune import space
+from sysperf.engine.wrap import allocator as wrap_allocator
 from sysperf.launch import profile
 from sysperf.launch.preload import FILES, _elf, candidates, refusal
 from sysperf.model.rule import Preload
@@ -27,7 +28,7 @@ def test_every_room_knows_the_same_allocators() -> None:
     """
     known = set(get_args(Preload.__annotations__["library"]))
 
-    assert known == set(FILES) == set(wrap_allocator.PACKAGES) == set(tune_space.PRELOADED) == set(tune_space.ASKED_BY)
+    assert known == set(FILES) == set(wrap_allocator.PACKAGES) == set(space.PRELOADED) == set(space.ASKED_BY)
     assert known <= set(allocator.KNOWN)
     assert known <= set(profile.ALLOCATORS)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.engine import lint as engine
-from sysperf.engine import lint_fix
+from sysperf.engine.lint import fix as lint_fix
 from sysperf.script.edits import comments
 from sysperf.script.file import File
 from sysperf.script.source import Source

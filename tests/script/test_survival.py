@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.engine import lint as engine
-from sysperf.engine import lint_fix
-from sysperf.engine.lint_workers import examine_all
+from sysperf.engine.lint import fix
+from sysperf.engine.lint.workers import examine_all
 from sysperf.script import source as reading
 from sysperf.script.examine import examine
 from sysperf.script.file import File
@@ -129,9 +129,9 @@ def test_no_mixture_of_lines_breaks_it(lines: list[str]) -> None:
     except Unreadable:
         return
     hypotheses = engine.judged(file, shipped()).hypotheses
-    fixed = lint_fix.fixed(file, hypotheses)
+    fixed = fix.fixed(file, hypotheses)
     again = File(Source("x.py", fixed.after))
-    assert lint_fix.fixed(again, engine.judged(again, shipped()).hypotheses).after == fixed.after
+    assert fix.fixed(again, engine.judged(again, shipped()).hypotheses).after == fixed.after
 
 
 @fuzz

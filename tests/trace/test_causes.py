@@ -10,9 +10,9 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
 from sysperf.trace import read
-from sysperf.trace.accounting import Accounting
+from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.facts import Cpu, Hole, Prediction
-from sysperf.trace.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, exported, steps, written

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
-from sysperf.trace.drawing import CAUSES, draw
 from sysperf.trace.facts import Rank
+from sysperf.trace.output.drawing import CAUSES, draw
 
 from .labelled import rules
 from .synthetic import MS, Machine, exported, steps, written

@@ -15,10 +15,11 @@ import pytest
 from sysperf.cli import main
 from sysperf.evaluate.rule_files import read_file
 from sysperf.report import as_json
-from sysperf.trace import account, analysis, read
-from sysperf.trace.accounting import Accounting
-from sysperf.trace.annotate import PROCESS
-from sysperf.trace.difference import compare
+from sysperf.trace import account, read
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.output import analysis
+from sysperf.trace.output.annotate import PROCESS
+from sysperf.trace.output.difference import compare
 
 from .labelled import HERE
 from .synthetic import Machine, steps, written

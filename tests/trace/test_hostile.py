@@ -334,8 +334,8 @@ def test_texts_in_tables_that_few_exports_have(tmp_path: Path) -> None:
 
 def test_of_a_large_export_the_first_part_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are kept until a time that a sample tells, of every table, so that calls and what they launched stay together."""
-    monkeypatch.setattr("sysperf.trace.nsys_export.WHOLE_ROWS", 5_000)
-    monkeypatch.setattr("sysperf.trace.nsys_export.MAX_UNMARKED_ROWS", 2_000)
+    monkeypatch.setattr("sysperf.trace.reading.nsys_export.WHOLE_ROWS", 5_000)
+    monkeypatch.setattr("sysperf.trace.reading.nsys_export.MAX_UNMARKED_ROWS", 2_000)
     path = changed(
         tmp_path,
         "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sysperf.trace import read
-from sysperf.trace.accounting import Accounting
-from sysperf.trace.analysis import summary
-from sysperf.trace.fixes import MAX_ERROR_PCT
-from sysperf.trace.window import all_steps, extent
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.accounting.window import all_steps, extent
+from sysperf.trace.output.analysis import summary
+from sysperf.trace.replay.fixes import MAX_ERROR_PCT
 
 from .labelled import detected, result, traces, truth
 

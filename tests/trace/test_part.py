@@ -11,7 +11,7 @@ import pytest
 from sysperf.engine.analyze import analyze
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
-from sysperf.trace.part import MAX_ROWS
+from sysperf.trace.reading.part import MAX_ROWS
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline
 
 from .labelled import rules
@@ -60,8 +60,8 @@ def test_a_file_of_usual_size_is_examined_whole(repeated: str) -> None:
 
 def test_a_large_file_gives_the_figures_of_a_part_and_says_so(repeated: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are counted, the figures are those of one turn, and fewer rows are kept than the bound."""
-    monkeypatch.setattr("sysperf.trace.part.WHOLE_BYTES", 1)
-    monkeypatch.setattr("sysperf.trace.part.SAMPLED_ROWS", 51_000)  # one turn has 45,000
+    monkeypatch.setattr("sysperf.trace.reading.part.WHOLE_BYTES", 1)
+    monkeypatch.setattr("sysperf.trace.reading.part.SAMPLED_ROWS", 51_000)  # one turn has 45,000
     timeline = read(repeated)
     whole, one_turn = account(timeline), account(read(str(SOURCE)))
     assert rows(timeline) < MAX_ROWS
@@ -98,8 +98,8 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
 
     paths = files(tmp_path)
     whole = analyze(paths, rules()).analysis.trace
-    monkeypatch.setattr("sysperf.trace.part.WHOLE_BYTES", 1)
-    monkeypatch.setattr("sysperf.trace.part.MAX_ROWS", 1_500)
+    monkeypatch.setattr("sysperf.trace.reading.part.WHOLE_BYTES", 1)
+    monkeypatch.setattr("sysperf.trace.reading.part.MAX_ROWS", 1_500)
     cut = analyze(paths, rules()).analysis.trace
 
     assert all(rank.kept_until_us for rank in cut.ranks)
@@ -120,7 +120,7 @@ def test_python_functions_take_no_room_of_what_they_call(tmp_path: Path, monkeyp
         machine.think(60)
     path = written(tmp_path, machine.trace())
     for name, bound in {"WHOLE_BYTES": 1, "MAX_ROWS": 150, "MAX_UNMARKED_ROWS": 150, "SAMPLED_ROWS": 10, "MAX_FUNCTIONS": 1_000}.items():
-        monkeypatch.setattr(f"sysperf.trace.part.{name}", bound)
+        monkeypatch.setattr(f"sysperf.trace.reading.part.{name}", bound)
     timeline = read(path)
     rows = timeline.ranges
     lengths = [rows.end[i] - rows.start[i] for i, kind in enumerate(rows.kind) if kind == PYTHON]

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.trace import account, pieces, read, scan, window
-from sysperf.trace import part as part_of_file
+from sysperf.trace import account, read
+from sysperf.trace.accounting import window
+from sysperf.trace.reading import part as part_of_file
+from sysperf.trace.reading import pieces, scan
 from sysperf.trace.timeline import Timeline
 
 from .synthetic import Machine, steps
@@ -93,7 +95,7 @@ def test_a_packed_file_is_read_as_a_plain_one(tmp_path: Path, text: bytes, monke
     path, packed = tmp_path / "trace.json", tmp_path / "trace.json.gz"
     path.write_bytes(text)
     packed.write_bytes(gzip.compress(text, 1))
-    monkeypatch.setattr("sysperf.trace.part.WHOLE_ROWS", rows)
+    monkeypatch.setattr("sysperf.trace.reading.part.WHOLE_ROWS", rows)
     alone = read(str(path))
     monkeypatch.setattr(pieces, "AHEAD_BYTES", 1)
 

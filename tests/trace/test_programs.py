@@ -13,7 +13,7 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.facts import Rank
-from sysperf.trace.fixes import MEASURED
+from sysperf.trace.replay.fixes import MEASURED
 
 from .labelled import rules
 from .synthetic import MS, Machine, steps, written

@@ -10,9 +10,10 @@ import pytest
 
 from sysperf.engine.analyze import account_for, analyze
 from sysperf.report import timeline
-from sysperf.trace import account, part
-from sysperf.trace.drawing import MAX_EVENTS, draw
-from sysperf.trace.readers import read
+from sysperf.trace import account
+from sysperf.trace.output.drawing import MAX_EVENTS, draw
+from sysperf.trace.reading import part
+from sysperf.trace.reading.readers import read
 
 from .labelled import rules
 from .synthetic import Machine, steps, written

@@ -9,7 +9,7 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.report import analysis as text
 from sysperf.trace import frames
-from sysperf.trace.analysis import Finding
+from sysperf.trace.output.analysis import Finding
 
 from .labelled import rules
 from .synthetic import MS, Machine, steps, written

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import judging, workload
+from sysperf.engine import judging
+from sysperf.engine.verify import workload
 from sysperf.evaluate.rule_files import read_file
 from sysperf.model.errors import RuleError
 from sysperf.model.experiment import EXPERIMENTS

@@ -240,7 +240,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MEASURE = """
 import json, sys
-from sysperf.engine.measuring import measure
+from sysperf.engine.verify.measuring import measure
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.record import plain
 from sysperf.verify import gpu_sensors, watch

@@ -24,7 +24,7 @@ from sysperf.tui.widgets.line import Span, fitted, line, span
 
 if TYPE_CHECKING:
     from sysperf.plugin import ReportProgress
-    from sysperf.trace.analysis import Analysis
+    from sysperf.trace.output.analysis import Analysis
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Small PyTorch programs, each printing the seconds that one step takes: ``python programs.py NAME [SECONDS] [--cpus LIST …]``.
+"""Small PyTorch programs, each printing the seconds that one step takes: ``python programs.py NAME [SECONDS]``.
 
 The user's interpreter runs this file, where `sysperf verify` is given no command. Each program runs for about the given time after
 a warm-up and prints the median of its steps, so that a disturbance is not the result.
@@ -114,14 +114,9 @@ def allocation_heavy() -> Step:
     return step
 
 
-BUFFERS: list[torch.Tensor] = []
-"""What a program copies, so that it can be checked on which memory node it lies."""
-
-
 def memory_bandwidth() -> Step:
     """Copying 256 MiB, which no cache holds."""
     source, target = torch.empty(64 << 20).fill_(1.0), torch.empty(64 << 20).fill_(0.0)  # touched, so that their pages are there
-    BUFFERS.extend((source, target))
     return lambda: target.copy_(source)
 
 
@@ -203,53 +198,14 @@ WORKLOADS: dict[str, Callable[[], Step]] = {
 }  # fmt: skip
 
 
-def cpus_of(text: str) -> set[int]:
-    """``0-3,8`` as numbers."""
-    bounds = (part.partition("-") for part in text.split(","))
-    return {cpu for first, _, last in bounds for cpu in range(int(first), int(last or first) + 1)}
-
-
-def bind(cpus: set[int]) -> None:
-    """Bind every thread of this process, those that torch has started already too."""
-    for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cpus)
-
-
-def share_on_node(tensor: torch.Tensor, node: int) -> float:
-    """Return the share of a tensor's pages that lie on a memory node: numa_maps(5) of the mapping that holds it."""
-    with open("/proc/self/numa_maps") as file:
-        mappings = [(int(line.split(" ", 1)[0], 16), line.split()) for line in file]
-    _, words = max(mapping for mapping in mappings if mapping[0] <= tensor.data_ptr())
-    pages = {word.partition("=")[0]: int(word.partition("=")[2]) for word in words if word[0] == "N" and word[1].isdigit()}
-    return pages.get(f"N{node}", 0) / max(1, sum(pages.values()))
-
-
-def made(options: argparse.Namespace) -> Step:
-    """Return the program's step: its memory touched from CPUs beside one node, and its work done on others, where that was asked for."""
-    if options.memory_cpus:
-        bind(cpus_of(options.memory_cpus))
-    step = WORKLOADS[options.name]()
-    if options.memory_node is not None and min(share_on_node(buffer, options.memory_node) for buffer in BUFFERS) < 0.9:
-        sys.exit(f"its memory is not on node {options.memory_node}")
-    if options.cpus:
-        cpus = cpus_of(options.cpus)
-        torch.set_num_threads(len(cpus))
-        step()  # starts the threads that are then bound
-        bind(cpus)
-    return step
-
-
 def main() -> None:
     """Warm up, run, print the median seconds of a step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=WORKLOADS)
     parser.add_argument("seconds", nargs="?", type=float, default=3.0)
-    parser.add_argument("--cpus", default="")
-    parser.add_argument("--memory-cpus", default="")
-    parser.add_argument("--memory-node", type=int)
     options = parser.parse_args()
     torch.manual_seed(0)
-    step = made(options)
+    step = WORKLOADS[options.name]()
     for _ in range(3):
         step()
     took: list[float] = []

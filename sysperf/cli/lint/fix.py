@@ -1,0 +1,66 @@
+"""`sysperf lint --fix` and `--undo`: the diff, the question, and the report of what was written or put back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sysperf.cli import _options
+from sysperf.engine.lint import fix as lint_fix
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.text import neutral
+from sysperf.report.terminal import Ink
+from sysperf.report.words import count
+from sysperf.script.hypothesis import Lint
+
+_STYLES = {"+": "good", "-": "error", "@": "info"}
+
+
+def fix(args: argparse.Namespace, result: Lint) -> int:
+    """Show what would be changed, ask, and change it."""
+    if args.format != "text":
+        raise UsageError("--fix has one format, a diff", "leave --format out")
+    fixes = lint_fix.plan(result)
+    if not fixes:
+        _options.write("Nothing to change: no place is both understood and safe to change.", args)
+        return Exit.CLEAN
+    ink = Ink(_options.wants_color(args))
+    lines = lint_fix.diff(fixes).splitlines()
+    _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args)
+    sys.stdout.flush()
+    number = sum(len(file_fix.changes) for file_fix in fixes)
+    if not args.yes and not _confirmed(f"{count(number, 'change')} in {count(len(fixes), 'file')}"):
+        return Exit.USAGE
+    done = lint_fix.write_all(fixes)
+    for path, why in done.refused:
+        sys.stderr.write(f"sysperf: {neutral(path)} was left alone: {neutral(why)}\n")
+    if done.number:
+        sys.stdout.write(f"Changed {count(len(done.written), 'file')}. `sysperf lint --undo {done.number}` takes it back.\n")
+    return Exit.PARTIAL if done.refused else Exit.CLEAN
+
+
+def _confirmed(what: str) -> bool:
+    """Whether somebody at a terminal agrees. Raises UsageError where nobody sits at one."""
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was changed: it was not confirmed", "look at the diff, then add --yes")
+    sys.stderr.write(f"Make {what}? [y/N] ")
+    sys.stderr.flush()
+    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not agreed:
+        sys.stderr.write("sysperf: nothing was changed\n")
+    return agreed
+
+
+def undo(args: argparse.Namespace) -> int:
+    """Put back what files held before a --fix."""
+    if args.paths:
+        raise UsageError("--undo takes back a whole --fix, and no paths", "`sysperf lint --undo NUMBER`")
+    backups = lint_fix.backups()
+    number = args.undo or backups.latest()
+    if number is None:
+        _options.write("Nothing to take back.", args)
+        return Exit.CLEAN
+    restored = backups.undo(number)
+    lines = [f"{file.state:<9} {neutral(file.path, 2_000)}" + (f" ({neutral(file.why)})" if file.why else "") for file in restored]
+    _options.write("\n".join(lines), args)
+    return Exit.CLEAN if all(file.state in ("restored", "already") for file in restored) else Exit.PARTIAL

@@ -1,0 +1,37 @@
+"""Files that `bench` writes: in a folder of their own, removed when it ends, and never more than there is room for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from sysperf.model.errors import UsageError
+
+NEEDED_BYTES = 192 << 20
+ROOM_FACTOR = 4
+PREFIX = ".sysperf-bench-"
+
+
+@contextlib.contextmanager
+def bench_folder(folder: str) -> Iterator[str]:
+    """A folder inside `folder` that is removed with all that is in it, also after Ctrl-C. Raises UsageError where there is no room."""
+    try:
+        room = os.statvfs(folder)
+        free = room.f_bavail * room.f_frsize
+        if free < ROOM_FACTOR * NEEDED_BYTES:
+            raise UsageError(
+                f"{folder}: {free >> 20} MiB are free, and reading is measured with {NEEDED_BYTES >> 20} MiB",
+                f"name a folder with {ROOM_FACTOR * NEEDED_BYTES >> 20} MiB to spare with --folder, or leave storage out with --only",
+            )
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.abspath(folder))
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: {error.strerror or error}", "name a folder that can be written with --folder, or leave storage out with --only"
+        ) from None
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,320 @@
+"""The verb `diagnose`: what slows a running job down, from outside to inside, only as far as the question is open.
+
+A window of the kernel's accounting comes first, then samples of stacks and of machine code, then a trace of a second. After each
+the rules of scope `diagnosis` are judged anew, and whoever listens gets the verdict so far. Nothing of the job is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sysperf import __version__
+from sysperf.collect import AREAS
+from sysperf.diagnosis import gpu, programs, throttling
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stacks
+from sysperf.diagnosis.programs import Known
+from sysperf.diagnosis.verdict import Verdict
+from sysperf.diagnosis.window import Watched, Window
+from sysperf.engine.audit import judge_snapshot
+from sysperf.engine.diagnose import inside, shares
+from sysperf.engine.diagnose import verdict as diagnose_verdict
+from sysperf.engine.diagnose.parallel_looks import ParallelLooks
+from sysperf.engine.judging import Terms
+from sysperf.engine.reading import snapshot
+from sysperf.host import Host
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.outcome import Outcome
+from sysperf.model.record import Record
+from sysperf.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from sysperf.collect.gpu.records import Device
+    from sysperf.collect.process.records import Process
+
+WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
+LIMIT_S = 27.0
+"""All looks end within this time; a longer window from outside comes on top."""
+MIN_TRACE_S = 7.0
+"""A program asks every 5 s: in less time there is no trace that could be read, too."""
+LINT_S = 3.0
+"""For the sources of all programs: their author is the program's, who may have made one that takes a minute."""
+MAX_SAMPLED = 3
+MIN_OPEN_GAIN = 10.0
+OTHERS_DOING = frozenset(("diagnosis.neighbour", "diagnosis.programs-compete"))
+"""What others do to a job says nothing about the job itself."""
+
+Tell = Callable[[str, Verdict | None], None]
+"""Gets what is done now, and after each look the verdict so far."""
+SampleGpus = Callable[[], dict[str, float]]
+
+
+class Options(Record, kw_only=True):
+    """How far a diagnosis may go."""
+
+    seconds: float = WINDOW_S
+    passive: bool = False
+    trace: bool = True
+    stacks_with: str = ""
+    traces_with: str = ""
+
+
+def diagnose(pid: int, terms: Terms, options: Options, *, tell: Tell = lambda *_: None, gpus: SampleGpus | None = None) -> Verdict:
+    """Say what slows this program and all below it down. Raises SysperfError where there is nothing to look at."""
+    return _Diagnoser(pid, terms, options, tell, gpus).run()
+
+
+class _Diagnoser:
+    """One diagnosis while it is made."""
+
+    def __init__(self, pid: int, terms: Terms, options: Options, tell: Tell, gpus: SampleGpus | None) -> None:
+        self._host = Host()
+        self._terms, self._options, self._tell = terms, options, tell
+        self._gpus = gpu.Sampler(gpus) if gpus is not None else None
+        self._start = time.monotonic()
+        self._notes: list[str] = []
+        if pid < 1 or not self._host.exists(f"/proc/{pid}"):
+            raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
+        self._asked = pid
+        self._machine = self._read()
+        self._root = _root(pid, self._machine)
+        self._window = Window(self._root)
+
+    def run(self) -> Verdict:
+        facts = self._look_from_outside()
+        verdict = self._judge(facts)
+        self._tell("the kernel's accounting", verdict)
+        if not self._options.passive and sampled(facts.programs) and self._left_s() > 0:
+            facts = self._sample(facts)
+            verdict = self._judge(facts)
+            self._tell("samples", verdict)
+            unsure = is_open(verdict) or diagnose_verdict.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
+            if self._options.trace and unsure and computing(facts.programs) and self._left_s() >= MIN_TRACE_S:
+                verdict = self._judge(self._trace(facts))
+        return verdict
+
+    def _left_s(self) -> float:
+        return LIMIT_S + self._options.seconds - WINDOW_S - (time.monotonic() - self._start)
+
+    # ------------------------------------------------------------------ from outside
+
+    def _read(self) -> Snapshot:
+        return snapshot(self._host, AREAS)
+
+    def _look_from_outside(self) -> Diagnosis:
+        self._tell("the kernel's accounting", None)
+        if self._gpus is not None:
+            self._gpus.start()
+        self._window.run(self._options.seconds)
+        if self._gpus is not None:
+            self._gpus.stop()
+        if self._root not in self._window.processes:
+            raise SysperfError(f"process {self._asked} ended before it could be observed", "`sysperf ps` lists the programs that run")
+        after = self._read() if self._window.alive() else self._machine
+        known = self._known(after)
+        if not known and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():
+            if os.geteuid():
+                raise SysperfError(f"process {self._asked} belongs to somebody else", f"sudo sysperf diagnose {self._asked}")
+            raise SysperfError(
+                f"the kernel does not let anybody inspect process {self._asked} from here",
+                "a container without CAP_SYS_PTRACE does so: look from the host",
+            )
+        if not known:
+            raise SysperfError(
+                f"neither process {self._asked} nor any below it runs PyTorch",
+                "`sysperf ps` lists the PyTorch programs; one that has just been started has not loaded it yet",
+            )
+        described = tuple(self._finished(program, after) for program in programs.programs(self._window, known))
+        return self._around(Diagnosis(programs=described), after)
+
+    def _known(self, after: Snapshot) -> list[Known]:
+        """The PyTorch programs in the tree, as they were before or are after the window."""
+        processes = {
+            candidate.pid: candidate
+            for candidate in (*_processes(self._machine), *_processes(after))
+            if candidate.pid in self._window.processes
+        }
+        judged = _judged(after, self._terms)
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return [Known(process, _limit(process, total), judged.get(pid, ())) for pid, process in processes.items()]
+
+    def _finished(self, program: Program, after: Snapshot) -> Program:
+        first, last = (
+            next((process.cgroup for process in _processes(taken) if process.pid == program.pid), None) for taken in (self._machine, after)
+        )
+        meters = self._gpu(program.pid, after) if program.uses_gpu else None
+        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=meters)
+
+    def _gpu(self, pid: int, after: Snapshot) -> Gpu:
+        """The meters of the GPUs on which a program has a context."""
+        bus_ids = next((process.gpu_bus_ids for process in _processes(after) if process.pid == pid), None)
+        devices = gpu.used_by(bus_ids, _devices(after))
+        if self._gpus is not None and not devices:
+            self._notes.append(f"GPU of process {pid}: NVML does not report on which one it computes")
+        meters = self._gpus.facts(devices, self._window.processes, _devices(after)) if self._gpus is not None else None
+        if meters is not None and meters.others and meters.others_used is None:
+            self._notes.append(f"GPU of process {pid}: NVML does not report which of {meters.others + 1} programs keeps it busy")
+        if meters is None or self._gpus is None:
+            return Gpu()
+        return msgspec.structs.replace(meters, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))
+
+    def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
+        cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
+        job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
+        others = shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
+        governors = getattr(getattr(after.areas.get("power"), "facts", None), "governors", None)
+        around = programs.machine(
+            self._window, cpus, other_programs=len(others), governor=governors[0] if governors else None,
+            shares=shares.shares(self._host, after, job, others) if cpus else (),
+        )  # fmt: skip
+        return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
+
+    # ------------------------------------------------------------------ inside
+
+    def _sample(self, facts: Diagnosis) -> Diagnosis:
+        self._tell("samples", None)
+        chosen = sampled(facts.programs)
+        look = inside.Inside(self._host, self._options.stacks_with, self._notes)
+        looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
+        with looks:
+            for program in chosen:
+                looks.start((program.pid, "stacks"), partial(look.stacks, program.pid, STACKS_S))
+                if worker := self._busiest_worker(program.pid):
+                    looks.start((program.pid, "worker_stacks"), partial(look.stacks, worker, STACKS_S, program.pid))
+            if chosen:
+                looks.start((chosen[0].pid, "native"), partial(look.native, chosen[0].pid, NATIVE_S))
+            results = looks.results(max(1.0, self._left_s() - LINT_S))
+        self._notes += [f"{what} of process {pid}: they took too long" for pid, what in looks.pending]
+        lint_s = min(LINT_S, self._left_s()) / max(1, len(chosen))
+        seen = []
+        for program in facts.programs:
+            looked = {what: result for (pid, what), result in results.items() if pid == program.pid}
+            places = look.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
+            hits = tuple(sorted({hit.rule for hit in places}))
+            later = programs.growth_later(self._window, program.pid)
+            seen.append(msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked))
+        return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+
+    def _busiest_worker(self, pid: int) -> int | None:
+        """The DataLoader worker of a program that used most CPU time."""
+        mine = [process for process in self._window.processes.values() if self._window.parents.get(process.pid) == pid]
+        workers = [process for process in mine if process.first.stat.comm == programs.WORKER and process.last is not process.first]
+        return max(workers, key=_used_ticks).pid if workers else None
+
+    def _trace(self, facts: Diagnosis) -> Diagnosis:
+        chosen = sampled(facts.programs)[:1]
+        if not chosen:
+            return facts
+        self._tell("a trace of a second", None)
+        pid, trace_s = chosen[0].pid, inside.length_s(chosen[0].native)
+        traced = inside.trace(pid, self._terms.ruleset, trace_s, self._left_s(), self._options.traces_with, self._notes)
+        seen = [msgspec.structs.replace(program, traced=traced) if program.pid == pid else program for program in facts.programs]
+        return msgspec.structs.replace(facts, programs=tuple(seen))
+
+    def _judge(self, facts: Diagnosis) -> Verdict:
+        weighed = diagnose_verdict.judged(facts, self._terms.ruleset)
+        return Verdict(
+            sysperf=__version__,
+            pid=self._asked,
+            command=_command(self._machine, facts, self._asked),
+            verdict=weighed.word,
+            sentence=weighed.sentence,
+            causes=weighed.causes,
+            dropped=weighed.dropped,
+            hypotheses=weighed.hypotheses,
+            notes=tuple(dict.fromkeys(self._notes)),
+            next=weighed.next,
+            took_s=round(time.monotonic() - self._start, 1),
+            facts=facts,
+        )
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Whether a trace may still tell something: no confirmed cause in the job itself explains a good part of the step."""
+    confirmed = [
+        cause
+        for cause in verdict.causes
+        if cause.state == "confirmed" and (cause.gain or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
+    ]
+    return not confirmed and verdict.verdict != "idle"
+
+
+def sampled(candidates: Sequence[Program]) -> list[Program]:
+    """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time.
+
+    Ranks that do not compute may wait for each other, or keep those waiting that spin: one of them, or two where none computes.
+    """
+    busy = computing(candidates)
+    ranks = [program for program in busy if programs.is_rank(program)]
+    idle = [program for program in candidates if program.role == "idle" and programs.is_rank(program)]
+    if ranks and idle:
+        return [ranks[0], idle[0]]
+    if len(ranks) > 1:
+        return [busy[0], busy[-1]]
+    return busy[:MAX_SAMPLED] or idle[:2]
+
+
+def computing(candidates: Sequence[Program]) -> list[Program]:
+    """The programs that compute, those that use most CPU time first."""
+    return sorted((program for program in candidates if program.role == "computes"), key=lambda program: -(program.used_cpus or 0.0))
+
+
+def _processes(taken: Snapshot) -> Sequence[Process]:
+    area = taken.areas.get("process")
+    return getattr(area.facts, "processes", ()) if area is not None and area.facts is not None else ()
+
+
+def _root(pid: int, taken: Snapshot) -> int:
+    """Of a rank the process that started all ranks, so that they are seen together."""
+    process = next((candidate for candidate in _processes(taken) if candidate.pid == pid), None)
+    if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
+        return pid
+    return int(process.job)
+
+
+def _limit(process: Process, total: int) -> int:
+    limit = process.cgroup.memory_limit_bytes if process.cgroup is not None else None
+    return min(limit, total) if limit else total
+
+
+def _devices(taken: Snapshot) -> Sequence[Device]:
+    return getattr(getattr(taken.areas.get("gpu"), "facts", None), "devices", None) or ()
+
+
+def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
+    """The rules of the audit that found something in a process, in its GPUs, or in the machine, by process."""
+    rules: dict[str, list[str]] = {}
+    for outcome in judge_snapshot(taken, terms).outcomes:
+        if outcome.state == "finding":
+            rules.setdefault(_subject_of(outcome), []).append(outcome.rule)
+    return {
+        process.pid: tuple(
+            rule
+            for subject in (f"process:{process.pid}", *(f"gpu:{bus_id.lower()}" for bus_id in process.gpu_bus_ids or ()), "host")
+            for rule in rules.get(subject, ())
+        )
+        for process in _processes(taken)
+    }
+
+
+def _subject_of(outcome: Outcome) -> str:
+    """``process:PID``, ``gpu:BUS ID``, or ``host`` for a rule about the whole machine."""
+    kind, _, name = outcome.key.partition("@")[2].partition(":")
+    if outcome.scope == "process":
+        return f"{kind}:{name.partition(':')[0]}"
+    return f"gpu:{name.lower()}" if outcome.scope == "gpu" else outcome.scope
+
+
+def _used_ticks(watched: Watched) -> int:
+    return watched.last.stat.cpu_ticks - watched.first.stat.cpu_ticks
+
+
+def _command(taken: Snapshot, facts: Diagnosis, pid: int) -> str:
+    named = [program.command for program in facts.programs if program.pid == pid] or [program.command for program in facts.programs]
+    return named[0] if named else next((program.command or "" for program in _processes(taken) if program.pid == pid), "")

@@ -1,0 +1,243 @@
+"""Looking into a program for a diagnosis: samples through the stacks plugins, a trace through the traces plugin, lines of its source.
+
+What cannot be looked at is noted, and the diagnosis goes on without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from functools import partial
+
+import msgspec
+
+from sysperf import plugin
+from sysperf.diagnosis import native, stacks, traced
+from sysperf.diagnosis.facts import Hit, Native, Stacks, Traced
+from sysperf.diagnosis.stacks import Rules
+from sysperf.engine import analyze, lint
+from sysperf.engine.diagnose.parallel_looks import ParallelLooks
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.host import Host
+from sysperf.host.commands import sysperf_command
+from sysperf.model.errors import SysperfError
+from sysperf.model.profile import Frame, Samples
+from sysperf.script.reached import MODULE, SeenFile, reached
+from sysperf.trace import phases
+
+MAX_SOURCE_BYTES = 4 << 20
+MAX_SOURCES = 64
+"""Files of all programs together: a program may name as many as it likes."""
+MAX_LINTED = 4
+TRACE_S, SHORT_TRACE_S = 1.0, 0.2
+"""How much is traced. Each operator is an event: a second of tiny ones takes half a minute to write."""
+LARGE_KERNELS = 0.3
+"""Share of its CPU time in kernels, below which operators are many."""
+MAX_WRITING_S = 13.0
+"""Until the program has written a trace, the wait until it asks for work included."""
+ANALYSIS_S = 2.0
+"""What is left for reading a trace."""
+RULES = Rules(phases.phase, phases.user_frame)
+
+
+class Inside:
+    """Samples of the programs of one job; sources are read once."""
+
+    def __init__(self, host: Host, stacks_with: str, notes: list[str]) -> None:
+        self._host, self._stacks_with, self._notes = host, stacks_with, notes
+        self._sources: dict[tuple[int, str], list[str]] = {}
+        self._here: set[tuple[int, str]] = set()
+        """Files whose names lead here to the program's own."""
+        self._seen: dict[tuple[int, str], set[str]] = {}
+
+    def stacks(self, pid: int, seconds: int, program: int = 0) -> Stacks | None:
+        """What the main thread of a program, or of its worker, does; None, with a note, where it cannot be seen."""
+        try:
+            samples = plugin.stack_taker(self._stacks_with).sample(self._host, pid, seconds)
+        except SysperfError as error:
+            self._note(f"stacks of process {pid}", error)
+            return None
+        self._remember(samples, program or pid)
+        return stacks.describe(samples, RULES, partial(self.line, program or pid))
+
+    def _remember(self, samples: Samples, pid: int) -> None:
+        """Which functions of which files ran: `reached` asks for them."""
+        for sample in samples.samples:
+            innermost = RULES.user_frame(sample.frames)
+            for frame in sample.frames:
+                name = frame.function.rpartition(".")[2]
+                if name != MODULE or frame is innermost:
+                    self._seen.setdefault((pid, frame.file), set()).add(name)
+
+    def native(self, pid: int, seconds: int) -> Native | None:
+        """What the CPU time of its main thread goes to; None where perf is absent or may not look."""
+        try:
+            samples = plugin.stack_taker("perf").sample(self._host, pid, seconds)
+        except SysperfError as error:
+            self._note(f"machine code of process {pid}", error)
+            return None
+        return native.describe(samples, pid)
+
+    def _note(self, what: str, error: SysperfError) -> None:
+        self._notes.append(f"{what}: {error}{f' ({error.hint})' if error.hint else ''}")
+
+    def line(self, pid: int, frame: Frame) -> str:
+        """A line of a program's source, read where the program would read it; empty where that is impossible."""
+        if frame.line is None or not frame.file or frame.file.startswith("<"):
+            return ""
+        key = (pid, frame.file)
+        if key not in self._sources and len(self._sources) < MAX_SOURCES:
+            self._sources[key] = _source(self._host, pid, frame.file).splitlines()
+            if _is_same_here(pid, frame.file):
+                self._here.add(key)
+        source = self._sources.get(key, [])
+        return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
+
+    def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
+        """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""
+        files = {file: "\n".join(lines) for (owner, file), lines in tuple(self._sources.items()) if owner == pid and lines}
+        files = dict([(file, text) for file, text in files.items() if file.endswith(".py")][:MAX_LINTED])
+        try:
+            linted = _linted(files, ruleset, seconds)
+        except SysperfError as error:
+            self._note("the script", error)
+            return ()
+        running = dict(zip(files, reached([self._as_seen(pid, file, text) for file, text in files.items()]), strict=True))
+        return tuple(
+            msgspec.structs.replace(hit, fixable=hit.fixable and (pid, hit.file) in self._here)
+            for hit in linted
+            if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
+        )
+
+    def _as_seen(self, pid: int, file: str, text: str) -> SeenFile:
+        functions = self._seen.get((pid, file), set())
+        return SeenFile(text, frozenset(functions - {MODULE}), MODULE in functions)
+
+
+def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit]:
+    """The hits in these texts, by the names that the program gives its files. Raises SysperfError."""
+    with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
+        for number, text in enumerate(files.values()):
+            with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
+                copy.write(text)
+        result = lint.lint([folder], ruleset, file_s=max(0.1, seconds / max(1, len(files)))) if files else None
+    names = list(files)
+    return [
+        Hit(
+            rule=hypothesis.rule,
+            file=names[int(os.path.basename(hypothesis.file).partition(".")[0])],
+            line=hypothesis.line,
+            function=hypothesis.function,
+            fixable=hypothesis.fixable,
+        )
+        for hypothesis in (result.hypotheses if result is not None else ())
+    ]
+
+
+def _source(host: Host, pid: int, file: str) -> str:
+    """The text of a file of the program."""
+    return host.text(_place(pid, file), MAX_SOURCE_BYTES) or ""
+
+
+def _place(pid: int, file: str) -> str:
+    """Where a program would read a file: a relative name is below its working folder; its own root is its container's."""
+    return f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
+
+
+def _is_same_here(pid: int, file: str) -> bool:
+    """Whether the name leads here to the program's file: in a container it is another one, or none."""
+    try:
+        return os.path.samefile(_place(pid, file), file)
+    except (OSError, ValueError):
+        return False
+
+
+def trace(pid: int, ruleset: Ruleset, trace_s: float, seconds: float, name: str, notes: list[str]) -> Traced | None:
+    """Have the program write a trace of `trace_s`, and read it, within `seconds`; None, with a note, where it does not."""
+    end = time.monotonic() + seconds
+    try:
+        plugin.tracer(name).owner(Host(), pid)
+    except SysperfError as error:
+        notes.append(f"trace of process {pid}: {error}{f' ({error.hint})' if error.hint else ''}")
+        return None
+    ours = tempfile.mkdtemp(prefix="sysperf-diagnose-")
+    folder = f"{ours}/trace"  # the program's user gets it, who could exchange it for a link if it lay in /tmp itself
+    try:
+        os.mkdir(folder, 0o700)
+        os.chmod(ours, 0o711)  # noqa: S103 - to go through
+        path = f"{folder}/trace.json"
+        if problem := _write(pid, folder, path, trace_s, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
+            notes.append(f"trace of process {pid}: {problem}")
+            return None
+        _take_back(folder, path)
+        return _read_in_time(path, ruleset, end - time.monotonic())
+    except (SysperfError, OSError) as error:
+        notes.append(f"trace of process {pid}: {error}")
+        return None
+    finally:
+        shutil.rmtree(ours, ignore_errors=True)
+
+
+def _read_in_time(path: str, ruleset: Ruleset, seconds: float) -> Traced:
+    """What a trace tells. Raises SysperfError where reading it takes longer than so many seconds."""
+    looks: ParallelLooks[str, Traced] = ParallelLooks()
+    looks.start(path, lambda: _facts(path, ruleset))
+    results = looks.results(max(0.0, seconds))
+    if path not in results:
+        raise SysperfError(f"it is too large to be read within {seconds:.0f} s")
+    return results[path]
+
+
+def length_s(native: Native | None) -> float:
+    """How long a program is traced, by what its machine code does."""
+    return SHORT_TRACE_S if native is not None and native.math < LARGE_KERNELS else TRACE_S
+
+
+def _write(pid: int, folder: str, path: str, trace_s: float, limit_s: float, name: str) -> str:
+    """Run `sysperf trace`, which takes on the rights of the program's user; why there is no trace, or nothing."""
+    try:
+        owner = os.stat(f"/proc/{pid}")
+        if os.geteuid() == 0:
+            os.chown(folder, owner.st_uid, owner.st_gid)
+    except OSError:
+        return "the program has ended"
+    chosen = ("--with", name) if name else ()
+    what = ("--seconds", f"{trace_s:g}", "--shapes", "--limit", f"{limit_s:g}", "--output", path, *chosen)
+    command = (*sysperf_command(), "trace", str(pid), *what)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=limit_s + 1, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    complaints = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.startswith("sysperf:")]
+    return (complaints[-1].removeprefix("sysperf: ")[:300] if complaints else f"exit {done.returncode}") if done.returncode else ""
+
+
+def _take_back(folder: str, path: str) -> None:
+    """Make the trace's folder ours again, so that what is read is the file that was written: no link, no pipe. Raises SysperfError."""
+    os.chown(folder, os.geteuid(), os.getegid())
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise SysperfError(f"{path} was replaced by something that is no trace")
+
+
+def _facts(path: str, ruleset: Ruleset) -> Traced:
+    analysis = analyze.analyze([path], ruleset).analysis
+    rank, more = analysis.trace.ranks[0], traced.details(path)
+    cpu, figures = rank.cpu, rank.figures
+    shares: dict[str, float | None] = {}
+    if cpu is not None:
+        shares = {
+            "operators": cpu.operator_pct / 100, "loader": cpu.loader_pct / 100, "communication": cpu.communication_pct / 100,
+            "python": cpu.python_pct / 100, "copies": cpu.copy_pct / 100, "optimizer": cpu.optimizer_pct / 100,
+            "tiny": cpu.tiny_operator_share / 100, "operators_per_step": cpu.operators_per_step, "matmul": cpu.matmul_pct / 100,
+        }  # fmt: skip
+    return Traced(
+        verdict=analysis.trace.verdict, **shares, **more._asdict(),
+        gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
+        sync=None if figures.sync_exposed_pct is None else figures.sync_exposed_pct / 100,
+        findings=tuple(sorted({finding.id for finding in analysis.findings})),
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""From facts to a verdict: one word, a sentence, the causes that are left after weighing, and what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysperf.diagnosis.facts import Diagnosis, Program
+from sysperf.diagnosis.verdict import Cause, Hypothesis, Word
+from sysperf.engine.diagnose import causes as diagnose_causes
+from sysperf.engine.diagnose import weighing
+from sysperf.engine.diagnose.causes import name_of, within_a_sentence
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.text import for_shell
+
+HEALTHY_SHARE = 0.6
+MIN_STARTING = 0.1
+"""Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
+MOSTLY = 0.9
+
+
+class Judged(NamedTuple):
+    """The answer, before it gets its frame."""
+
+    word: Word
+    sentence: str
+    causes: tuple[Cause, ...]
+    dropped: tuple[Cause, ...]
+    next: str
+    hypotheses: tuple[Hypothesis, ...] = ()
+
+
+def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
+    """Judge the rules of scope `diagnosis` on each program, and weigh what they found."""
+    if (starting := _starting(facts)) is not None:
+        return starting
+    causes = weighing.one_per_rule(diagnose_causes.find(facts, ruleset))
+    dropped = [cause for cause in causes if cause.state == "contradicted"]
+    kept, explained = weighing.without_consequences([cause for cause in causes if cause.state != "contradicted"], ruleset)
+    kept.sort(key=weighing.order)
+    word, sentence, then = _verdict(facts, kept)
+    return Judged(word, sentence, tuple(kept), (*dropped, *explained), then, _joined(facts, kept, ruleset))
+
+
+def _starting(facts: Diagnosis) -> Judged | None:
+    """The answer about programs that import modules most of the time: what they do meanwhile is not what a step does."""
+    for program in facts.programs:
+        if program.stacks is not None and program.stacks.importing >= MIN_STARTING:
+            sentence = f"Cannot tell yet: it still starts, and imports modules {program.stacks.importing * 100:.0f} % of the time."
+            return Judged("cannot-tell", sentence, (), (), f"sysperf diagnose {program.pid}")
+    return None
+
+
+def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
+    """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
+    hypotheses = []
+    for program in facts.programs:
+        seen = [cause.id for cause in causes if program.pid in cause.pids]
+        seen += program.traced.findings if program.traced is not None else ()
+        detected = {rule: set(ruleset.compiled(rule).rule.detects) for rule in seen}
+        for hit in program.places:
+            rule = ruleset.compiled(hit.rule).rule
+            by = tuple(name for name, detections in detected.items() if detections & set(rule.confirmed_by))
+            hypotheses.append(Hypothesis(rule=hit.rule, title=rule.title, file=hit.file, line=hit.line, raised_by=by))
+    return tuple(sorted(dict.fromkeys(hypotheses), key=lambda place: (not place.raised_by, place.file, place.line, place.rule)))
+
+
+def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) -> bool:
+    """Whether a cause may be the consequence of one that only a trace shows."""
+    if not causes or any(program.traced is not None for program in facts.programs):
+        return False
+    return any(
+        {cause.id for cause in causes} & {*rule.covers, *rule.within} and {signal.source for signal in rule.signals[:1]} == {"trace"}
+        for rule in ruleset.rules
+        if rule.scope == "diagnosis"
+    )
+
+
+def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]:
+    """(word, sentence, command to run next)."""
+    if causes:
+        first = causes[0]
+        return "slowed", _slowed(causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
+    computing = [program for program in facts.programs if program.role == "computes"]
+    suspended = [program for program in facts.programs if (program.main_suspended or 0.0) >= MOSTLY]
+    if suspended and not computing:
+        return "idle", f"It does nothing now: {name_of(suspended[0])} is suspended, by a signal or a debugger.", ""
+    if not computing:
+        return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
+    busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
+    if shown := _computes(busiest):
+        return "healthy", f"Healthy: bound by computation; {shown}.", ""
+    why, then = _untold(busiest)
+    return "cannot-tell", f"Cannot tell: {why}.", then
+
+
+def _slowed(causes: Sequence[Cause]) -> str:
+    first = causes[0]
+    sure = "Confirmed" if first.state == "confirmed" else "Likely"
+    where = f", at {first.where[0].file}:{first.where[0].line}" if first.where else ""
+    gain = f"; acting saves about {first.gain:.0f} % of the step" if first.gain is not None and first.gain >= 1 else ""
+    return f"{sure}: {within_a_sentence(first.title)}{where}{gain}."
+
+
+def _computes(program: Program) -> str:
+    """Why it is bound by computation; empty where that is not shown."""
+    traced, native, stacks, gpu = program.traced, program.native, program.stacks, program.gpu
+    if gpu is not None and (used := (gpu.own_used if gpu.others else gpu.utilization) or 0.0) >= 0.9:
+        return f"its GPU is busy {used:.0%} of the time"
+    if traced is not None and (traced.operators or 0.0) >= HEALTHY_SHARE:
+        return f"operators run {traced.operators:.0%} of the time"
+    if program.uses_gpu:
+        return ""
+    wanted = (program.main_ran or 0.0) + (program.main_waited or 0.0)
+    # kernels of PyTorch's libraries count as both, those that were compiled at run time as math only
+    if native is not None and wanted >= HEALTHY_SHARE and (own := max(native.torch, native.math) + native.openmp) >= HEALTHY_SHARE:
+        return f"its main thread is in PyTorch's own code {min(1.0, own):.0%} of its CPU time"
+    if stacks is not None and wanted >= HEALTHY_SHARE and stacks.forward + stacks.backward + stacks.optimizer >= HEALTHY_SHARE:
+        return f"forward, backward and optimizer take {stacks.forward + stacks.backward + stacks.optimizer:.0%} of its main thread's time"
+    return ""
+
+
+def _untold(program: Program) -> tuple[str, str]:
+    """(why it cannot be told, what to run next)."""
+    if program.stacks is None:
+        why = "from outside alone nothing is wrong with it, and its stacks could not be seen"
+        return why, f"sudo sysperf diagnose {program.pid}"
+    if max(program.stacks.locking, program.stacks.serving) >= MOSTLY:
+        return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
+    if program.traced is None:
+        why = "neither the kernel's accounting nor samples show a cause, and it cannot be traced"
+        return why, f"sysperf diagnose -- {for_shell(program.command) or 'python …'}"
+    return "no single cause takes a tenth of its step", f"sysperf trace {program.pid} --stacks --shapes --analyze"

@@ -1,0 +1,59 @@
+"""The built-in programs that `verify` and `tune` run where the user gives none, in an interpreter of the user's that has torch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sysperf import verify
+from sysperf.engine import reading
+from sysperf.host import Host
+from sysperf.model.comparison import Metric
+from sysperf.model.errors import UsageError
+from sysperf.model.experiment import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from sysperf.collect.torch import Torch
+
+FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/programs.py"
+NAMES = (
+    "small_mlp",
+    "transformer_inference",
+    "convolution_training",
+    "loader_bound",
+    "allocation_heavy",
+    "memory_bandwidth",
+    "file_reading",
+    "host_to_device",
+    "pageable_copies",
+    "pinned_copies",
+)
+NEED_GPU = ("host_to_device", "pageable_copies", "pinned_copies")
+SECONDS = 3.0
+METRIC = Metric("seconds per step", "s", higher_is_better=False, pattern="^([0-9.]+)$")
+
+
+def command(name: str, python: str = "") -> tuple[str, ...]:
+    """Return the command that runs a program, with this interpreter or the one that the shell would take. Raises UsageError."""
+    if name not in NAMES:
+        raise UsageError(f"--workload {name}: no such program", f"programs are {', '.join(NAMES)}")
+    return (interpreter(python), FILE, name, f"{SECONDS:g}")
+
+
+def of_experiment(experiment: str) -> str:
+    """Return the program of an experiment; "" where only the user's own tells."""
+    return EXPERIMENTS.get(experiment, "")
+
+
+def interpreter(python: str = "") -> str:
+    """Return the interpreter that is named, else one that has torch: the active one first. Raises UsageError."""
+    if python:
+        path = os.path.abspath(os.path.expanduser(python))
+        return f"{path}/bin/python" if os.path.isdir(path) else path
+    facts: Torch | None = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
+    with_torch = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
+    if not with_torch:
+        raise UsageError(
+            "no command, and no interpreter with torch was found for a built-in program", "name one with --python, or give a command"
+        )
+    return str(max(with_torch, key=lambda install: install.active).interpreter)

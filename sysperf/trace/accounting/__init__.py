@@ -1,0 +1,1 @@
+"""From a timeline to facts: where the time of the steps goes."""

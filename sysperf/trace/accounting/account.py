@@ -1,0 +1,286 @@
+"""From a timeline to facts: the stages of the analysis of one trace, in order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Collection
+from heapq import nlargest
+
+import msgspec
+
+from sysperf.trace.accounting import coverage, cpu, host, iterations, polling, verdict, work
+from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
+from sysperf.trace.accounting.nesting import Threads
+from sysperf.trace.accounting.pauses import MIN_ITERATIONS
+from sysperf.trace.accounting.trust import examine
+from sysperf.trace.accounting.verdict import MIN_DEVICE_STEPS
+from sysperf.trace.accounting.window import Window, device_steps, is_first_step, loader_calls, on_device, primary, steps
+from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Site, Steps
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
+from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
+from sysperf.trace.timeline import KERNELS, Timeline
+
+MAX_GAPS = 50
+_WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
+
+
+def account(timeline: Timeline) -> Rank:
+    """All facts of one trace. The garbage collector pauses meanwhile: it would go through all that is made, and none of it is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return Accounting(timeline).facts()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Accounting:
+    """The analysis of one trace; what faces draw (gaps, intervals) stays at hand beside the facts."""
+
+    def __init__(self, timeline: Timeline, window: Window | None = None) -> None:
+        polling.merge(timeline)
+        self.timeline = timeline
+        self.launches = Launches(timeline)
+        marked = window or primary(timeline)
+        self.host_window = marked
+        """That of the host's own steps, which is another one where the devices do them later."""
+        self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
+        self.threads = Threads(timeline)
+        self.loader = loader_calls(timeline)
+        self.untold = coverage.untold(timeline, self.launches, self.window)
+        devices = [] if KERNELS in self.untold or timeline.mixed else sorted(set(timeline.operations.device))
+        self._replayer: Replayer | None = None
+        self._costs: Costs | None = None
+        self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []
+
+    def facts(self, *, with_gains: bool = True) -> Rank:
+        """Everything that is known, and what follows from it. Gains on a device can be left to `with_gains_of`: each takes replays."""
+        timeline, window = self.timeline, self.window
+        marked = steps(timeline)
+        rank = Rank(
+            file=timeline.file,
+            form=timeline.form,
+            rank=timeline.rank,
+            world_size=timeline.world_size,
+            has_device=bool(self.times),
+            gpu=self._gpu(),
+            capability=self._capability(),
+            step_count=len(marked) or None,
+            step_ms=tuple((end - start) / 1e6 for start, end in marked) or None,
+            dataloader_workers=_WORKERS.get(self.loader.worker_class),
+            dataloader_calls=len(self.loader.spans),
+            trust=examine(timeline, self.launches, self.untold),
+            sm_active_pct=_metric(timeline, "SMs Active", "SM Active"),
+            tensor_active_pct=_metric(timeline, "Tensor Active"),
+            page_faults=timeline.page_faults,
+            kept_until_us=timeline.cut / 1e3 if timeline.cut is not None else None,
+            other_programs=timeline.other_programs,
+            with_stacks=timeline.with_stacks,
+            with_shapes=timeline.with_shapes,
+        )
+        if window is None:
+            return msgspec.structs.replace(rank, why="no operator, call or device's work of a kind that sysperf knows is in it")
+        return self._with_verdict(self._within(rank, window, with_gains))
+
+    def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
+        """These facts, with the gains of these fixes, where time in which the device did nothing is known."""
+        if self._costs is None or not coverage.has_idle(self.untold):
+            return rank
+        return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
+
+    def _within(self, rank: Rank, window: Window, with_gains: bool) -> Rank:
+        """The facts about the window."""
+        timeline, times = self.timeline, self.times
+        on_cpu = None
+        if times or timeline.accelerator or rank.trust.device_missing:
+            hole, hole_sites = host.holes(timeline, times, self.threads)
+        else:
+            on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)
+        named = work.named(timeline)
+        figured = self.figures()
+        did = host.describe(timeline, self.host_window or window, times)
+        worked = work.describe(times[0], named) if times else rank.work
+        costs = Costs(figured, did, worked, hole)
+        self._costs = None if on_cpu else costs
+        lengths = sorted((end - start) / 1e6 for start, end in window.steps)
+        facts = msgspec.structs.replace(
+            rank,
+            window_rule=window.rule,
+            window_ms=window.duration / 1e6,
+            window_start_us=window.start / 1e3,
+            step_ms_median=median(lengths) if rank.step_count and lengths else None,
+            figures=figured,
+            devices=tuple(self._device(time) for time in times),
+            steps=self._steps(window),
+            hole=hole,
+            hole_sites=hole_sites,
+            loader_recurring_pct=self._loader_recurring(window) if times or on_cpu else None,
+            loader_sites=self._loader_sites(window),
+            sync_sites=host.sync_sites(timeline, times, self.threads),
+            work=worked,
+            host=did,
+            cpu=on_cpu,
+            memory=self._memory(),
+            collectives=work.collectives(times[0]) if times else rank.collectives,
+            replay=predict_cpu(on_cpu, hole, self._batches(window))
+            if on_cpu
+            else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
+        )
+        return coverage.without_unknown(facts, self.untold)
+
+    def _loader_waits(self, window: Window) -> list[Intervals]:
+        """When each device, or on a CPU the main thread, waits for a batch."""
+        return [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
+
+    def _loader_recurring(self, window: Window) -> float | None:
+        """The mean share of waiting for a batch, as far as it comes back; None where nobody knows.
+
+        A loader starts its workers for the first batch, and the first step of a program is slow. Of few iterations what each has counts,
+        and of the program's first step alone nothing.
+        """
+        if not self.loader.spans:
+            return None
+        waits = self._loader_waits(window)
+        asked = [start for start, _ in self.loader.spans]
+        iterations = self.iterations(window)[1] or window.steps or list(itertools.pairwise(asked))
+        if len(iterations) >= MIN_ITERATIONS:
+            return 100 * sum(map(length, waits)) / (window.duration * len(waits))
+        shares = [100 * sum(overlap(part, span) for part in waits) / ((span[1] - span[0]) * len(waits)) for span in iterations]
+        is_known = len(shares) > 1 or (len(shares) == 1 and not window.is_of_device and not is_first_step(self.timeline))
+        return min(shares) if is_known else None
+
+    def _loader_sites(self, window: Window) -> tuple[Site, ...]:
+        """Where the program is while devices, or on a CPU its main thread, wait for a batch."""
+        waits = self._loader_waits(window)
+        return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
+
+    def _batches(self, window: Window) -> Batches:
+        """How the program gets its data on the CPU."""
+        calls = sum(window.start <= start < window.end for start, _ in self.loader.spans)
+        return Batches(_WORKERS.get(self.loader.worker_class), window.duration / 1e6 / calls if calls else 0.0)
+
+    def replayer(self) -> Replayer:
+        """Replays of the window; the graph is built once."""
+        if self._replayer is None:
+            self._replayer = Replayer(self.timeline, self.host_window, self.times, self.launches)
+        return self._replayer
+
+    def _with_verdict(self, rank: Rank) -> Rank:
+        word, why = verdict.of_rank(rank)
+        return msgspec.structs.replace(rank, verdict=word, why=why)
+
+    def figures(self) -> Figures:
+        """The figures of docs/analyze.md: means over the devices, each known where all devices know it."""
+        if self.window is None:
+            return Figures()
+        if self.times:
+            each = [figures(time) for time in self.times]
+            means = {key: _mean([device_figures[key] for device_figures in each]) for key in each[0]}
+            return Figures(**means)
+        loader = union(clip(self.loader.spans, self.window.span))
+        busy = union(clip(self.timeline.accelerator.spans(), self.window.span))
+        return Figures(
+            dataloader_pct=100 * length(loader) / self.window.duration if loader else None,
+            mtia_busy_pct=100 * length(busy) / self.window.duration if busy else None,
+        )
+
+    def _device(self, time: DeviceTime) -> DeviceFacts:
+        device = self.timeline.devices.get(time.device)
+        return DeviceFacts(
+            id=time.device,
+            name=device.name if device else None,
+            capability=device.capability if device else None,
+            busy_pct=100 * length(time.busy) / time.window.duration,
+            kernel_busy_pct=100 * length(time.kernels) / time.window.duration,
+            idle_ms=length(time.idle) / 1e6,
+            gaps=len(time.gaps),
+            starved_gaps=sum(gap.kind == STARVED for gap in time.gaps),
+            queued_gaps=sum(gap.kind == QUEUED for gap in time.gaps),
+            longest_gaps=tuple(_described(gap, time) for gap in nlargest(MAX_GAPS, time.gaps, lambda gap: gap.end - gap.start)),
+        )
+
+    def _steps(self, window: Window) -> Steps:
+        by, spans = self.iterations(window)
+        described = iterations.describe(by, spans)
+        if window.is_of_device and len(spans) < MIN_DEVICE_STEPS:
+            return msgspec.structs.replace(described, steady=False)
+        if described.outlier:
+            longest = max(spans, key=lambda span: span[1] - span[0])
+            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(spans, longest))
+        return described
+
+    def iterations(self, window: Window) -> tuple[str, list[Interval]]:
+        """(what was used to find them, the iterations, as the devices do them where the host is far ahead)."""
+        if window.is_of_device:
+            return "ProfilerStep" if steps(self.timeline) else "loader", list(window.steps)
+        by, spans = iterations.find(self.timeline, window)
+        return by, device_steps(spans, self.timeline, self.launches.times) or spans
+
+    def _outlier_cause(self, steps_in_order: Intervals, longest: Interval) -> str:
+        """What the longest step has more of than the others have on average."""
+        if self.window is None:
+            return ""
+        parts = _parts_on_device(self.times[0]) if self.times else cpu.parts(self.timeline, self.window)
+        others = union(step for step in steps_in_order if step != longest)
+        excess = {
+            name: length(clip(part, longest)) - length(intersect(union(part), others)) / (len(steps_in_order) - 1)
+            for name, part in parts.items()
+        }
+        return max(excess, key=excess.__getitem__)
+
+    def _gpu(self) -> str | None:
+        named = [used.name for time in self.times if (used := self.timeline.devices.get(time.device)) and used.name]
+        return (
+            named[0]
+            if named
+            else next((device.name for device in self.timeline.devices.values() if device.name and self.timeline.accelerator), None)
+        )
+
+    def _capability(self) -> float | None:
+        known = [device.capability for time in self.times if (device := self.timeline.devices.get(time.device))]
+        return min((capability for capability in known if capability is not None), default=None)
+
+    def _memory(self) -> Memory:
+        total = [device.memory_bytes for time in self.times if (device := self.timeline.devices.get(time.device)) and device.memory_bytes]
+        changes = self.timeline.memory
+        return Memory(
+            peak_bytes=max((change.allocated for change in changes), default=None),
+            reserved_bytes=max((change.reserved for change in changes if change.reserved >= 0), default=None),
+            total_bytes=min(total, default=None),
+        )
+
+
+def _parts_on_device(time: DeviceTime) -> dict[str, Intervals]:
+    return {
+        "device busy": time.busy,
+        "loader": time.loader_exposed,
+        "synchronisation": time.sync_exposed,
+        "copy calls": time.copy_call_exposed,
+        "host": time.host_exposed,
+        "allocator": time.calls.alloc,
+    }
+
+
+def _described(gap: Gap, time: DeviceTime) -> GapFacts:
+    """A gap, and what most of it was."""
+    span = gap.start, gap.end
+    parts = {
+        "loader": time.loader_exposed,
+        "synchronisation": time.sync_exposed,
+        "copy calls": time.copy_call_exposed,
+        "allocator": intersect(time.calls.alloc, time.host_exposed),
+        "idle although queued" if gap.kind == QUEUED else "host": time.host_exposed,
+    }
+    costs = {cause: overlap(part, span) for cause, part in parts.items()}
+    return GapFacts(start_us=gap.start / 1e3, ms=(gap.end - gap.start) / 1e6, kind=gap.kind, cause=max(costs, key=costs.__getitem__))
+
+
+def _metric(timeline: Timeline, *starts: str) -> float | None:
+    return next((value for name, value in timeline.metrics.items() if name.startswith(starts)), None)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

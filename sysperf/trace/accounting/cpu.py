@@ -1,0 +1,226 @@
+"""Training on the CPU: operators by their own time, waiting for the loader, and Python between operators."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from heapq import nlargest
+
+from sysperf.startup import lazy
+from sysperf.trace.accounting import pauses
+from sysperf.trace.accounting.autograd import Engine
+from sysperf.trace.accounting.exposed import LONG_GAP_NS
+from sysperf.trace.accounting.host import compilations, garbage_collections, launching_thread, sites
+from sysperf.trace.accounting.iterations import find, outermost_operators
+from sysperf.trace.accounting.nesting import Threads, exclusive
+from sysperf.trace.accounting.window import Window, is_loader, loader_calls, optimizer_steps
+from sysperf.trace.facts import Cpu, Hole, Site
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
+from sysperf.trace.timeline import OPERATOR, Timeline
+
+TINY_OPERATOR_NS = 20_000
+MAX_TOP = 12
+MAX_CALLS = 50
+MAX_GAPS = 500
+_MATMUL = lazy(r"aten::(?:addmm|mm|bmm|baddbmm|mkldnn_|_?slow_conv|thnn_conv|convolution|_convolution|conv\dd|linear|matmul)|mkldnn|onednn")
+_FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
+_COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
+_OTHER_THREAD = lazy(r"<built-in method (?:acquire|get) of _(?:thread\.R?[lL]ock|queue\.SimpleQueue|multiprocessing\.SemLock)>")
+"""Waiting for another thread or process, whose work on the CPU the file does not show."""
+_COLLECTIVE = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):")
+_COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
+
+
+def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
+    """Where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
+    rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
+    loader = union(clip(loader_calls(timeline).spans, window.span))
+    operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
+    engine = Engine(timeline)
+    running = subtract(union(clip(rows.spans_of(operators), window.span)), engine.pauses(window))
+    compiling = subtract(clip(compilations(timeline), window.span), loader)
+    computing = subtract(subtract(running, loader), compiling)
+    talking = communication(timeline, window)
+    own, counts, tiny = own_times(timeline, window, threads, engine)
+
+    def share(pattern: re.Pattern[str]) -> float:
+        return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
+
+    between = subtract([window.span], union([*computing, *talking, *compiling, *loader]))
+    collecting = intersect(garbage_collections(timeline, window), between)
+    code = subtract(between, collecting)
+    long = [gap for gap in code if gap[1] - gap[0] >= LONG_GAP_NS]
+    main = launching_thread(timeline, window)
+    optimizing = optimizer_steps(timeline)
+    iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
+    found = pauses.told_apart(long, _parts(timeline), iterations)
+    own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
+    where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
+    hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
+    _, python = _recurring(subtract(code, long), iterations)
+    facts = Cpu(
+        operators=len(operators),
+        operator_pct=100 * length(computing) / whole,
+        loader_pct=100 * length(loader) / whole,
+        loader_operator_pct=100 * length(intersect(running, loader)) / whole,
+        compile_pct=100 * length(compiling) / whole,
+        communication_pct=100 * length(talking) / whole,
+        python_pct=100 * length(between) / whole,
+        python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
+        gc_pct=100 * length(collecting) / whole,
+        between_sites=sites({main: nlargest(MAX_GAPS, subtract(code, long), key=_length)}, threads, whole)
+        if timeline.with_stacks and main is not None
+        else (),
+        gc_sites=sites({main: collecting}, threads, whole) if main is not None else (),
+        matmul_pct=share(_MATMUL),
+        fallback_pct=share(_FALLBACK),
+        copy_pct=share(_COPY),
+        own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *optimizing])) / whole,
+        optimizer_pct=100 * length(subtract(union(clip(optimizing, window.span)), long)) / whole,
+        tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
+        operators_per_step=sum(counts.values()) / window.iterations
+        if window.iterations
+        else _per_iteration(timeline, operators, iterations),
+        threads=len({rows.thread[i] for i in operators}),
+        top=tuple(
+            Site(what=texts[name][:160], where=_line(timeline, threads, window, name), exposed_pct=100 * time / whole, count=counts[name])
+            for name, time in own.most_common(MAX_TOP)
+        ),
+    )
+    return facts, hole, where
+
+
+def _parts(timeline: Timeline) -> list[pauses.Part]:
+    """What the file's threads did that is no pause, in order."""
+    rows = timeline.ranges
+    talking = timeline.ranges_named(_COMMUNICATION.match)
+    loading = timeline.marks(is_loader)
+    chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR), *talking, *loading)
+    return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in chosen)
+
+
+def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Intervals, where: tuple[Site, ...]) -> Hole:
+    """The pauses as facts: what the program's own cost by iteration, and what is left."""
+    whole, is_known = window.duration, len(iterations) > 1
+    least, middle = _recurring(found.regular, iterations)
+    seldom = pauses.shares(found.periodic, iterations)
+    all_of_them = length(found.regular) + length(found.periodic) + length(found.scattered)
+    return Hole(
+        recurring_pct=None if middle is None else _and(middle, seldom.high),
+        recurring_least_pct=None if least is None else _and(least, seldom.low) * (1 - _share_waiting(where)),
+        periodic_pct=seldom.high if is_known else None,
+        returns=_rhythm(bool(middle), seldom.every) if is_known else "",
+        scattered_pct=100 * length(found.scattered) / whole if is_known else None,
+        pct=100 * all_of_them / whole,
+        longest_ms=max((end - start for start, end in own), default=0) / 1e6,
+        cause=where[0].what if where else "",
+    )
+
+
+def _with_pauses(python: float, hole: Hole) -> float:
+    """Of the time, the share of short times between operators and of the program's pauses."""
+    return (hole.recurring_pct or 0.0) + python * (1 - (hole.periodic_pct or 0.0) / 100)
+
+
+def _and(usual: float, seldom: float) -> float:
+    """Of the time, the share of what a median step has and of what only some have: a median step is what these leave."""
+    return seldom + usual * (1 - seldom / 100)
+
+
+def _rhythm(in_most: bool, every: float | None) -> str:
+    """How often pauses come back."""
+    often = "" if every is None else f"every {round(every, 1):g} steps"
+    return " and ".join(filter(None, ("in most steps" if in_most else "", often)))
+
+
+def is_collective(name: str) -> bool:
+    """Whether a range is a collective operation as its library runs it, on a thread of its own."""
+    return bool(_COLLECTIVE.match(name))
+
+
+def communication(timeline: Timeline, window: Window) -> Intervals:
+    """When ranks exchange data, and the program neither computes nor loads beside it."""
+    rows = timeline.ranges
+    talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
+    computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
+    return subtract(talking, union([*computing, *clip(loader_calls(timeline).spans, window.span)])) if talking else []
+
+
+def _length(span: Interval) -> int:
+    return span[1] - span[0]
+
+
+def _share_waiting(where: tuple[Site, ...]) -> float:
+    """The share of these places' time in which another thread is waited for: what that one could do sooner is unknown."""
+    waiting = sum(site.exposed_pct for site in where if _OTHER_THREAD.match(site.what))
+    return waiting / (sum(site.exposed_pct for site in where) or 1)
+
+
+def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
+    """The times of the loader, of compilation, of operators outside both, and of the rest."""
+    rows = timeline.ranges
+    loader = union(clip(loader_calls(timeline).spans, window.span))
+    running = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
+    operators = subtract(subtract(running, loader), Engine(timeline).pauses(window))
+    compiling = subtract(clip(compilations(timeline), window.span), loader)
+    return {
+        "loader": loader,
+        "compilation": compiling,
+        "operators": subtract(operators, compiling),
+        "Python between operators": subtract([window.span], union([*loader, *compiling, *operators])),
+    }
+
+
+def _recurring(parts: Intervals, iterations: Intervals) -> tuple[float | None, float | None]:
+    """The first quartile (of few the least) and the median by iteration; None where there are not two of them."""
+    shares = sorted(100 * overlap(parts, span) / (span[1] - span[0]) for span in iterations)
+    return (shares[len(shares) // 4], median(shares)) if len(shares) > 1 else (None, None)
+
+
+def _per_iteration(timeline: Timeline, operators: list[int], iterations: Intervals) -> float | None:
+    """How many of these operators start in an iteration, on average."""
+    if not iterations:
+        return None
+    low, high = iterations[0][0], iterations[-1][1]
+    return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
+
+
+def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> str:
+    """The source line that most of an operator's longest calls come from; empty where the file has no stacks."""
+    if not timeline.with_stacks:
+        return ""
+    rows, took = timeline.ranges, Counter[str]()
+    calls = [index for index in timeline.ranges_by_name.get(name, ()) if window.start <= rows.start[index] < window.end]
+    for index in nlargest(MAX_CALLS, calls, key=lambda index: rows.end[index] - rows.start[index]):
+        for around in threads.around(rows.thread[index], [rows.start[index]]):
+            took[around.line] += rows.end[index] - rows.start[index]
+    return took.most_common(1)[0][0] if took else ""
+
+
+def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:
+    """The copies and conversions that the main thread makes outside other operators and outside of these times."""
+    rows = timeline.ranges
+    copying = {number for number, text in enumerate(timeline.names.texts) if _COPY.match(text)}
+    outermost = outermost_operators(timeline, main) if copying else []
+    asked = union(clip(rows.spans_of(i for i in outermost if rows.name[i] in copying), window.span))
+    return subtract(asked, union(elsewhere))
+
+
+def own_times(timeline: Timeline, window: Window, threads: Threads, engine: Engine | None = None) -> tuple[Counter[int], Counter[int], int]:
+    """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside loader and compiler."""
+    rows, elsewhere = timeline.ranges, union(clip([*loader_calls(timeline).spans, *compilations(timeline)], window.span))
+    engine = engine or Engine(timeline)
+    pausing = engine.pauses(window)
+    own: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
+    tiny = 0
+    low, high = window.span
+    for thread in list(threads.threads()):
+        mine = [i for i in threads.ranges(thread) if rows.kind[i] == OPERATOR and low <= rows.start[i] < high]
+        if elsewhere:
+            mine = [i for i in mine if not overlap(elsewhere, (rows.start[i], rows.start[i] + 1))]
+        for index, time in exclusive(timeline, mine):
+            own[rows.name[index]] += max(0, time - overlap(pausing, rows.span(index))) if index in engine.around else time
+            counts[rows.name[index]] += 1
+            tiny += rows.end[index] - rows.start[index] < TINY_OPERATOR_NS
+    return own, counts, tiny

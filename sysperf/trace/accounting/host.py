@@ -1,0 +1,291 @@
+"""What the host's threads did: why the device had to wait, and which lines of the program cost it."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Container
+
+from sysperf.startup import lazy
+from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.accounting.nesting import Around, Threads
+from sysperf.trace.accounting.window import Window, is_loader, optimizer_steps
+from sysperf.trace.facts import Hole, HostWork, Site
+from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
+from sysperf.trace.kernels import ByName
+from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
+
+MAX_SITES = 8
+OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
+"""About what recording one event costs the host. An estimate, so what follows from it says "about"."""
+_REGIONS = {
+    "gc_pct": lazy(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage|^<built-in function collect>$"),
+    "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
+    "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
+    "gil_wait_pct": lazy(r"Waiting for GIL"),
+    "zero_grad_pct": lazy(r"Optimizer\.zero_grad#"),
+}
+_COMPILING = lazy(
+    r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
+)
+_COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_PARALLEL = ("Scatter", "Broadcast", "Gather")
+_OWN_WORK = lazy(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
+"""Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
+_ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
+_OWN = lazy(
+    r"(?:ProfilerStep|Optimizer\.|enumerate\(|nccl:|gloo:|DistributedDataParallel|Torch-Compiled|## "
+    r"|PyTorch Profiler|\[(?:pytorch|param)\||\[pl\])"
+)
+
+
+def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> HostWork:
+    """The host's regions, and how far it runs ahead of the device."""
+    whole = window.duration
+    shares = {name: _share(timeline, window, pattern) for name, pattern in _REGIONS.items()}
+    region, region_pct = _largest_region(timeline, window)
+    main = launching_thread(timeline, window)
+    cost = _recording_cost(timeline, window, main)
+    first = times[0] if times else None
+    delay, depth, deepest = _queue(first) if first else (None, None, None)
+    return HostWork(
+        gc_pct=shares["gc_pct"],
+        evaluation_pct=shares["evaluation_pct"],
+        checkpoint_pct=shares["checkpoint_pct"],
+        gil_wait_pct=shares["gil_wait_pct"],
+        optimizer_pct=100 * length(union(clip(optimizer_steps(timeline), window.span))) / whole if timeline.ranges else None,
+        zero_grad_pct=shares["zero_grad_pct"],
+        launch_delay_us=delay,
+        queue_depth=depth,
+        queue_max=deepest,
+        region=region,
+        region_pct=region_pct,
+        module_load_pct=100 * length(first.calls.module) / whole if first else None,
+        recompiles=sum(window.start <= start < window.end for start, _ in compilations(timeline)),
+        compiled_regions=_count(timeline, window, _COMPILED),
+        graph_breaks=_count(timeline, window, _COMPILED) / window.iterations if window.iterations else None,
+        data_parallel=_is_data_parallel(timeline, times),
+        refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
+        refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
+        runnable_wait_pct=100 * timeline.scheduling.get(main, 0) / whole if timeline.scheduling and main is not None else None,
+        overhead_pct=100 * length(union(clip(timeline.overhead, window.span))) / whole if timeline.overhead else None,
+        inflation=1 / (1 - min(0.8, cost / whole)) if cost else None,
+    )
+
+
+def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> float | None:
+    if not timeline.ranges:
+        return None
+    spans = timeline.ranges.spans_of(timeline.ranges_named(pattern.search, python=True))
+    return 100 * length(union(clip(spans, window.span))) / window.duration
+
+
+def compilations(timeline: Timeline) -> Intervals:
+    """When torch.compile compiled; a compilation consists of ranges within each other."""
+    return union(timeline.ranges.spans_of(timeline.ranges_named(_COMPILING.match, python=True)))
+
+
+def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
+    """When Python collected garbage, as far as ranges or stacks show it."""
+    collections = timeline.ranges_named(_REGIONS["gc_pct"].search, python=True)
+    return union(clip(timeline.ranges.spans_of(collections), window.span))
+
+
+def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
+    starts, (low, high) = timeline.ranges.start, window.span
+    return sum(low <= starts[index] < high for index in timeline.ranges_named(pattern.match, python=True))
+
+
+def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
+    """The user's own range that covers most of the window; PyTorch's own ranges do not count."""
+    rows, texts, kinds = timeline.ranges, timeline.names.texts, timeline.ranges.kind
+    best, share = "", 0.0
+    for name, named in timeline.ranges_by_name.items():
+        annotations = [index for index in named if kinds[index] == ANNOTATION]
+        if annotations and not _OWN.match(texts[name]):
+            covered = 100 * length(union(clip(rows.spans_of(annotations), window.span))) / window.duration
+            if covered > share:
+                best, share = texts[name], covered
+    return best[:120], share if best else None
+
+
+def launching_thread(timeline: Timeline, window: Window) -> int | None:
+    """The thread that the profiler's steps are on, else the one that has most to do in the window."""
+    rows = timeline.ranges
+    low, high = window.span
+    marked = timeline.ranges_named(lambda name: name.startswith("ProfilerStep"), python=True)
+    if marked:
+        return Counter(rows.thread[index] for index in sorted(marked)).most_common(1)[0][0]
+    busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
+    if not busy:
+        busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
+    return busy.most_common(1)[0][0] if busy else None
+
+
+def _recording_cost(timeline: Timeline, window: Window, thread: int | None) -> float:
+    """Nanoseconds that the profiler took to write down the events of the launching thread, by their number."""
+    if thread is None or timeline.form != "kineto":
+        return 0.0
+    low, high = window.span
+    rows, calls = timeline.ranges, timeline.calls
+    prices = {OPERATOR: OPERATOR_NS, ANNOTATION: OPERATOR_NS, PYTHON: PYTHON_NS}
+    kinds = Counter(
+        kind for kind, start, on in zip(rows.kind, rows.start, rows.thread, strict=True) if on == thread and low <= start < high
+    )
+    if kinds[PYTHON]:
+        kinds[PYTHON] += timeline.short_functions * kinds[PYTHON] // rows.kind.count(PYTHON)
+    counted = sum(on == thread and low <= start < high for start, on in zip(calls.start, calls.thread, strict=True))
+    return CALL_NS * counted + sum(prices[kind] * count for kind, count in kinds.items())
+
+
+def _is_data_parallel(timeline: Timeline, times: list[DeviceTime]) -> bool | None:
+    """nn.DataParallel scatters inputs, broadcasts parameters and gathers outputs, in one process with several devices."""
+    texts = set(timeline.names.texts)
+    if any("DataParallel.forward" in text and "Distributed" not in text for text in texts) or "data_parallel.py" in " ".join(
+        text for text in texts if "data_parallel.py(" in text
+    ):
+        return True
+    named = all(any(text == word or text.startswith(f"{word}Backward") for text in texts) for word in _PARALLEL)
+    return named and len(times) > 1 if timeline.ranges else None
+
+
+def _refill(time: DeviceTime, below_ns: float = math.inf) -> float:
+    """Starved idle from a blocking call's return to the next launch's arrival, in percent of the window; in gaps below this length."""
+    blocking = sorted([*time.calls.sync, *time.calls.copy], key=lambda call: call[1])
+    ends = [end for _, end in blocking]
+    lost = 0
+    for gap in time.gaps:
+        if gap.kind == STARVED and gap.end - gap.start < below_ns:
+            position = bisect_right(ends, gap.end) - 1
+            if position >= 0 and blocking[position][1] > gap.start:
+                lost += gap.end - blocking[position][1]
+    return 100 * lost / time.window.duration
+
+
+def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:
+    """(median delay of a launch in µs, median and largest number of operations that wait)."""
+    rows, (low, high) = time.timeline.operations, time.window.span
+    pairs = [(at, rows.start[index]) for index in time.operations if (at := time.launches.times[index]) is not None]
+    inside = [(at, start) for at, start in pairs if low <= at < high]
+    if not inside:
+        return None, None, None
+    starts = [start for _, start in pairs]  # in order, as the operations are
+    launched = sorted([at for at, _ in pairs])
+    waiting = [bisect_right(launched, at) - 1 - bisect_right(starts, at) for at, _ in inside]
+    depths = [max(0, depth) for depth in waiting]
+    return median([start - at for at, start in inside]) / 1e3, float(median(depths)), max(depths)
+
+
+def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:
+    """Long gaps that the host is to blame for, and where its launching thread was meanwhile.
+
+    Allocation and the loading of device code are causes of their own, and no part of it.
+    """
+    total, longest, feeding = 0, 0, 0
+    places: dict[int, list[Interval]] = {}
+    rows, to_device = timeline.operations, ByName(timeline.names, by_name.is_h2d)
+    for time in times:
+        unnamed = subtract(time.host_exposed, union([*time.calls.alloc, *time.calls.module]))
+        for gap in time.gaps:
+            if gap.kind != STARVED or gap.end - gap.start < LONG_GAP_NS:
+                continue
+            parts = intersect(unnamed, [(gap.start, gap.end)])
+            ours = length(parts)
+            total, longest = total + ours, max(longest, ours)
+            feeding += ours if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]) else 0
+            call = time.launches.call(gap.ended_by)
+            if call is not None and ours:
+                places.setdefault(timeline.calls.thread[call], []).extend(parts)
+    whole = sum(time.window.duration for time in times)
+    sites_of_gaps = sites(places, threads, whole, _Calls(timeline, places))
+    return (
+        Hole(
+            pct=100 * total / whole if whole else 0.0,
+            longest_ms=longest / 1e6,
+            cause=sites_of_gaps[0].what if sites_of_gaps else "",
+            feeds_device=feeding > total / 2 and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
+        ),
+        sites_of_gaps,
+    )
+
+
+def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:
+    """Where the threads that ask a loader for batches are in these times."""
+    rows, asking = timeline.ranges, dict[int, list[Interval]]()
+    for index in timeline.marks(is_loader):
+        asking.setdefault(rows.thread[index], []).append(rows.span(index))
+    places = {thread: [span for part in parts for span in intersect(part, union(spans))] for thread, spans in asking.items()}
+    return sites(places, threads, whole)
+
+
+class _Calls:
+    """The calls that threads were in."""
+
+    def __init__(self, timeline: Timeline, threads: Container[int]) -> None:
+        rows, self._texts = timeline.calls, timeline.names.texts
+        self._by_thread: dict[int, list[tuple[int, int, int]]] = {}
+        for row in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
+            if row[3] in threads:
+                self._by_thread.setdefault(row[3], []).append(row[:3])
+        for calls in self._by_thread.values():
+            calls.sort()
+
+    def at(self, thread: int, moment: int) -> str:
+        """The latest call of a thread that had begun, if it was not over; empty where there is none."""
+        calls = self._by_thread.get(thread, [])
+        place = bisect_right(calls, (moment, math.inf, 0)) - 1
+        return self._texts[calls[place][2]] if place >= 0 and calls[place][1] > moment else ""
+
+
+def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:
+    """Where threads were during these times, looked up at eight moments of each."""
+    cost: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    for thread, spans in places.items():
+        moments = [(start + (end - start) * part // 16, (start, end)) for start, end in spans for part in range(1, 16, 2)]
+        latest: dict[tuple[str, str], Interval] = {}
+        for (at, span), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
+            key = _what(around, calls.at(thread, at) if calls else ""), around.line
+            cost[key] += (span[1] - span[0]) // 8
+            count[key] += latest.get(key) != span
+            latest[key] = span
+    return tuple(
+        Site(what=what, where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )
+
+
+def _what(around: Around, call: str) -> str:
+    """What a thread does there: the user's own range, else the operator, else the function, and the call; `Python` where nothing tells."""
+    what = (around.annotation or around.operator or _ADDRESS.sub("", around.function))[:160]
+    return f"{what} ({call[:80]})" if what and call else what or call[:160] or "Python between operators"
+
+
+def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Site, ...]:
+    """The calls whose waiting the device paid for, by operator and source line; most expensive first."""
+    blocking = ByName(timeline.names, lambda name: by_name.is_sync_call(name) or by_name.is_copy_call(name))
+    rows = timeline.calls
+    cost: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    whole = sum(time.window.duration for time in times)
+    by_thread: dict[int, list[int]] = {}
+    for index, name in enumerate(rows.name):
+        if blocking(name):
+            by_thread.setdefault(rows.thread[index], []).append(index)
+    for time in times:
+        paid = union([*time.sync_exposed, *time.copy_call_exposed])
+        starts, ends = [start for start, _ in paid], [end for _, end in paid]
+        for thread, indices in by_thread.items():
+            concerned = [index for index in indices if bisect_right(ends, rows.start[index]) < bisect_left(starts, rows.end[index])]
+            costly = sorted((rows.start[index], index, lost) for index in concerned if (lost := overlap(paid, rows.span(index))))
+            for (_, index, lost), around in zip(costly, threads.around(thread, [start for start, _, _ in costly]), strict=True):
+                key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
+                cost[key] += lost
+                count[key] += 1
+    return tuple(
+        Site(what=what[:160], where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )

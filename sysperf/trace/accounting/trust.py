@@ -1,0 +1,63 @@
+"""Whether a trace can be believed: what is impossible in it is counted before anything is concluded."""
+
+from __future__ import annotations
+
+from sysperf.startup import lazy
+from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting.exposed import MAX_DEVICE_NS, Launches
+from sysperf.trace.facts import Trust
+from sysperf.trace.timeline import KERNELS, PYTHON, Timeline
+
+_OF_DEVICE = lazy(
+    r"aten::(?:_?cudnn_(?!is_acceptable)|miopen_|_?mps_|_thnn_fused_|_flash_attention|_efficient_attention|_cslt_"
+    r"|_scaled_dot_product_(?:flash_attention(?!_for_cpu)|efficient_attention|cudnn_attention|\w*_for_mps|fused_attention_overrideable))"
+    r"|(?:nccl|rccl|xccl|hccl):|(?:npu|hpu|xla|mlu|musa)::|triton_"
+)
+"""Operators that run on one kind of device, and communication between such."""
+CLOCK_NS = 1_000
+"""Files with whole microseconds round start and length each for itself."""
+
+
+def examine(timeline: Timeline, launches: Launches, untold: frozenset[str] = frozenset()) -> Trust:
+    """Count what cannot be: over the whole file, not over the window."""
+    rows, damage = timeline.operations, timeline.damage
+    unlaunched = launches.times.count(None)
+    early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
+    total = len(rows)
+    used = _device_use(timeline) if KERNELS in untold or not (total or timeline.accelerator) else ""
+    return Trust(
+        gpu_ops=total,
+        gpu_before_launch=early,
+        same_stream_overlaps=_overlaps(timeline),
+        bad_durations=sum(not 0 <= end - start <= MAX_DEVICE_NS for start, end in rows.spans()),
+        uncorrelated_gpu_ops=unlaunched,
+        uncorrelated_pct=100 * unlaunched / total if total else 0.0,
+        damaged_events=damage.events + damage.no_duration,
+        dropped_events=damage.dropped,
+        truncated=damage.truncated,
+        device_missing=bool(used) or KERNELS in untold or timeline.mixed,
+        mixed_programs=timeline.mixed,
+        device_use=used,
+        untold=tuple(sorted(untold)),
+    )
+
+
+def _overlaps(timeline: Timeline) -> int:
+    """A stream does one thing after the other: what starts before its predecessor's end is wrong by that much."""
+    rows = timeline.operations
+    ends: dict[tuple[int, int], int] = {}
+    count = 0
+    for index in sorted(range(len(rows)), key=rows.start.__getitem__):
+        key = rows.device[index], rows.stream[index]
+        latest = ends.get(key, rows.start[index])
+        count += latest - rows.start[index] > CLOCK_NS
+        ends[key] = max(latest, rows.end[index])
+    return count
+
+
+def _device_use(timeline: Timeline) -> str:
+    """A call that launches kernels, or an operator or range that only another device than the CPU has; empty where there is none."""
+    texts, rows = timeline.names.texts, timeline.ranges
+    launches = [texts[name] for name in set(timeline.calls.name) if by_name.is_launch_call(texts[name])]
+    ranges = {name for name, kind in zip(rows.name, rows.kind, strict=True) if kind != PYTHON} if not launches else set()
+    return min([*launches, *(texts[name] for name in ranges if _OF_DEVICE.match(texts[name]))], default="")[:160]

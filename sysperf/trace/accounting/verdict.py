@@ -1,0 +1,209 @@
+"""What bounds a program: one word and the figure that it rests on, or that the file cannot tell."""
+
+from __future__ import annotations
+
+from sysperf.trace.accounting import coverage
+from sysperf.trace.accounting.window import DEVICE_STEPS
+from sysperf.trace.facts import Cpu, Figures, Rank, Skew
+
+MIN_EXPOSED_PCT = 15.0
+MIN_BUSY_PCT = 80.0
+HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
+MIN_CPU_OPERATORS = 50
+MIN_KERNELS = 30
+MIN_DEVICE_STEPS = 2
+"""Of a single one, nobody sees what the host does beside it for the next one."""
+MIN_UNLAUNCHED_PCT = 50.0
+Verdict = tuple[str, str]
+
+
+def of_rank(rank: Rank) -> Verdict:
+    """(verdict, why)."""
+    if short := _too_short(rank):
+        return _cannot(short)
+    if rank.has_device:
+        return _of_device(rank)
+    if rank.figures.mtia_busy_pct is not None:
+        return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
+    if rank.trust.mixed_programs:
+        return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
+    if rank.trust.device_missing:
+        return _cannot(_missing(rank.trust.device_use))
+    return _of_cpu(rank)
+
+
+def _too_short(rank: Rank) -> str:
+    """Why a single step does not tell what bounds the program; empty where it does, or there are more."""
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
+        return "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
+    loading = rank.figures.dataloader_exposed_pct if rank.has_device else rank.cpu.loader_pct if rank.cpu else None
+    if rank.steps.count <= 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
+        return "of a first step, or of one batch, alone nobody knows whether the loader is as slow in the next ones"
+    return ""
+
+
+def _missing(use: str) -> str:
+    """Why nothing is known of a device."""
+    if use:
+        return f"`{use}` works on a device, and the file has no kernels of it: profile with its activity, too"
+    return "the file has no table of kernels, so whether a device worked is unknown: record it, too (nsys profile --trace cuda,nvtx)"
+
+
+def _of_device(rank: Rank) -> Verdict:
+    figures = rank.figures
+    causes = {
+        "input-bound": rank.loader_recurring_pct or 0.0,
+        "host-bound": figures.host_starved_pct or 0.0,
+        "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
+        "comm-bound": figures.nccl_exposed_pct or 0.0,
+        "copy-bound": figures.h2d_exposed_pct or 0.0,
+    }
+    verdict = max(causes, key=causes.__getitem__)
+    share, busy = causes[verdict], _least_busy(figures)
+    unexplained = unexplained_pct(figures)
+    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
+        return _cannot(f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}")
+    if share >= MIN_EXPOSED_PCT:
+        return _cause(rank, verdict, share)
+    if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
+        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
+        return _cannot(f"{counted} kernels and no steps are too little to conclude from")
+    if busy >= MIN_BUSY_PCT:
+        least = "at least " if figures.gpu_busy_pct_mean is None else ""
+        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
+    idle = f"the device is idle {100 - busy:.0f} % of the time"
+    if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
+        return _cannot(f"{idle}, and the file does not say what launched its operations")
+    return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _least_busy(figures: Figures) -> float:
+    """How busy the device is, or at least is: copies that are not in the file come on top of its kernels."""
+    return (figures.kernel_busy_pct if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean) or 0.0
+
+
+def unexplained_pct(figures: Figures) -> float:
+    """The share of the time of which the file does not tell what it went to."""
+    if figures.gpu_busy_pct_mean is None:
+        return 100 - (figures.kernel_busy_pct or 0.0)
+    if figures.host_exposed_pct is None:
+        return 100 - figures.gpu_busy_pct_mean - (figures.dataloader_exposed_pct or 0.0)
+    if figures.host_starved_pct is None:
+        return figures.host_exposed_pct
+    return (figures.copy_exposed_pct or 0.0) if figures.h2d_exposed_pct is None else 0.0
+
+
+def _not_there(rank: Rank) -> str:
+    lacking = [kind for kind in rank.trust.untold if kind != coverage.LAUNCHES]
+    unlaunched = "the file does not say what launched its operations" if coverage.LAUNCHES in rank.trust.untold else ""
+    return " and ".join(filter(None, (unlaunched, f"the file has no {', '.join(lacking)}" if lacking else "")))
+
+
+def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
+    figures = rank.figures
+    if verdict in ("host-bound", "input-bound", "sync-bound"):
+        queued = figures.idle_queued_pct or 0.0
+        if verdict == "sync-bound" and queued > share / 2:
+            return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
+        if not rank.steps.steady:
+            return _cannot("no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished")
+        if figures.kernels is not None and figures.kernels < MIN_KERNELS:
+            return _cannot(f"{figures.kernels:.0f} kernels in the window are too few to conclude from")
+    if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
+        return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
+    words = {
+        "input-bound": "the device waits for the loader",
+        "host-bound": "the device waits for the host to launch work",
+        "sync-bound": "the device is idle while the host waits for it",
+        "comm-bound": "collectives run without computation beside them",
+        "copy-bound": "copies to the device run without computation beside them",
+    }
+    own = rank.collectives.own_pct
+    if verdict == "comm-bound" and own is not None and own < share / 2:
+        return verdict, f"collectives run without computation {share:.0f} % of the time, {share - own:.0f} % of it waiting for other ranks"
+    return verdict, f"{words[verdict]} {share:.0f} % of the time"
+
+
+def is_healthy(rank: Rank) -> bool:
+    """Whether there is nothing to win outside the kernels themselves, as far as all of that is known."""
+    figures = rank.figures
+    exposed = (figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct)
+    return (
+        (figures.gpu_busy_pct_mean or 0.0) >= HEALTHY_BUSY_PCT
+        and (figures.kernel_busy_pct or 0.0) >= HEALTHY_KERNELS_PCT
+        and (figures.dataloader_exposed_pct or 0.0) < HEALTHY_EXPOSED_PCT
+        and all(share is not None and share < HEALTHY_EXPOSED_PCT for share in exposed)
+    )
+
+
+def _of_cpu(rank: Rank) -> Verdict:
+    cpu = rank.cpu
+    if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
+        return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
+    python = cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_pct
+    causes = {
+        "input-bound": (
+            rank.loader_recurring_pct or 0.0,
+            f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}",
+        ),
+        "comm-bound": (cpu.communication_pct, _exchanging(rank)),
+        "host-bound": (python, _beside(cpu, python)),
+    }
+    verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
+    pauses = (rank.hole.pct or 0.0) if rank.hole.recurring_pct is None else 0.0
+    if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
+        return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
+    if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
+        of_what = "a median step" if verdict == "host-bound" else "the time"
+        return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
+    running = 100 - cpu.loader_pct - cpu.communication_pct - python
+    if running >= MIN_BUSY_PCT:
+        return "compute-bound", f"operators run {running:.0f} % of the time" + (
+            " of a median step" if running > cpu.operator_pct + 1 else ""
+        )
+    return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Verdict:
+    """The verdict where pauses have a part of which nobody knows whether it comes back."""
+    told = f"{why}; pauses of 1 ms and more have {pauses:.0f} %, and without two steps nobody knows whether they come back"
+    return ("host-bound", told) if certain and share - pauses >= MIN_EXPOSED_PCT else _cannot(told)
+
+
+def _beside(cpu: Cpu, python: float) -> str:
+    """What a program on the CPU does that is neither an operator nor the loader."""
+    return "torch.compile compiles" if 2 * cpu.compile_pct > python else "the main thread runs Python, or waits, between operators"
+
+
+def _exchanging(rank: Rank) -> str:
+    """What a program on the CPU does that is in communication; a single file does not tell waiting for others from the exchange."""
+    return (
+        "the program waits for collectives or for other ranks" if rank.collectives.own_pct is None else "the program waits for collectives"
+    )
+
+
+def _waiting_part(rank: Rank) -> str:
+    own = rank.collectives.own_pct
+    waiting = rank.cpu.communication_pct - own if rank.cpu is not None and own is not None else 0.0
+    return f", {waiting:.0f} % of it waiting for other ranks" if waiting >= 1 else ""
+
+
+def _cannot(why: str) -> Verdict:
+    return "cannot-tell", why
+
+
+def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
+    """The verdict of the rank that the others wait for, where they do; else that of most ranks; of one rank, its own."""
+    if not ranks:
+        return _cannot("no trace")
+    late = next((rank for number, rank in enumerate(ranks) if skew.straggler == (number if rank.rank is None else rank.rank)), None)
+    if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
+        word = "compute-bound" if late.verdict == "healthy" else late.verdict
+        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for rank {skew.straggler}; there, {late.why}"
+    names = [rank.verdict for rank in ranks]
+    if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
+    common = max(sorted(set(names)), key=names.count)
+    example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
+    why, number = ranks[example].why, ranks[example].rank
+    return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"

@@ -1,0 +1,179 @@
+"""What a device's kernels do, by their names, and what matrix products their operators asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from sysperf.model.record import Json, JsonObject
+from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting.exposed import DeviceTime, members
+from sysperf.trace.accounting.window import optimizer_steps
+from sysperf.trace.facts import CollectiveFacts, Work
+from sysperf.trace.intervals import Interval, clip, length, union
+from sysperf.trace.peaks import dense_16bit
+from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
+
+SMALL_COLLECTIVE_BYTES = 1_000_000
+SLOW_COLLECTIVE = 1.25
+MIN_REPEATS = 4
+_HALF = ("BFloat16", "Half")
+_CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
+
+
+def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
+    """The kinds of work of one device."""
+    rows, signatures = time.timeline.operations, time.timeline.signatures
+    ours = time.members
+    if not ours:
+        return Work()
+
+    def share(question: Callable[[str], bool]) -> float:
+        return _part(time, members(time, time.kernels_named(question)))
+
+    iterations = time.window.iterations
+    launched = sorted((at, index) for index in ours if (at := time.launches.times[index]) is not None)
+    in_optimizer = _launched_in(launched, optimizer_steps(time.timeline, time.timeline.device_processes.get(time.device, ())))
+    zeroing = _launched_in(launched, _ranges(time, "Optimizer.zero_grad#"))
+    small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
+    flash = share(by_name.is_flash)
+    parts = [_launched_in(launched, _ranges(time, name)) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
+    return Work(
+        elementwise_pct=share(by_name.is_pointwise),
+        layout_pct=share(by_name.is_layout),
+        cast_pct=share(by_name.is_copy),
+        optimizer_pct=_part(time, in_optimizer) if in_optimizer is not None else share(by_name.is_optimizer),
+        optimizer_kernels_per_step=len(in_optimizer) / iterations if iterations and in_optimizer is not None else None,
+        launches_per_step=_launches(time, ours) / iterations if iterations else None,
+        optimizer_launches_per_step=_launches(time, in_optimizer) / iterations if iterations and in_optimizer is not None else None,
+        zero_grad_launches_per_step=_launches(time, zeroing) / iterations if iterations and zeroing is not None else None,
+        zero_grad_kernels_per_step=len(zeroing) / iterations if iterations and zeroing is not None else None,
+        zero_grad_pct=_part(time, zeroing) if zeroing is not None else None,
+        softmax_pct=share(lambda name: by_name.is_softmax(name) and "log" not in name),
+        unfused_attention_pct=_part(time, [i for part in parts for i in part or ()]) if parts[0] and (parts[1] or parts[2]) else 0.0,
+        efficient_attention_pct=share(by_name.is_efficient_attention),
+        flash_attention_pct=flash,
+        plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and by_name.is_plain_product(name, signatures) is True),
+        plain_matmul_share=_plain_share(time),
+        small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
+        graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
+        **_products(time, ranges_of),
+    )
+
+
+def _plain_share(time: DeviceTime) -> float | None:
+    """Of the matmuls' time, that of plain kernels for 32-bit floats, in percent; None where names that do not tell could decide it."""
+    rows, texts = time.timeline.operations, time.timeline.names.texts
+    by_number, took = Counter[int](), Counter[bool | None]()
+    for index in members(time, time.kernels_named(by_name.is_matmul)):
+        by_number[rows.name[index]] += rows.end[index] - rows.start[index]
+    for number, ns in by_number.items():
+        took[by_name.is_plain_product(texts[number].lower(), time.timeline.signatures)] += ns
+    whole = sum(took.values())
+    return None if not whole or took[True] < whole / 2 <= took[True] + took[None] else 100 * took[True] / whole
+
+
+def _one_wave(time: DeviceTime) -> float:
+    """Thread blocks that give every multiprocessor one: Kineto writes blocks per multiprocessor, Nsight Systems the number."""
+    if time.timeline.form == "kineto":
+        return 1.0
+    device = time.timeline.devices.get(time.device)
+    return float(device.multiprocessors) if device and device.multiprocessors else 0.0
+
+
+def _launches(time: DeviceTime, indices: list[int]) -> int:
+    """How many calls launched these kernels: one for all of a CUDA graph. Kernels whose call is unknown count each for itself."""
+    calls = [time.launches.calls[index] for index in indices]
+    return len(set(calls) - {None}) + calls.count(None)
+
+
+def _part(time: DeviceTime, indices: list[int]) -> float:
+    rows = time.timeline.operations
+    return 100 * length(union(clip(rows.spans_of(indices), time.window.span))) / time.window.duration
+
+
+def _ranges(time: DeviceTime, prefix: str) -> list[Interval]:
+    """The ranges whose names start so."""
+    return time.timeline.ranges.spans_of(time.timeline.ranges_named(lambda name: name.startswith(prefix)))
+
+
+def _launched_in(launched: list[tuple[int, int]], spans: list[Interval]) -> list[int] | None:
+    """Of (launch, operation) in order, the operations that were launched in these times; None where there are none."""
+    if not spans:
+        return None
+    places = ((bisect_left(launched, (start, -1)), bisect_left(launched, (end, -1))) for start, end in union(spans))
+    return [index for first, last in places for _, index in launched[first:last]]
+
+
+def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonObject:
+    """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
+    timeline, rows = time.timeline, time.timeline.ranges
+    low, high = time.window.span
+    if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):
+        return {}
+    total, misaligned, seen = 0, 0, 0
+    parsed: dict[tuple[str, int], tuple[int, bool]] = {}
+    for name in sorted(PRODUCTS):
+        for index in ranges_of(name):
+            if low <= rows.start[index] < high and rows.kind[index] == OPERATOR and rows.detail[index] >= 0:
+                key = name, rows.detail[index]
+                if key not in parsed:
+                    parsed[key] = product(name, timeline.shapes[key[1]])
+                seen += 1
+                total += parsed[key][0]
+                misaligned += parsed[key][1]
+    if not seen or not total:
+        return {}
+    tflops = total / (time.window.duration / 1e9) / 1e12
+    device = timeline.devices.get(time.device)
+    peak = dense_16bit(device.name if device else None)
+    return {"tflops": tflops, "mfu_pct": 100 * tflops / peak if peak else None, "misaligned_pct": 100 * misaligned / seen}
+
+
+def product(name: str, text: str) -> tuple[int, bool]:
+    """(floating-point operations, whether a 16-bit dimension is no multiple of 8) of one matrix product; (0, False) where unknown."""
+    try:
+        shapes, types = msgspec.json.decode(text.encode(), type=tuple[list[Json], list[Json]])
+        left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
+        *batch, rows, inner = left
+        columns = right[-1]
+        count = 2 * rows * inner * columns
+        for size in batch:
+            count *= size
+        half = any(half_type in str(kind) for kind in types[:3] for half_type in _HALF)
+        return int(count), half and any(size % 8 for size in (rows, inner, columns) if size > 1)
+    except (msgspec.DecodeError, TypeError, ValueError, IndexError, RecursionError):
+        return 0, False
+
+
+def collectives(time: DeviceTime) -> CollectiveFacts:
+    """Number and size of collectives, and time lost in those slower than their like."""
+    timeline, rows = time.timeline, time.timeline.operations
+    ours = members(time, time.kernels_named(by_name.is_collective))
+    if not ours:
+        return CollectiveFacts()
+    iterations = time.window.iterations
+    known = [(index, timeline.collectives[rows.detail[index]]) for index in ours if rows.detail[index] >= 0]
+    sized = [item.bytes for _, item in known if item.bytes >= 0]
+    alike: dict[tuple[str, int], list[int]] = {}
+    for index, collective in known:
+        if collective.bytes > 0:
+            alike.setdefault((collective.name, collective.bytes), []).append(rows.end[index] - rows.start[index])
+    lost = 0.0
+    for took in alike.values():
+        middle = sorted(took)[len(took) // 2]
+        if len(took) >= MIN_REPEATS:
+            lost += sum(duration - middle for duration in took if duration > SLOW_COLLECTIVE * middle)
+    return CollectiveFacts(
+        per_step=len(ours) / iterations if iterations else None,
+        small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
+        slow_pct=100 * lost / time.window.duration if alike else None,
+    )
+
+
+def named(timeline: Timeline) -> Callable[[str], list[int]]:
+    """A look-up of ranges by their exact name."""
+    return lambda text: timeline.ranges_named(lambda name: name == text, python=True)

@@ -1,0 +1,138 @@
+"""The trace as it was, with rows of our own: what the device waited for, and the findings; for Perfetto and chrome://tracing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from typing import IO, BinaryIO
+
+import msgspec
+
+from sysperf.host import files
+from sysperf.model.errors import TraceError
+from sysperf.model.record import JsonObject
+from sysperf.model.text import neutral
+from sysperf.startup import lazy
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.output.analysis import Analysis
+from sysperf.trace.output.drawing import BUSY, CAUSES, causes
+from sysperf.trace.reading.repair import objects
+
+PIECE_BYTES = 1 << 20
+MAX_HEAD_BYTES = 32 << 20
+PROCESS = 2_000_000_000
+"""A process number that no program has (Linux counts to 4 194 304)."""
+_START = lazy(rb'"traceEvents"\s*:\s*\[')
+
+
+def write(source: str, target: str, accounting: Accounting, analysis: Analysis) -> None:
+    """Copy a Chrome trace with our rows in it. Raises TraceError."""
+    if accounting.timeline.form != "kineto":
+        raise TraceError(f"{source}: only Chrome traces can be annotated", "open exports of Nsight Systems in Nsight Systems")
+    if os.path.exists(target) and os.path.samefile(source, target):
+        raise TraceError(f"{target}: is the trace itself", "name another file: the trace stays as it is")
+    if os.path.lexists(target) and not os.path.isfile(target):  # /dev/null would be replaced
+        raise TraceError(f"{target} is no file", "name another file")
+    rows = b",\n".join(msgspec.json.encode(event) for event in _events(accounting, analysis))
+    copy = _copy_whole_events if accounting.timeline.damage.is_open else _copy
+
+    def write_to(file: IO[bytes]) -> None:
+        with _open(source) as before:
+            if target.endswith(".gz"):
+                with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+                    copy(before, packed, rows, source)  # type: ignore[arg-type]  # a GzipFile writes bytes, too
+            else:
+                copy(before, file, rows, source)
+
+    try:
+        files.write_whole(files.link_target(target), write_to)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceError(f"{target}: {error}", "choose a file that can be written; a damaged trace cannot be annotated") from None
+
+
+def _open(path: str) -> BinaryIO:
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
+
+
+def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
+    """Everything as it was; our rows come first in the list of events."""
+    head, place = _head(before, path)
+    after.write(head[:place] + b"\n" + rows + b"," + head[place:])
+    while piece := before.read(PIECE_BYTES):
+        after.write(piece)
+
+
+def _copy_whole_events(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
+    """Of a file that is cut: its whole events behind our rows, and an end, so that others can read it."""
+    head, place = _head(before, path)
+    after.write(head[:place] + b"\n" + rows)
+    rest, closed = head[place:], False
+    while not closed and len(rest) <= MAX_HEAD_BYTES:
+        _, end, closed = objects(rest)
+        if end:
+            after.write(b",\n" + rest[:end].lstrip(b", \t\r\n"))
+        rest = rest[end:]
+        piece = before.read(PIECE_BYTES)
+        if not piece:
+            break
+        rest += piece
+    after.write(b"\n]" if _is_list(head) else b"\n]}")
+
+
+def _head(before: BinaryIO, path: str) -> tuple[bytes, int]:
+    """(the first text of a file, where its first event starts in it). Raises TraceError where there is none."""
+    head = b""
+    while piece := before.read(PIECE_BYTES):
+        head += piece
+        if (place := _place(head)) or len(head) > MAX_HEAD_BYTES:
+            break
+    place = _place(head)
+    if not place:
+        raise TraceError(f"{path}: no `traceEvents` in it")
+    return head, place
+
+
+def _is_list(head: bytes) -> bool:
+    """Whether the events are the file, and no key of an object."""
+    return head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"[")
+
+
+def _place(head: bytes) -> int:
+    if _is_list(head):
+        return head.index(b"[") + 1
+    start = _START.search(head)
+    return start.end() if start else 0
+
+
+def _events(accounting: Accounting, analysis: Analysis) -> list[JsonObject]:
+    window = accounting.window
+    events = [_meta("process_name", 0, "sysperf"), {**_meta("process_sort_index", 0, ""), "args": {"sort_index": -1}}]
+    for number, time in enumerate(accounting.times, 1):
+        events.append(_meta("thread_name", number, f"device {time.device}: exposed time"))
+        shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.untold) if color != BUSY]
+        events += [_box(name, number, part, {}) for name, parts in shown for part in parts]
+    for number, finding in enumerate(analysis.findings, len(accounting.times) + 1):
+        events.append(_meta("thread_name", number, finding.id))
+        gain = finding.predicted_gain.text() if finding.predicted_gain else None
+        args = {
+            "message": neutral(finding.message), "exposed_pct": finding.exposed_pct, "work_pct": finding.work_pct,
+            "predicted_gain": gain, "where": list(finding.where),
+        }  # fmt: skip
+        if window is not None:
+            events.append(_box(finding.id, number, window.span, args))
+    return events
+
+
+def _meta(name: str, thread: int, text: str) -> JsonObject:
+    return {"ph": "M", "name": name, "pid": PROCESS, "tid": thread, "ts": 0, "args": {"name": text}}
+
+
+def _box(name: str, thread: int, part: tuple[int, int], args: JsonObject) -> JsonObject:
+    start, end = part
+    return {
+        "ph": "X", "cat": "sysperf", "name": name, "pid": PROCESS, "tid": thread,
+        "ts": start / 1e3, "dur": (end - start) / 1e3, "args": args,
+    }  # fmt: skip

@@ -1,0 +1,152 @@
+"""What is drawn of a trace: rows of events, and the device's time coloured by what it waited for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from sysperf.trace.accounting import coverage
+from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.accounting.exposed import QUEUED, DeviceTime
+from sysperf.trace.intervals import Interval, Intervals, intersect, subtract
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, PYTHON
+
+MAX_EVENTS = 100_000
+MAX_NAME = 160
+BUSY, LOADER, SYNC, COPY_CALL, HOST, QUEUE, KERNELS, COPIES, SETS, CALLS, OPERATORS, RANGES, FUNCTIONS = range(13)
+CAUSES = ("busy", "loader", "synchronisation", "copy call", "host", "idle although queued")
+"""The names of the first colours."""
+
+
+class Event(NamedTuple):
+    """One box: times in ns from the window's start."""
+
+    start: int
+    duration: int
+    name: int
+    color: int
+
+
+class Row(NamedTuple):
+    """One line of boxes; nested ones are drawn below each other."""
+
+    name: str
+    events: list[Event]
+
+
+class Drawing(NamedTuple):
+    """All rows of a window."""
+
+    rows: list[Row]
+    names: list[str]
+    duration: int
+    left_out: int
+    """Events that are not drawn because there are too many; the shortest ones."""
+
+
+def causes(time: DeviceTime, untold: frozenset[str] = frozenset()) -> list[tuple[int, Intervals]]:
+    """The window of a device by cause; the parts do not overlap, and cover all of it that the file tells."""
+    if not coverage.has_gaps(untold):
+        return [(BUSY, time.busy), (LOADER, time.loader_exposed)] if coverage.has_idle(untold) else [(BUSY, time.busy)]
+    queued: Intervals = [(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]
+    host = subtract(time.host_exposed, queued)
+    return [
+        (BUSY, time.busy),
+        (LOADER, time.loader_exposed),
+        (SYNC, time.sync_exposed),
+        (COPY_CALL, time.copy_call_exposed),
+        (HOST, host),
+        (QUEUE, intersect(time.host_exposed, queued)),
+    ]
+
+
+def draw(accounting: Accounting) -> Drawing:
+    """The rows of a trace's window: exposed time, streams, then the host's threads."""
+    if accounting.window is None:
+        return Drawing([], [], 0, 0)
+    return _Artist(accounting, accounting.window.span).draw()
+
+
+def _longest(rows: list[Row]) -> list[Row]:
+    """The `MAX_EVENTS` longest events; of those that are as long as the last of them, the first."""
+    lengths = sorted((event.duration for row in rows for event in row.events), reverse=True)
+    limit = lengths[MAX_EVENTS - 1]
+    room = MAX_EVENTS - bisect_left(lengths, -limit, key=lambda length: -length)
+    kept = []
+    for row in rows:
+        events = []
+        for event in row.events:
+            room -= event.duration == limit
+            if event.duration > limit or (event.duration == limit and room >= 0):
+                events.append(event)
+        kept.append(Row(row.name, events))
+    return kept
+
+
+class _Artist:
+    """Collects the events of one window."""
+
+    def __init__(self, accounting: Accounting, window: Interval) -> None:
+        self._accounting, self._timeline = accounting, accounting.timeline
+        self._low, self._high = window
+        self._names: dict[str, int] = {}
+
+    def draw(self) -> Drawing:
+        rows = [*self._exposed(), *self._streams(), *self._threads()]
+        total = sum(len(row.events) for row in rows)
+        if total > MAX_EVENTS:
+            rows = _longest(rows)
+        kept = sum(len(row.events) for row in rows)
+        return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - kept)
+
+    def _event(self, start: int, end: int, name: str, color: int) -> Event | None:
+        start, end = max(start, self._low), min(end, self._high)
+        if end <= start:
+            return None
+        return Event(start - self._low, end - start, self._names.setdefault(name[:MAX_NAME], len(self._names)), color)
+
+    def _exposed(self) -> list[Row]:
+        rows = []
+        for time in self._accounting.times:
+            events = [
+                self._event(start, end, CAUSES[color], color)
+                for color, parts in causes(time, self._accounting.untold)
+                for start, end in parts
+            ]
+            rows.append(Row(f"device {time.device}: exposed time", sorted(event for event in events if event)))
+        return rows
+
+    def _streams(self) -> list[Row]:
+        rows, texts = self._timeline.operations, self._timeline.names.texts
+        colors = {KERNEL: KERNELS, GRAPH: KERNELS, COPY: COPIES}
+        by_stream: dict[tuple[int, int], list[Event]] = {}
+        for time in self._accounting.times:
+            for index in time.operations:
+                event = self._event(rows.start[index], rows.end[index], texts[rows.name[index]], colors.get(rows.kind[index], SETS))
+                if event:
+                    by_stream.setdefault((time.device, rows.stream[index]), []).append(event)
+        return [
+            Row(f"device {device}, stream {stream & 0xFFFFFFFF}", sorted(events)) for (device, stream), events in sorted(by_stream.items())
+        ]
+
+    def _threads(self) -> list[Row]:
+        ranges, calls, texts = self._timeline.ranges, self._timeline.calls, self._timeline.names.texts
+        colors = {OPERATOR: OPERATORS, ANNOTATION: RANGES, PYTHON: FUNCTIONS}
+        by_thread: dict[int, list[Event]] = {}
+        for index, thread in enumerate(ranges.thread):
+            event = self._event(ranges.start[index], ranges.end[index], texts[ranges.name[index]], colors[ranges.kind[index]])
+            if event:
+                by_thread.setdefault(thread, []).append(event)
+        for index, thread in enumerate(calls.thread):
+            event = self._event(calls.start[index], calls.end[index], texts[calls.name[index]], CALLS)
+            if event:
+                by_thread.setdefault(thread, []).append(event)
+        ordered = sorted(by_thread.items(), key=lambda item: -len(item[1]))
+        return [
+            Row(self._thread_name(thread), sorted(events, key=lambda event: (event.start, -event.duration))) for thread, events in ordered
+        ]
+
+    def _thread_name(self, thread: int) -> str:
+        process, number = self._timeline.threads[thread]
+        named = self._timeline.thread_names.get(thread)
+        return f"thread {number}" + (f" ({named[:40]})" if named else "") if process >= 0 else "thread"

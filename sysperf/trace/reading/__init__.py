@@ -1,0 +1,1 @@
+"""From files to a timeline: the formats that profilers write, as streams."""

@@ -1,0 +1,198 @@
+"""Kineto and other Chrome traces, as a stream: `.json` and `.json.gz`, in memory that does not grow with the file's text.
+
+Reads   {"traceEvents": [{"ph": "X", "cat": …, "name": …, "ts": …, "dur": …, "args": {…}}, …], …} or the array alone
+Format  https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU and
+        https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp
+
+The file is read in pieces that end between two events, and each piece is decoded into the few fields that are used.
+A piece that cannot be decoded whole is taken apart event by event (`repair`), and what is lost is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import BinaryIO
+
+import msgspec
+
+from sysperf.model.errors import TraceError
+from sysperf.startup import lazy
+from sysperf.trace.reading import repair
+from sysperf.trace.reading.adder import Adder
+from sysperf.trace.reading.events import Event
+from sysperf.trace.reading.metadata import describe
+from sysperf.trace.reading.part import Cut, better_cut, sampled_cut
+from sysperf.trace.reading.pieces import Progress, Text
+from sysperf.trace.reading.programs import keep_one
+from sysperf.trace.reading.scan import last_cut, not_later_than, parts
+from sysperf.trace.timeline import Timeline
+
+MAX_PIECE_BYTES = 64 << 20
+"""A file without a place to cut for so long is no trace."""
+MAX_HEAD_BYTES = 32 << 20
+_START = lazy(rb'"traceEvents"\s*:\s*\[')
+_GZIP = b"\x1f\x8b"
+
+
+class _Tail(msgspec.Struct):
+    traceEvents: list[Event] = []  # noqa: N815 - the format's name
+
+
+_events = msgspec.json.Decoder(list[Event]).decode
+_tail = msgspec.json.Decoder(_Tail).decode
+
+
+def recognises(path: str, first: bytes) -> bool:
+    """Whether this is JSON, plain or compressed."""
+    return first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") or (first.startswith(_GZIP) and not path.endswith(".tar.gz"))
+
+
+def read(path: str, progress: Progress = lambda _: None) -> Timeline:
+    """Read a Chrome trace. Raises TraceError where the file cannot be opened or holds no events at all."""
+    try:
+        with open(path, "rb") as file:
+            return _read_part(file, path, progress)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
+
+
+def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
+    """Read what is needed of the file. Where its first part has too few steps, it is read again with the steps' times known."""
+    text = Text(file, progress)
+    cut = None if text.is_packed else sampled_cut(file.fileno(), text.size)
+    timeline, has_steps = _read(text, path, cut)
+    if cut is not None and not has_steps:
+        file.seek(0)
+        timeline, _ = _read(text, path, better_cut(timeline) or sampled_cut(file.fileno(), text.size, has_marks=False))
+    keep_one(timeline)
+    return timeline
+
+
+def _read(text: Text, path: str, cut: Cut | None) -> tuple[Timeline, bool]:
+    """(what is not later than the cut, whether there are enough steps in it)."""
+    timeline = Timeline(path, "kineto")
+    timeline.cut = cut.at if cut else None
+    adder = Adder(timeline, text.unpacked_bytes)
+    pieces = _pieces(text.pieces(cut))
+    try:
+        head = _head(pieces, path, text)
+        rest = _decode(pieces, head[1], adder, timeline, cut.latest_us if cut else 0)
+    finally:
+        pieces.close()
+    timeline.damage.truncated = text.damage or timeline.damage.truncated
+    describe(timeline, head[0], rest)
+    if not adder.seen:
+        raise _nothing(path, text, "no events in it")
+    return timeline, adder.has_steps
+
+
+class _pieces:  # noqa: N801 - an iterator
+    """Blocks of text, and the last of them once more where somebody hands back what he did not use."""
+
+    def __init__(self, blocks: Generator[bytes]) -> None:
+        self._blocks = blocks
+        self.rest = b""
+
+    def more(self) -> bool:
+        """Whether there was another block; it is added to `rest`."""
+        block = next(self._blocks, b"")
+        self.rest += block
+        return bool(block)
+
+    def close(self) -> None:
+        """Ask for no more."""
+        self._blocks.close()
+
+
+def _head(pieces: _pieces, path: str, file: Text) -> tuple[bytes, bool]:
+    """(what stands before the events, whether the file is an object). `pieces.rest` starts with the first event."""
+    while pieces.more():
+        text = pieces.rest
+        if text.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
+            pieces.rest = text[text.index(b"[") + 1 :]
+            return b"", False
+        if start := _START.search(text):
+            pieces.rest = text[start.end() :]
+            return text[: start.start()], True
+        if len(text) > MAX_HEAD_BYTES:
+            break
+    if pieces.rest.startswith(_GZIP):
+        raise TraceError(f"{path}: compressed twice", "unpack it once: gunzip")
+    raise _nothing(path, file, "no `traceEvents` in it")
+
+
+def _nothing(path: str, file: Text, what: str) -> TraceError:
+    """The error of a file without anything to analyze, with its damage."""
+    if file.damage:
+        return TraceError(f"{path}: {what}, and {file.damage}", "copy it again from where it was written, or take the trace again")
+    return TraceError(f"{path}: {what}", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
+
+
+def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, latest_us: int) -> bytes:
+    """Decode all events, until the time of the last about; returns the text behind them."""
+    limit: int | None = None
+    not_later: re.Pattern[bytes] | None = None
+    while True:
+        cut = last_cut(pieces.rest)
+        if timeline.cut is not None and timeline.cut != limit:
+            limit, not_later = timeline.cut, not_later_than(timeline.cut // 1_000, latest_us)
+        if cut > 0:
+            for start, end, later in ((0, cut, False),) if not_later is None else parts(pieces.rest, cut, not_later):
+                if not later:
+                    _add(pieces.rest[start:end].rstrip(b" \t\r\n,"), adder, timeline)
+            pieces.rest = pieces.rest[cut:]
+        elif len(pieces.rest) > MAX_PIECE_BYTES:
+            timeline.damage.truncated = f"no event ends within {MAX_PIECE_BYTES >> 20} MiB"
+            return b""
+        if not pieces.more():
+            return _last(pieces.rest, is_object, adder, timeline)
+
+
+def _add(piece: bytes, adder: Adder, timeline: Timeline) -> None:
+    try:
+        events = _events(b"[%b]" % piece)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        events = _apart(piece, timeline)[0]
+    adder.add(events)
+
+
+def _last(text: bytes, is_object: bool, adder: Adder, timeline: Timeline) -> bytes:
+    """The last events, and what follows them: other keys of the object, or nothing where the file breaks off."""
+    try:
+        adder.add(_tail(b'{"traceEvents":[%b' % (text if is_object else text + b"}")).traceEvents)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        events, end, closed = _apart_to_end(text, timeline)
+        adder.add(events)
+        timeline.damage.is_open = not closed or not _is_end(text[end:] if is_object else text[end:] + b"}")
+        if not closed and not timeline.damage.truncated:
+            timeline.damage.truncated = "it breaks off within the events"
+        return text[end:]
+    return text
+
+
+def _is_end(text: bytes) -> bool:
+    """Whether this ends a list of events and the object that it is in."""
+    try:
+        _tail(b'{"traceEvents":[%b' % text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return False
+    return True
+
+
+def _apart(piece: bytes, timeline: Timeline) -> tuple[list[Event], int]:
+    events, end, _ = _apart_to_end(piece, timeline)
+    return events, end
+
+
+def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bool]:
+    """The events that can be decoded one by one, where they end, and whether the array was closed there."""
+    events: list[Event] = []
+    objects, end, closed = repair.objects(text)
+    for start, stop in objects:
+        event = repair.event(text[start:stop])
+        if event is None:
+            timeline.damage.events += 1
+        else:
+            events.append(event)
+    return events, end, closed

@@ -1,0 +1,294 @@
+"""What each fix would gain: how it changes a replay, what it assumes, and the bounds of its prediction.
+
+Each prediction is made with and without the delays that nothing in the file explains, at a cautious and at a full strength: the
+lowest and the highest of these are its interval. No gain is more than the exposed time that its cause takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
+from sysperf.trace.accounting.window import Window
+from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
+from sysperf.trace.intervals import union
+from sysperf.trace.replay import UNCHANGED, Edit, Prepared
+from sysperf.trace.replay import graph as nodes
+from sysperf.trace.replay.graph import Builder, part_of, processes
+from sysperf.trace.timeline import Timeline
+
+MAX_ERROR_PCT = 5.0
+MIN_COST_PCT = 1.0
+"""A cause that costs less is not worth a replay."""
+TENSOR_SPEED = (1.5, 4.0)
+FUSED = (0.7, 0.4)
+
+
+MEASURED = 0.8
+"""The part of a predicted gain that real programs had at least: of pairs of sick and cured ones on the CPU
+(`benchmarks/trace_gain.py`) the errors were 1 to 29 %, and on a GPU a loader with workers gained 28 of 32 % (ResNet-50)."""
+
+
+class Costs(NamedTuple):
+    """What is known of a window, as far as it says what a fix can give back."""
+
+    figures: Figures
+    host: HostWork
+    work: Work
+    hole: Hole
+
+
+class Fix(NamedTuple):
+    """A cause that can be taken away: how, at which strength, and what that assumes."""
+
+    name: str
+    cautious: Edit
+    full: Edit
+    assumes: str
+    cost: Callable[[Costs], float]
+    """The exposed time that it could at most give back, in percent."""
+    sure: float = 1.0
+    """The part of the cautious gain that is counted on."""
+
+
+_WAITS = frozenset((nodes.SYNC, nodes.COPYING))
+FIXES = (
+    Fix(
+        "loader", Edit(loader="worker"), Edit(loader="gone"),
+        "low: one worker prepares batches beside the step, which takes them over in 3.5 ms each, less a fifth for what a trace does not "
+        "show; high: enough workers that no step waits",
+        lambda at: at.figures.dataloader_exposed_pct or 0.0, MEASURED,
+    ),
+    Fix(
+        "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
+        "high: the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is "
+        "longer; low: half of that, because some waits stay, as where a loss is shown",
+        lambda at: (at.figures.sync_exposed_pct or 0.0) + (at.figures.copy_api_exposed_pct or 0.0) + (at.host.refill_pct or 0.0), 0.5,
+    ),
+    Fix(
+        "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
+        "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
+        lambda at: (at.figures.pageable_wait_pct or 0.0) + (at.host.refill_pct or 0.0),
+    ),
+    Fix(
+        "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
+        "high: copies run on a stream of their own, one step ahead, and no kernel waits for them; low: half of that",
+        lambda at: at.figures.h2d_exposed_pct or 0.0, 0.5,
+    ),
+    Fix(
+        "launch", Edit(short_host=0.5), Edit(short_host=0.1),
+        "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
+        lambda at: at.figures.host_starved_pct or 0.0,
+    ),
+    Fix(
+        "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
+        "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
+        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.optimizer_pct or 0.0),
+    ),
+    Fix(
+        "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
+        "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
+        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.zero_grad_pct or 0.0),
+    ),
+    Fix(
+        "hole", Edit(long_host=0.5), Edit(long_host=0.0),
+        "high: what the host does in the long times without a launch is done beside the step, by threads or processes with CPUs of "
+        "their own; low: half of it",
+        lambda at: at.hole.pct or 0.0,
+    ),
+    Fix(
+        "allocation", Edit(no_allocation=True), Edit(no_allocation=True),
+        "high: the allocator serves every request from memory that it has; low: half of that, because sizes that are new stay new",
+        lambda at: at.figures.alloc_api_exposed_pct or 0.0, 0.5,
+    ),
+    Fix(
+        "communication", Edit(beside=nodes.NCCL), Edit(beside=nodes.NCCL),
+        "high: collectives run beside computation that does not need them; low: half of that",
+        lambda at: at.figures.nccl_exposed_pct or 0.0, 0.5,
+    ),
+    Fix(
+        "tensor-cores", Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[0]),)), Edit(speed=((nodes.PLAIN_MATMUL, 1 / TENSOR_SPEED[1]),)),
+        f"matrix products become {TENSOR_SPEED[0]:g} to {TENSOR_SPEED[1]:g} times as fast on tensor cores",
+        lambda at: at.work.plain_matmul_pct or 0.0,
+    ),
+    Fix(
+        "layout", Edit(speed=((nodes.LAYOUT, 0.5),)), Edit(speed=((nodes.LAYOUT, 0.0),)),
+        "low: half of the layout conversions go; high: all",
+        lambda at: at.work.layout_pct or 0.0,
+    ),
+    Fix(
+        "cast", Edit(speed=((nodes.CAST, 0.5),)), Edit(speed=((nodes.CAST, 0.0),)),
+        "low: half of the copies and conversions of elements go; high: all",
+        lambda at: at.work.cast_pct or 0.0,
+    ),
+    Fix(
+        "fusion", Edit(speed=((nodes.POINTWISE, FUSED[0]),)), Edit(speed=((nodes.POINTWISE, FUSED[1]),)),
+        f"fused, elementwise kernels take {FUSED[1]:.0%} to {FUSED[0]:.0%} of their time",
+        lambda at: at.work.elementwise_pct or 0.0,
+    ),
+)  # fmt: skip
+BY_NAME = {fix.name: fix for fix in FIXES}
+
+
+class Replayer:
+    """The graphs of a trace's processes, and replays of all of them."""
+
+    def __init__(self, timeline: Timeline, window: Window | None, times: list[DeviceTime], launches: Launches) -> None:
+        graphs = []
+        if window is not None and times:
+            part = part_of(window, timeline)
+            gaps = union((gap.start, gap.end) for time in times for gap in time.gaps if gap.is_long and gap.kind == STARVED)
+            graphs = [Builder(timeline, part, launches, process, gaps).build() for process in processes(times, timeline)]
+        self.graphs = [graph for graph in graphs if graph.items]
+        self._prepared = [Prepared(graph) for graph in self.graphs]
+
+    def error_pct(self) -> float | None:
+        """How far the unchanged replay is from the measured time, without the delays that nothing explains."""
+        measured = max((graph.measured for graph in self.graphs), default=0)
+        return 100 * abs(self.time(UNCHANGED, keep=False) - measured) / measured if measured else None
+
+    def time(self, edit: Edit, *, keep: bool) -> int:
+        """The slowest process's time."""
+        return max((prepared.time(edit, keep_unexplained=keep) for prepared in self._prepared), default=0)
+
+    def gain(self, edits: Iterable[tuple[Edit, Edit]]) -> tuple[float, float]:
+        """(lowest, highest) gain in percent of these pairs of edits, each replayed with and without unexplained delays."""
+        gains = []
+        for keep in (True, False):
+            base = self.time(UNCHANGED, keep=keep) or 1
+            gains += [100 * (base - self.time(edit, keep=keep)) / base for pair in edits for edit in dict.fromkeys(pair)]
+        return max(0.0, min(gains)), max(0.0, *gains)
+
+
+def together(fixes: list[Fix]) -> tuple[Edit, Edit]:
+    """Several fixes as one pair of edits."""
+
+    def merged(edits: list[Edit]) -> Edit:
+        return Edit(
+            loader=next((edit.loader for edit in edits if edit.loader != "keep"), "keep"),
+            no_waits=frozenset(kind for edit in edits for kind in edit.no_waits),
+            short_host=min(edit.short_host for edit in edits),
+            region=0 if any(edit.short_host < 1 and not edit.region for edit in edits) else max(edit.region for edit in edits),
+            long_host=min(edit.long_host for edit in edits),
+            no_allocation=any(edit.no_allocation for edit in edits),
+            beside=_either(edit.beside for edit in edits),
+            speed=tuple(pair for edit in edits for pair in edit.speed),
+        )
+
+    return merged([fix.cautious for fix in fixes]), merged([fix.full for fix in fixes])
+
+
+def _either(flags: Iterable[int]) -> int:
+    union = 0
+    for flag in flags:
+        union |= flag
+    return union
+
+
+def predict(replayer: Replayer, costs: Costs, wanted: Collection[str] = BY_NAME) -> Replay:
+    """The gain of each of these fixes whose cause costs something."""
+    error = replayer.error_pct()
+    if error is None:
+        return Replay(why="no launches in the window: nothing to replay")
+    if error > MAX_ERROR_PCT:
+        return Replay(error_pct=error, why=f"the unchanged replay is {error:.0f} % off: something that the file does not show decides here")
+    predictions = []
+    for fix in FIXES:
+        cost = fix.cost(costs)
+        if cost >= MIN_COST_PCT and fix.name in wanted:
+            low, high = replayer.gain([(fix.cautious, fix.full)])
+            predictions.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
+    return Replay(error_pct=error, usable=True, predictions=tuple(predictions))
+
+
+STRAGGLER = "straggler"
+
+
+def of_straggler(skew: Skew) -> Prediction | None:
+    """What a rank gains the others that is no longer late; None where nobody knows."""
+    if skew.lost_pct is None or skew.gain_pct is None:
+        return None
+    return Prediction(
+        fix=STRAGGLER, low=min(skew.gain_pct, skew.lost_pct), high=skew.lost_pct,
+        assumes="low: the late rank is no later than the last of the others; high: it is never waited for",
+    )  # fmt: skip
+
+
+HAND_OVER_MS = 1.1, 3.5
+"""What it costs the main thread to take a batch of two tensors over from a worker that has had time to make it, by PyTorch 2.13.
+
+`benchmarks/trace_gain.py --hand-over` measures it. On two shared CPUs of an EPYC: sockets and shared memory took 1.1 ms of CPU time while
+nothing else ran, and 1.5 to 1.7 ms (medians of four runs) at a load average of 4. A worker that computes in Python answers late: 3.5 ms
+of wall time while nothing else ran, and 3.7 to 5.1 ms at that load."""
+CPU_WORDS = {
+    "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
+    "hole": "what is done in the long times between operators is done elsewhere, or not at all; low: what most iterations have, without "
+    "waiting for other threads, less a fifth for what a trace does not show; high: all of it",
+    "compile": "low: half as many compilations; high: none within steps",
+    "gc": "low: half as many collections of garbage; high: none within steps",
+    "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
+    "cast": "low: the copies and conversions go that the program itself asks for, less a fifth for what a trace does not show; high: those "
+    "within other operators, too",
+    "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
+    "fallback": "low: kernels of oneDNN take 0.8 of the time; high: 0.3",
+    "communication": "low: no CPU is free for collectives beside the step, or other ranks are late; high: they run beside computation, "
+    "or not in each step",
+}
+MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
+
+
+_WITHIN_OPERATORS = ("cast", "optimizer", "fallback")
+
+
+class Batches(NamedTuple):
+    """How a program on the CPU gets its data."""
+
+    workers: str | None = None
+    """`0` or `>0`; None: no loader was seen."""
+    step_ms: float = 0.0
+    """The window's time for each batch; 0: unknown."""
+
+
+def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
+    """The gain on the CPU, where one thread does one thing after the other: what is removed is won.
+
+    A file does not say how many CPUs are free: what a loader computes needs one wherever it runs.
+    """
+    pause = hole.recurring_pct or 0.0
+    dispatch = 0.0 if hole.recurring_pct is None else max(0.0, cpu.python_recurring_pct - pause)
+    parts = {
+        "loader": _of_loader(cpu, batches),
+        "hole": (MEASURED * (pause if hole.recurring_least_pct is None else hole.recurring_least_pct), pause),
+        "compile": (cpu.compile_pct / 2, cpu.compile_pct),
+        "gc": (cpu.gc_pct / 2, cpu.gc_pct),
+        "launch": (dispatch / 4, dispatch),
+        "cast": (MEASURED * min(cpu.own_copy_pct, cpu.copy_pct), cpu.copy_pct),
+        "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
+        "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
+        "communication": (0.0, cpu.communication_pct),
+    }
+    words = CPU_WORDS if batches.workers != ">0" else {**CPU_WORDS, "loader": MORE_WORKERS}
+    predictions = [
+        Prediction(fix=name, low=low, high=high, assumes=words[name]) for name, (low, high) in parts.items() if high >= MIN_COST_PCT
+    ]
+    return Replay(usable=True, predictions=tuple(predictions))
+
+
+def together_cpu(predictions: Sequence[Prediction]) -> Prediction:
+    """Several gains on the CPU at once: those of different times add up, those within operators may be of the same time."""
+    apart = [prediction for prediction in predictions if prediction.fix not in _WITHIN_OPERATORS]
+    within = [prediction for prediction in predictions if prediction.fix in _WITHIN_OPERATORS]
+    low = sum(prediction.low for prediction in apart) + max((prediction.low for prediction in within), default=0.0)
+    high = sum(prediction.high for prediction in apart) + max((prediction.high for prediction in within), default=0.0)
+    names = ", ".join(sorted(prediction.fix for prediction in predictions))
+    return Prediction(fix="together", low=min(low, 100.0), high=min(high, 100.0), assumes=f"all of these at once: {names}")
+
+
+def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:
+    """What workers gain: a step takes at least what is not the loader's, and with one worker what that one needs for a batch."""
+    load = cpu.loader_pct
+    if batches.workers == ">0":
+        return 0.0, load
+    least, most = (100 * cost / batches.step_ms if batches.step_ms else 0.0 for cost in HAND_OVER_MS)
+    return max(0.0, min(load, 100 - load) - most), max(0.0, load - least)
