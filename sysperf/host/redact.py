@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sysperf.host.command_lines import arguments
 from sysperf.host.extracts import extract_for
 from sysperf.host.secret_words import names_secret, without_keys, without_literals, without_logins
 from sysperf.host.variables import environment, keeps
@@ -30,6 +29,13 @@ def clean(path: str, raw: bytes) -> bytes:
         return cleaner(raw)
     extract = extract_for(name) if not path.startswith(_OF_KERNEL) else None
     return extract(raw.decode("utf-8", "replace")).encode() if extract else raw
+
+
+def arguments(raw: bytes) -> bytes:
+    """A NUL-separated command line, of which only what is known to be harmless is left."""
+    from sysperf.host import command_lines  # noqa: PLC0415 - most starts of a program read none
+
+    return command_lines.arguments(raw)
 
 
 def mounts(raw: bytes) -> bytes:
