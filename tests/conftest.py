@@ -18,7 +18,7 @@ from sysperf.host.links import LinkResolver
 from sysperf.host.opening import open_tree
 from sysperf.host.tree import Tree
 
-pytest_plugins = ("tests.collecting", "tests.golden")
+pytest_plugins = ("tests.collecting", "tests.golden", "tests.privileges")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

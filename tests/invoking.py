@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+SBIN = "/usr/sbin:/sbin"
+"""Where programs lie that Debian's users have not on their PATH, and may run."""
 SERVER = """
 import importlib, json, os, socket, sys
 del sys.path[0]
@@ -57,6 +60,11 @@ MAX_BYTES = 60_000
 _STARTED_WITH = dict(os.environ)
 
 
+def program(name: str) -> str | None:
+    """The path of a program, also of one that is meant for root."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
+
+
 @functools.cache
 def _server() -> socket.socket:
     """The process that has imported sysperf, one for each process of pytest; it ends with that."""
@@ -70,6 +78,10 @@ def _server() -> socket.socket:
             env=_STARTED_WITH,
         )
     return ours
+
+
+os.register_at_fork(after_in_child=_server.cache_clear)
+"""A test in a process of its own (tests/privileges.py) has a server of its own."""
 
 
 def _starts_alike(variables: Mapping[str, str]) -> bool:

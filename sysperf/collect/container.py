@@ -10,7 +10,6 @@ NVIDIA  https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from sysperf.collect.readers.mounts import mount_of, mounts
@@ -19,6 +18,7 @@ from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
 from sysperf.procfs.mountinfo import Mount
+from sysperf.procfs.status import CAP_SYS_ADMIN, CAP_SYS_NICE, Status
 from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
@@ -28,7 +28,6 @@ GROUP = "/proc/self/cgroup"
 MANAGER = "/run/systemd/container"
 MOUNTINFO = "/proc/self/mountinfo"
 MEMPOLICY = "syscall:get_mempolicy"
-SYS_ADMIN, SYS_NICE = 1 << 21, 1 << 23
 
 MARKERS = (
     # a file that only a container of this kind has
@@ -177,24 +176,19 @@ def _of_manager(host: Host) -> str | None:
 
 
 def _rights(host: Host) -> Fields:
-    status = host.pairs(STATUS) or {}
-    capabilities = _hexadecimal(status.get("CapEff", ""))
-    uids = status.get("Uid", "").split()
+    status = Status(host.text(STATUS) or "")
+    uids = (status.get("Uid") or "").split()
     foreign = _user_namespace(host)
-    seccomp = {"0": False, "1": True, "2": True}.get(status.get("Seccomp", ""))
-    nice = None if capabilities is None else bool(capabilities & SYS_NICE)
+    seccomp = {"0": False, "1": True, "2": True}.get(status.get("Seccomp") or "")
+    nice = status.has_capability(CAP_SYS_NICE)
     return {
         "sysctl_writable": _writable(mount_of(host, "/proc/sys"), uids[1] if len(uids) > 1 else "", foreign),
         "user_namespace": foreign,
-        "sys_admin": None if capabilities is None else bool(capabilities & SYS_ADMIN),
+        "sys_admin": status.has_capability(CAP_SYS_ADMIN),
         "sys_nice": nice,
         "seccomp": seccomp,
         "can_set_mempolicy": _mempolicy(host, True if seccomp is False or nice else None),
     }
-
-
-def _hexadecimal(text: str) -> int | None:
-    return int(text, 16) if re.fullmatch(r"[0-9a-fA-F]{1,16}", text) else None
 
 
 def _user_namespace(host: Host) -> bool | None:

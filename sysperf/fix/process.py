@@ -18,7 +18,7 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.knob import Knob
 from sysperf.procfs.numa_maps import NumaMaps
 from sysperf.procfs.stat import parse as parse_stat
-from sysperf.procfs.status import Status
+from sysperf.procfs.status import CAP_SYS_NICE, Status
 from sysperf.startup import lazy
 
 MAX_THREADS = 20_000
@@ -80,9 +80,7 @@ class Threads(Target):
 
     def problem(self) -> str:
         """Why it can not be set here, or not be taken back."""
-        if os.geteuid() == 0:
-            return ""
-        if os.stat(f"/proc/{self.pid}").st_uid != os.geteuid():
+        if os.geteuid() and os.stat(f"/proc/{self.pid}").st_uid != os.geteuid():
             return "the process belongs to another user: only root may"
         return self._no_way_back()
 
@@ -139,12 +137,21 @@ class Nice(Threads):
 
     def _no_way_back(self) -> str:
         """Everybody may give up priority; to get it back takes a right (`can_nice` in the kernel)."""
+        if _may_raise_priority(self.host):
+            return ""
         import resource  # noqa: PLC0415 - only those who are not root ask
 
         least = 20 - resource.prlimit(self.pid, resource.RLIMIT_NICE)[0]
         main, others = _parts(self.read())
         lowest = min(map(int, (main, *others.values())))
-        return "" if lowest >= least else f"only root could set it back to {lowest}"
+        who = "root" if os.geteuid() else "root outside of this container"
+        return "" if lowest >= least else f"only {who} could set it back to {lowest}"
+
+
+def _may_raise_priority(host: Host) -> bool:
+    """Whether we have CAP_SYS_NICE of the machine, which a container's root may lack, and that of a user namespace always does."""
+    of_the_machine = (host.word("/proc/self/uid_map") or "").split() == ["0", "0", "4294967295"]
+    return of_the_machine and Status(host.text("/proc/self/status") or "").has_capability(CAP_SYS_NICE) is True
 
 
 class IoClass(Threads):
@@ -157,8 +164,7 @@ class IoClass(Threads):
 
         answer = syscall("ioprio_get", c_int(_ONE_THREAD), c_int(tid))
         name, level = _CLASSES[(answer >> _CLASS_SHIFT) & 3], answer & 7
-        # "none" has no level, though old kernels report one
-        return name if name == "none" or level == _DEFAULT_LEVEL.get(name, level) else f"{name}:{level}"
+        return name if level == _DEFAULT_LEVEL.get(name, level) else f"{name}:{level}"
 
     def _set(self, tid: int, value: str) -> None:
         from ctypes import c_int  # noqa: PLC0415 - 4 ms
@@ -173,7 +179,8 @@ class IoClass(Threads):
 _ONE_THREAD = 1
 _CLASS_SHIFT = 13
 _CLASSES = ("none", "realtime", "best-effort", "idle")
-_DEFAULT_LEVEL = {"none": 0, "realtime": 4, "best-effort": 4, "idle": 0}
+_DEFAULT_LEVEL = {"realtime": 4, "best-effort": 4}
+"""The others have no level, though old kernels report one of "none", and ionice sets one of "idle"."""
 
 
 class Pages(Target):

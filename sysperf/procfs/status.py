@@ -9,8 +9,11 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import parse_size
 from sysperf.procfs import cpulist
 from sysperf.procfs.numbers import whole
+from sysperf.startup import lazy
 
 CPUS, NODES = "Cpus_allowed_list", "Mems_allowed_list"
+CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23
+_MASK = lazy(r"[0-9a-fA-F]{1,16}")
 
 
 class Status:
@@ -53,6 +56,11 @@ class Status:
     def nodes(self) -> CpuSet | None:
         """The memory nodes that it may use."""
         return cpulist.parse(self._fields.get(NODES))
+
+    def has_capability(self, number: int) -> bool | None:
+        """Whether a capability is in effect."""
+        text = self._fields.get("CapEff", "")
+        return bool(int(text, 16) >> number & 1) if _MASK.fullmatch(text) else None
 
     def size_bytes(self, name: str) -> int | None:
         """A size such as ``VmRSS:	  123456 kB``."""

@@ -137,7 +137,7 @@ def test_what_root_has_set_blocks_nobody_when_it_is_over() -> None:
     assert leave_to_root(Plan((begun, change)), [lasting]).changes == (begun,)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="to start a process of another user needs root")
+@pytest.mark.root(users=True)
 def test_another_service_with_a_user_of_its_own_is_not_the_agent() -> None:
     """While its process is there: it is known not to be in the agent's service. When it has ended, it may have been the agent."""
     child = subprocess.Popen(["sleep", "60"], user=61_300)

@@ -29,11 +29,13 @@ from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.fix.lease import boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError, UsageError
+from tests.io_classes import io_class, set_io_class
 
+pytestmark = pytest.mark.root
 NOBODY = 65_534
-BASE = os.getpriority(os.PRIO_PROCESS, 0)
-"""What children start with, where the tests themselves run at low priority."""
-SET, OTHER = BASE + 3, BASE + 4
+BASE = io_class(os.getpid())
+"""What children start with, however the tests themselves run."""
+SET, OTHER = [name for name in ("idle", "best-effort", "none") if name != BASE][:2]
 
 
 class Service:
@@ -84,8 +86,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def _nice(process: subprocess.Popen[bytes], value: int = SET) -> Setting:
-    return Setting("process.nice", str(value), str(process.pid), "test.rule")
+def _idle(process: subprocess.Popen[bytes], value: str = SET) -> Setting:
+    return Setting("process.io_class", value, str(process.pid), "test.rule")
 
 
 def _frame(content: bytes) -> bytes:
@@ -93,35 +95,35 @@ def _frame(content: bytes) -> bytes:
 
 
 def test_plan_apply_list_undo(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
-    """The verbs in the order in which a person uses them; the process really gets and loses its nice value."""
-    planned = service.ask(AskPlan(settings=(_nice(sleeper),))).plan
+    """The verbs in the order in which a person uses them; the process really gets and loses its I/O class."""
+    planned = service.ask(AskPlan(settings=(_idle(sleeper),))).plan
     assert planned is not None
-    assert [(change.before, change.after) for change in planned.changes] == [(str(BASE), str(SET))]
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert [(change.before, change.after) for change in planned.changes] == [(BASE, SET)]
+    assert io_class(sleeper.pid) == BASE
 
-    done = service.ask(AskApply(settings=(_nice(sleeper),), why="test")).transaction
+    done = service.ask(AskApply(settings=(_idle(sleeper),), why="test")).transaction
     assert done is not None
     assert (done.number, done.state, done.why) == (1, "applied", "test")
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
+    assert io_class(sleeper.pid) == SET
 
     (listed,) = service.ask(AskList()).transactions
     assert listed == done
     (undone,) = service.ask(AskUndo(number=1)).undone
     assert undone.step.state == "undone"
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert io_class(sleeper.pid) == BASE
 
 
 def test_a_lease_ends_unless_renewed(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """The helper keeps leases itself, and a renewal moves their end."""
-    done = service.ask(AskApply(settings=(_nice(sleeper),), lease_s=2)).transaction
+    done = service.ask(AskApply(settings=(_idle(sleeper),), lease_s=2)).transaction
     assert done is not None
     assert done.keeper is not None
     assert (done.keeper.pid, done.keeper.is_helper) == (service.process.pid, True)
     service.ask(AskRenew(number=1, lease_s=600))
     time.sleep(3)
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
+    assert io_class(sleeper.pid) == SET
     service.ask(AskRenew(number=1, lease_s=0.5))
-    _wait_for(lambda: os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE)
+    _wait_for(lambda: io_class(sleeper.pid) == BASE)
     with pytest.raises(HelperError, match="no lease"):
         service.ask(AskRenew(number=1, lease_s=5))
 
@@ -129,14 +131,14 @@ def test_a_lease_ends_unless_renewed(service: Service, sleeper: subprocess.Popen
 def test_killed_with_a_lease_that_ends_meanwhile(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """The next helper takes back what the one before could not."""
     first = Service(tmp_path)
-    first.ask(AskApply(settings=(_nice(sleeper),), lease_s=0.5))
+    first.ask(AskApply(settings=(_idle(sleeper),), lease_s=0.5))
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     time.sleep(1)
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
+    assert io_class(sleeper.pid) == SET
     os.unlink(first.path)
     second = Service(tmp_path)
-    _wait_for(lambda: os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE)
+    _wait_for(lambda: io_class(sleeper.pid) == BASE)
     second.stop()
     if first.process.stderr:
         first.process.stderr.close()
@@ -145,11 +147,11 @@ def test_killed_with_a_lease_that_ends_meanwhile(tmp_path: Path, sleeper: subpro
 def test_leaves_when_idle_and_not_before(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """A helper without work ends by itself; one with a lease stays until that ends."""
     service = Service(tmp_path, idle_s=0.5)
-    service.ask(AskApply(settings=(_nice(sleeper),), lease_s=4))
+    service.ask(AskApply(settings=(_idle(sleeper),), lease_s=4))
     time.sleep(2.5)
     assert service.process.poll() is None
     assert service.process.wait(timeout=20) == 0
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert io_class(sleeper.pid) == BASE
     if service.process.stderr:
         service.process.stderr.close()
 
@@ -181,7 +183,7 @@ def test_told_to_stop_it_ends_what_it_does(service: Service, sleeper: subprocess
     """A transaction that has begun is done and answered before the helper leaves."""
     answers: list[helper_protocol.Answer] = []
     with Journal(str(service.state)).locked():
-        asking = threading.Thread(target=lambda: answers.append(service.ask(AskApply(settings=(_nice(sleeper),)))))
+        asking = threading.Thread(target=lambda: answers.append(service.ask(AskApply(settings=(_idle(sleeper),)))))
         asking.start()
         time.sleep(0.5)
         service.process.send_signal(signal.SIGTERM)
@@ -191,37 +193,37 @@ def test_told_to_stop_it_ends_what_it_does(service: Service, sleeper: subprocess
 
     assert [answer.transaction and answer.transaction.state for answer in answers] == ["applied"]
     assert service.process.wait(20) == 0
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
+    assert io_class(sleeper.pid) == SET
 
 
 def test_what_somebody_else_sets_becomes_theirs(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """A foreign write is noticed; asked without a person, the helper does not set it again; undo keeps it."""
-    service.ask(AskApply(settings=(_nice(sleeper),)))
-    os.setpriority(os.PRIO_PROCESS, sleeper.pid, OTHER)
+    service.ask(AskApply(settings=(_idle(sleeper),)))
+    set_io_class(sleeper.pid, OTHER)
     (holding,) = service.ask(AskVerify()).holdings
-    assert (holding.verdict, holding.now) == ("changed", str(OTHER))
+    assert (holding.verdict, holding.now) == ("changed", OTHER)
 
-    answer = service.ask(AskApply(settings=(_nice(sleeper),), automatic=True))
+    answer = service.ask(AskApply(settings=(_idle(sleeper),), automatic=True))
     assert answer.transaction is None
     assert answer.plan is not None
     assert f"somebody has set it to {OTHER}" in answer.plan.skipped[0].reason
     (undone,) = service.ask(AskUndo(number=1)).undone
     assert undone.step.state == "foreign"
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == OTHER
+    assert io_class(sleeper.pid) == OTHER
 
-    done = service.ask(AskApply(settings=(_nice(sleeper),))).transaction
+    done = service.ask(AskApply(settings=(_idle(sleeper),))).transaction
     assert done is not None, "a person who asks gets it"
     assert done.state == "applied"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.root(users=True)
 def test_strangers_are_refused(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """Even where the socket's mode lets them in, the kernel's word on who they are counts."""
     os.chmod(service.path, 0o666)  # noqa: S103 - the point of the test
     for folder in Path(service.path).parents:
         with contextlib.suppress(PermissionError):
             folder.chmod(folder.stat().st_mode | 0o011)
-    question = json.dumps({"verb": "apply", "settings": [{"knob": "process.nice", "value": str(SET), "item": str(sleeper.pid)}]}).encode()
+    question = json.dumps({"verb": "apply", "settings": [{"knob": "process.io_class", "value": SET, "item": str(sleeper.pid)}]}).encode()
     client = (
         "import os, socket, struct, sys\n"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
@@ -230,7 +232,7 @@ def test_strangers_are_refused(service: Service, sleeper: subprocess.Popen[bytes
     )
     printed = subprocess.run((sys.executable, "-c", client), capture_output=True, text=True, check=True).stdout
     assert "only root and members of group sysperf may ask" in printed
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert io_class(sleeper.pid) == BASE
 
 
 @pytest.mark.parametrize(
@@ -286,7 +288,7 @@ def test_oversize_truncated_and_slow(service: Service, sleeper: subprocess.Popen
     slow = socket.socket(socket.AF_UNIX)
     slow.connect(service.path)
     slow.sendall(struct.pack("!I", 100))
-    assert service.ask(AskPlan(settings=(_nice(sleeper),))).plan is not None
+    assert service.ask(AskPlan(settings=(_idle(sleeper),))).plan is not None
     slow.settimeout(20)
     assert b"timed out" in slow.recv(65_536)
     slow.close()
@@ -316,8 +318,8 @@ def test_two_clients_at_once(service: Service, sleeper: subprocess.Popen[bytes])
     """Two who apply at the same time get two transactions, one after the other, and undoing both restores."""
     done = []
     threads = [
-        threading.Thread(target=lambda value=value: done.append(service.ask(AskApply(settings=(_nice(sleeper, value),)))))
-        for value in (BASE + 1, BASE + 2)
+        threading.Thread(target=lambda value=value: done.append(service.ask(AskApply(settings=(_idle(sleeper, value),)))))
+        for value in (SET, OTHER)
     ]
     for thread in threads:
         thread.start()
@@ -328,7 +330,7 @@ def test_two_clients_at_once(service: Service, sleeper: subprocess.Popen[bytes])
     assert "applied" in states
     for number in (1, 2):
         service.ask(AskUndo(number=number))
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert io_class(sleeper.pid) == BASE
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -356,26 +358,26 @@ def _wait_for(condition: object, seconds: float = 15) -> None:
 def test_the_agents_changes_live_as_long_as_it_renews_them(service: Service, sleeper: subprocess.Popen[bytes]) -> None:
     """What the agent asks for holds while it renews; a foreign write ends that, and so does the agent's own word."""
     helped = HelperClient(service.path)
-    transaction = helped.apply([_nice(sleeper)], "test.rule", 600)
+    transaction = helped.apply([_idle(sleeper)], "test.rule", 600)
     helped.renew(transaction, 600)
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == SET
+    assert io_class(sleeper.pid) == SET
     helped.undo(transaction)
-    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == BASE
+    assert io_class(sleeper.pid) == BASE
     with pytest.raises(HelperError, match="no lease"):
         helped.renew(transaction, 600)
 
-    transaction = helped.apply([_nice(sleeper)], "test.rule", 600)
-    os.setpriority(os.PRIO_PROCESS, sleeper.pid, OTHER)
+    transaction = helped.apply([_idle(sleeper)], "test.rule", 600)
+    set_io_class(sleeper.pid, OTHER)
     with pytest.raises(SysperfError, match=f"somebody else has set it to {OTHER}"):
         helped.renew(transaction, 600)
     with pytest.raises(SysperfError, match=f"somebody has set it to {OTHER}"):
-        helped.apply([_nice(sleeper)], "test.rule", 600)
+        helped.apply([_idle(sleeper)], "test.rule", 600)
 
 
 def test_the_agent_tells_a_helper_that_is_away_from_a_refusal(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Away may come back: an OSError. A refusal is a SysperfError."""
     with pytest.raises(ConnectionError):
-        HelperClient(str(tmp_path / "nobody.sock")).apply([_nice(sleeper)], "test.rule", 600)
+        HelperClient(str(tmp_path / "nobody.sock")).apply([_idle(sleeper)], "test.rule", 600)
 
 
 def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:
@@ -386,7 +388,7 @@ def test_what_only_a_process_keeps_needs_a_lease(service: Service) -> None:
         service.ask(AskApply(settings=(Setting("cpu.dma_latency_us", "100"),)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make somebody else's folder")
+@pytest.mark.root(users=True)
 def test_a_socket_in_another_users_folder_is_refused(tmp_path: Path) -> None:
     """Its owner could put a link in the socket's place while root gives it to the group."""
     theirs = tmp_path / "theirs"

@@ -476,7 +476,7 @@ def test_many_at_once_leave_one(tmp_path: Path) -> None:
     bound[0].close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+@pytest.mark.root(users=True)
 def test_no_socket_in_a_folder_of_another_user(tmp_path: Path) -> None:
     """He could put a link in the socket's place, and root would open what it leads to for the group: there is nothing made at all."""
     folder, secret = tmp_path / "his", tmp_path / "secret"

@@ -120,7 +120,7 @@ OTHERS_TORCH = FAKE_TORCH.replace("print(", "os.setgid(65_534); os.setuid(65_534
 WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start programs of other users")
+@pytest.mark.root(users=True)
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv: install util-linux")
 def test_what_a_sandbox_hides_is_a_problem(tmp_path: Path) -> None:
     """Without the privilege to look into programs of others, the agent does not say that there is nothing: it says what it cannot see."""
@@ -277,10 +277,9 @@ def active(answer: dict[str, list[dict[str, dict[str, str]]]]) -> list[str]:
     return [finding["outcome"]["rule"] for finding in answer["findings"] if finding["state"] == "active"]  # type: ignore[comparison-overlap]
 
 
+@pytest.mark.root
 def test_a_rule_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     """As root, a rule file that others can write stops the start, and a reload keeps what was."""
-    if os.geteuid() != 0:
-        pytest.skip("only root takes care whom a rule belongs to: run as root")
     path = site_rule(tmp_path, rule())
     with agent(tmp_path, "--history", "none") as running:
         path.chmod(0o666)

@@ -253,7 +253,7 @@ def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's link")
+@pytest.mark.root(users=True)
 def test_output_follows_no_link_of_another_user(tmp_path: Path) -> None:
     """In /tmp somebody may have put a link where root will write; root's file stays as it is."""
     target, link = tmp_path / "target", tmp_path / "link"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.cli import _units
+from tests.privileges import real_root
 
 RUNS = Path("/run/systemd/system").is_dir()
 
@@ -133,7 +134,7 @@ def test_odd_paths_are_refused() -> None:
     assert all(_units.unfit(path) for path in ("/opt/my venv/python", "/opt/%h/python", "/opt/$x", 'a"b', "/opt/\n"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of root's")
+@real_root("what lies above a folder is another user's in a user namespace")
 def test_what_others_can_write_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A helper that runs as root runs nothing that another user could change, nor from a folder that one could."""
     monkeypatch.setattr(_units, "_HIDDEN", ("/nowhere/",))

@@ -157,6 +157,7 @@ def test_two_studies_run_one_after_the_other(home: Path) -> None:
     assert second.returncode in {0, 3}
 
 
+@pytest.mark.root(mounts=True)
 def test_a_full_disk_ends_a_search_with_the_next_step(home: Path, full: Path) -> None:
     """What cannot be kept is not searched for hours: it ends at once, and no program and no profile is left."""
     done = subprocess.run(

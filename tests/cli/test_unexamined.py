@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -41,7 +40,7 @@ def audit(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program of another user")
+@pytest.mark.root(users=True)
 def test_a_program_of_another_user_is_in_the_verdict_and_counts_for_strict(program_of_another_user: int) -> None:
     """The reader may not see what it maps: that is said, never called healthy, and ends a strict audit with 3."""
     plain, strict = (audit("--select", "process", *options) for options in ((), ("--strict",)))

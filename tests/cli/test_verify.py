@@ -25,6 +25,7 @@ from sysperf.report import comparison as report
 from sysperf.report import comparison_page
 from sysperf.verify.stats import Verdict
 from tests.invoking import sysperf
+from tests.io_classes import io_class
 from tests.stand_ins import write_torch
 
 SPEED = ("--metric", "speed: ([0-9.]+)", "--higher-is-better", "--max-pairs", "6", "--seed", "1", "--keep-disturbed")
@@ -205,40 +206,40 @@ def test_one_look_is_asked_for_from_the_beginning(tmp_path: Path) -> None:
     assert "the study was begun with --one-look" in refused.stderr
 
 
-def nice_of(pid: int) -> int:
-    """The nice value of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[16])
+def read_level(pid: int) -> str:
+    """What a shell does to have 5 in $level where this process has the I/O class idle, and else 0."""
+    return f'case "$(ionice -p {pid})" in idle*) level=5;; *) level=0;; esac'
 
 
 def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -> None:
     """`--set` on a real process: the program sees the value in B's runs alone, and afterwards all is as it was."""
     with subprocess.Popen(("sleep", "300")) as other:
-        program = f"read -r line < /proc/{other.pid}/stat; set -- $line; echo level: $((10 + ${{19}}))"
+        program = f"{read_level(other.pid)}; echo level: $((10 + level))"
         done = verify(
             tmp_path, "--metric", "level: ([0-9]+)", "--higher-is-better", "--max-pairs", "3", "--keep-disturbed", "--json",
-            "--yes", "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
+            "--yes", "--set", f"process.io_class@{other.pid}=idle", "--", "sh", "-c", program,
         )  # fmt: skip
-        after = nice_of(other.pid)
+        after = io_class(other.pid)
         other.kill()
     comparison = json.loads(done.stdout)["comparison"]
 
     assert {run["arm"]: run["value"] for run in comparison["runs"]} == {"a": 10.0, "b": 15.0}
-    assert after == 0
-    assert comparison["b"]["name"] == f"process.nice@{other.pid}=5"
+    assert after == "none"
+    assert comparison["b"]["name"] == f"process.io_class@{other.pid}=idle"
     assert json.loads((tmp_path / "trials.jsonl").read_text())["fingerprint"]
 
 
 def test_the_machine_is_not_changed_without_a_yes(tmp_path: Path) -> None:
     """The plan is shown, and nothing runs and nothing is changed where nobody can be asked."""
     with subprocess.Popen(("sleep", "300")) as other:
-        done = verify(tmp_path, "--set", f"process.nice@{other.pid}=5", "--", "touch", str(tmp_path / "ran"))
-        after = nice_of(other.pid)
+        done = verify(tmp_path, "--set", f"process.io_class@{other.pid}=idle", "--", "touch", str(tmp_path / "ran"))
+        after = io_class(other.pid)
         other.kill()
 
     assert done.returncode == 2
-    assert "+ 5" in done.stderr
+    assert "+ idle" in done.stderr
     assert "add --yes" in done.stderr
-    assert after == 0
+    assert after == "none"
     assert not (tmp_path / "ran").exists()
 
 
@@ -368,6 +369,7 @@ def test_every_safe_fix_is_tried_alone_and_together(tmp_path: Path) -> None:
     assert [fix for rules, fix in tried.items() if len(rules) > 1 and fix["comparison"]["verdict"] != "faster"] == []
 
 
+@pytest.mark.root(mounts=True)
 def test_a_full_disk_takes_no_result_away(full: Path) -> None:
     """The verdict is printed, what could not be kept is said once, and nothing is left half-written."""
     done = verify(full, *SPEED, "--a", says(10), "--b", says(12))
@@ -469,12 +471,12 @@ def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> No
         done = subprocess.run(
             (
                 sys.executable, "-m", "sysperf", "verify", "--steps", "optimizer", "--max-pairs", "2", "--keep-disturbed", "--minutes", "2",
-                "--limit", "60", "--yes", "--json", "--set", f"process.nice@{other.pid}=5", "--", sys.executable, str(script),
+                "--limit", "60", "--yes", "--json", "--set", f"process.io_class@{other.pid}=idle", "--", sys.executable, str(script),
             ),
             env={**environment(tmp_path), "PYTHONPATH": str(tmp_path), "LD_PRELOAD": str(jumping)},
             capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
-        after = nice_of(other.pid)
+        after = io_class(other.pid)
         other.kill()
     assert done.returncode in {0, 1, 3}, done.stderr
     comparison = json.loads(done.stdout)["comparison"]
@@ -482,14 +484,14 @@ def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> No
     assert (comparison["pairs"], len(comparison["runs"])) == (2, 6)
     assert all(0.1 < run["wall_s"] < 60 for run in comparison["runs"])
     assert all(1 < run["value"] < 100 for run in comparison["runs"])
-    assert after == 0
+    assert after == "none"
 
 
-def wait_for(pid: int, nice: int, seconds: float = 30.0) -> bool:
-    """Whether a process gets this nice value in time."""
+def wait_for(pid: int, name: str, seconds: float = 60.0) -> bool:
+    """Whether a process gets this I/O class in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if nice_of(pid) == nice:
+        if io_class(pid) == name:
             return True
         time.sleep(0.05)
     return False
@@ -501,8 +503,8 @@ def sleeps(marker: str) -> bool:
 
 
 def where_set(pid: int, command: str) -> tuple[str, ...]:
-    """What runs a command where this process has the nice value 5, and else ends at once."""
-    return ("sh", "-c", f"read -r line < /proc/{pid}/stat; set -- $line; [ ${{19}} = 5 ] || exit 0; exec {command}")
+    """What runs a command where this process has the I/O class idle, and else ends at once."""
+    return ("sh", "-c", f"{read_level(pid)}; [ $level = 5 ] || exit 0; exec {command}")
 
 
 def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> None:
@@ -515,7 +517,7 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
             "3000",
             "--yes",
             "--set",
-            f"process.nice@{other.pid}=5",
+            f"process.io_class@{other.pid}=idle",
             "--",
             *where_set(other.pid, f"sleep {marker}"),
         ]
@@ -527,12 +529,12 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
             end = time.monotonic() + 30
             while not sleeps(marker) and time.monotonic() < end:
                 time.sleep(0.05)
-            applied = nice_of(other.pid)
+            applied = io_class(other.pid)
             killed.send_signal(signal.SIGKILL)
-        back = wait_for(other.pid, 0)
+        back = wait_for(other.pid, "none")
         other.kill()
 
-    assert applied == 5
+    assert applied == "idle"
     assert back
     assert not sleeps(marker)
 
@@ -540,11 +542,11 @@ def test_kill_9_during_a_run_with_a_setting_gives_it_back(tmp_path: Path) -> Non
 def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
     """The run takes three times as long as the lease, which is renewed; afterwards the setting is taken back."""
     with subprocess.Popen(("sleep", "300")) as other:
-        read_level = f"read -r line < /proc/{other.pid}/stat; set -- $line; level=${{19}}"
-        program = f"{read_level}; [ $level = 0 ] || sleep 3; {read_level}; echo level: $((10 + $level))"
+        look = read_level(other.pid)
+        program = f"{look}; [ $level = 0 ] || sleep 3; {look}; echo level: $((10 + level))"
         words = [
             "verify", "--metric", "level: ([0-9]+)", "--higher-is-better", "--minutes", "0.04", "--json", "--yes",
-            "--set", f"process.nice@{other.pid}=5", "--", "sh", "-c", program,
+            "--set", f"process.io_class@{other.pid}=idle", "--", "sh", "-c", program,
         ]  # fmt: skip
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine.verify import lease as verify_lease\n"
@@ -553,25 +555,25 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
         done = subprocess.run(
             (sys.executable, "-c", script), env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
         )
-        after = nice_of(other.pid)
+        after = io_class(other.pid)
         other.kill()
     comparison = json.loads(done.stdout)["comparison"]
 
     assert [(run["arm"], run["value"]) for run in comparison["runs"]] == [("a", 10.0), ("b", 15.0)]
-    assert after == 0
+    assert after == "none"
 
 
 @pytest.mark.parametrize(("renew_s", "run_s"), [(0.3, 50), (20.0, 3)])
 def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float, run_s: int) -> None:
     """Somebody took the setting back during the run: what is measured then is not B, also where the run ends before a renewal."""
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ["verify", "--yes", "--set", f"process.nice@{other.pid}=5", "--", *where_set(other.pid, f"sleep {run_s}")]
+        words = ["verify", "--yes", "--set", f"process.io_class@{other.pid}=idle", "--", *where_set(other.pid, f"sleep {run_s}")]
         script = (
             "import sys\nfrom sysperf.cli import main\nfrom sysperf.engine.verify import lease as verify_lease\n"
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 60.0, {renew_s}\nsys.exit(main({words!r}))\n"
         )
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
-            applied = wait_for(other.pid, 5)
+            applied = wait_for(other.pid, "idle")
             subprocess.run((sys.executable, "-m", "sysperf", "undo"), env=environment(tmp_path), check=True, capture_output=True)
             _, stderr = study.communicate(timeout=30)
         other.kill()
@@ -587,22 +589,22 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float
 def test_a_signal_while_a_setting_is_there_takes_it_back_at_once(tmp_path: Path, number: signal.Signals, delay_s: float) -> None:
     """Sent again and again, also while the setting is being taken back."""
     with subprocess.Popen(("sleep", "300")) as other:
-        words = ("--limit", "100", "--yes", "--set", f"process.nice@{other.pid}=5", "--", *where_set(other.pid, "sleep 99"))
+        words = ("--limit", "100", "--yes", "--set", f"process.io_class@{other.pid}=idle", "--", *where_set(other.pid, "sleep 99"))
         with subprocess.Popen(
             (sys.executable, "-m", "sysperf", "verify", *words),
             env=environment(tmp_path),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         ) as stopped:
-            applied = wait_for(other.pid, 5)
+            applied = wait_for(other.pid, "idle")
             for _ in range(10):
                 stopped.send_signal(number)
                 time.sleep(delay_s or 0.0005)
-        after = nice_of(other.pid)
+        after = io_class(other.pid)
         other.kill()
 
     assert applied
-    assert after == 0
+    assert after == "none"
 
 
 def test_what_nohup_ignores_ends_no_study(tmp_path: Path) -> None:

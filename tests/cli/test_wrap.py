@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -20,7 +21,7 @@ import pytest
 from sysperf.cli import wrap
 from sysperf.cli._options import parser
 from tests.conftest import fixture_folder
-from tests.invoking import sysperf
+from tests.invoking import program, sysperf
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -574,7 +575,7 @@ def test_traceable(torch_python: str, tmp_path: Path) -> None:
     assert env["KINETO_IPC_SOCKET_DIR"] == f"/tmp/sysperf-{os.getuid()}/sysperf/kineto"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another user's link")
+@pytest.mark.root(users=True)
 def test_a_link_of_somebody_else_is_no_folder_for_traces(torch_python: str) -> None:
     """It leads to a folder of ours today and to one of theirs tomorrow: nothing is made in either."""
     with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as short:
@@ -759,7 +760,7 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
 def test_an_absent_allocator_takes_nothing_away(torch_python: str) -> None:
     """glibc's variables stay in force, and nothing configures what is not there."""
     allocators = {"jemalloc", "mimalloc", "tcmalloc_minimal"}
-    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run([program("ldconfig") or "ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     absent = next(iter(sorted(name for name in allocators if f"lib{name}.so" not in listed)), None)
     if absent is None:
         pytest.skip("every allocator is installed here")
@@ -852,9 +853,11 @@ def test_a_terminal_is_read_by_none() -> None:
 
 def test_more_instances_than_select_can_watch() -> None:
     """Two pipes each: 520 of them are more than 1,024 descriptors."""
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1100:
-        pytest.skip("ulimit -n is too low")
-    done = run("echo", "x", options=("-q", "--nproc", "520"))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most < 1100:
+        pytest.skip("run as root: fewer than 1,100 open files are allowed (ulimit -Hn)")
+    raised = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
+    done = run("echo", "x", options=("-q", "--nproc", "520"), preexec_fn=raised)
 
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 520)
 
@@ -908,14 +911,7 @@ def test_nobody_hears_us(where: str, options: str, tmp_path: Path) -> None:
     assert ((tmp_path / "started").read_text().split(), done.returncode) == (["x", "x"] if options else ["x"], 0)
 
 
-def unshare(*flags: str) -> bool:
-    return (
-        shutil.which("unshare") is not None
-        and subprocess.run(["unshare", *flags, "true"], capture_output=True, check=False).returncode == 0
-    )
-
-
-@pytest.mark.skipif(not unshare("-m"), reason="needs unshare (util-linux) and the right to use mount namespaces")
+@pytest.mark.root(mounts=True)
 @pytest.mark.parametrize("hidden", ["/sys", "/proc", "/sys/fs/cgroup"])
 def test_without_sys_or_proc(hidden: str) -> None:
     """Nothing can be read, and the program runs all the same."""
@@ -926,7 +922,7 @@ def test_without_sys_or_proc(hidden: str) -> None:
     assert "internal error" not in done.stderr
 
 
-@pytest.mark.skipif(not unshare("-pf", "--mount-proc"), reason="needs unshare (util-linux) and the right to use PID namespaces")
+@pytest.mark.root(mounts=True)
 def test_as_the_first_process_of_a_container() -> None:
     """PID 1 becomes the program; with --nproc it reaps what it is given."""
     single = subprocess.run(

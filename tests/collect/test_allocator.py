@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from sysperf.collect.allocator import collect
 from sysperf.procfs import ldcache
 from tests.conftest import MakeMachine
+from tests.invoking import program
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 X86, I386 = 0x0303, 0x0003
@@ -123,14 +123,12 @@ def test_any_cache_is_read_or_refused(head: bytes, tail: bytes, old: bool) -> No
 
 
 @pytest.mark.skipif(
-    not Path("/etc/ld.so.cache").exists() or not shutil.which("ldconfig", path="/sbin:/usr/sbin"),
+    not Path("/etc/ld.so.cache").exists() or not program("ldconfig"),
     reason="needs glibc's ldconfig (libc-bin)",
 )
 def test_this_machines_cache_is_read_as_ldconfig_prints_it() -> None:
     """Every 64-bit library that ldconfig lists is found under the same path."""
-    printed = subprocess.run(
-        (shutil.which("ldconfig", path="/sbin:/usr/sbin") or "", "-p"), capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run((program("ldconfig") or "", "-p"), capture_output=True, text=True, check=True).stdout
     lines = [line.split() for line in printed.splitlines() if "=>" in line and "x86-64" in line]
     expected: dict[bytes, bytes] = {}
     for words in lines:

@@ -29,7 +29,7 @@ def test_what_is_no_trace_is_not_opened(tmp_path: Path, kind: str) -> None:
         diagnose_inside._take_back(str(tmp_path), str(path))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+@pytest.mark.root(users=True)
 def test_the_folder_is_ours_again_before_the_trace_is_read(tmp_path: Path) -> None:
     """Else its user could replace the file between the look and the reading."""
     (tmp_path / "trace.json").write_text("{}")
@@ -39,7 +39,7 @@ def test_the_folder_is_ours_again_before_the_trace_is_read(tmp_path: Path) -> No
     assert tmp_path.stat().st_uid == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+@pytest.mark.root(users=True)
 def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner would have root take away from others what the link leads to: the folder in /tmp is root's, and his lies in it."""
     with tempfile.TemporaryDirectory() as theirs:
@@ -124,7 +124,7 @@ def train(data):
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who makes namespaces")
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize("container", [False, True])
 def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_changed(tmp_path: Path, container: bool) -> None:
     """A command that names it would change another file here, or none."""

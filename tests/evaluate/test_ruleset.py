@@ -156,7 +156,7 @@ def test_folders_missing_files_and_directories(tmp_path: Path) -> None:
         read_file(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root refuses other people's rules")
+@pytest.mark.root(users=True)
 def test_root_refuses_rules_of_others(tmp_path: Path) -> None:
     """A rule file that another user owns or may write is not believed by root."""
     path = write(tmp_path, RULE)

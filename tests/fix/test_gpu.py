@@ -29,7 +29,7 @@ folder, state = Path(os.environ["HERE"]), Path(os.environ["FAKE_NVML_STATE"])
 host, journal = Host(), Journal(os.environ["HERE"])
 def planned(bus_id="0000:65:00.0", value="1"): return plan.plan(host, [Setting("gpu.persistence", value, bus_id)])
 """
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a GPU's persistence mode")
+pytestmark = pytest.mark.root
 
 
 def run(library: Path, folder: Path, script: str, mode: str = "") -> Any:

@@ -19,8 +19,7 @@ from sysperf.model.knob import KNOBS
 from tests.fix import journals
 from tests.fix.conftest import Victim
 from tests.fix.kernel import BALANCING, DIRTY, SWAPPINESS, THP, Machine, apply, asked, wish
-
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="another user's journal needs root")
+from tests.io_classes import io_class
 
 
 def test_what_somebody_sets_while_the_journal_is_written_is_not_lost(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +38,7 @@ def test_what_somebody_sets_while_the_journal_is_written_is_not_lost(sandbox: Ma
     assert done.steps[0].reason == "it has become 33 while its old value was written to the journal"
 
 
-@root_only
+@pytest.mark.root(mounts=True)
 def test_undoing_works_from_a_read_only_journal(sandbox: Machine) -> None:
     """Values are back; that the journal does not say so is reported, and it is written down when it can be."""
     apply(sandbox, "vm.swappiness=10", "thp.enabled=always")
@@ -49,6 +48,7 @@ from pathlib import Path
 from sysperf.fix import recovery
 from sysperf.fix.journal_log import JournalError
 from tests.fix.kernel import Machine, apply
+from tests.io_classes import io_class
 subprocess.run(["mount", "--bind", {str(sandbox.folder / "state")!r}, {str(sandbox.folder / "state")!r}], check=True)
 subprocess.run(["mount", "-o", "remount,bind,ro", {str(sandbox.folder / "state")!r}], check=True)
 machine = Machine(Path({str(sandbox.folder)!r}))
@@ -85,15 +85,14 @@ def test_steps_are_undone_last_first(sandbox: Machine) -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_after_a_restart_no_process_is_touched(sandbox: Machine, victim: Victim, force: bool) -> None:
     """Its number and start time may be another's by chance: a setting of a process ends with the machine."""
-    base = os.getpriority(os.PRIO_PROCESS, victim.pid)
-    apply(sandbox, f"process.nice@{victim.pid}={base + 5}")
+    apply(sandbox, f"process.io_class@{victim.pid}=idle")
     journals.another_boot(sandbox.journal)
     (undone,) = recovery.undo(sandbox.host, sandbox.journal, 1, force=force)
     assert (undone.step.state, undone.message) == ("gone", "the machine restarted since")
-    assert os.getpriority(os.PRIO_PROCESS, victim.pid) == base + 5
+    assert io_class(victim.pid) == "idle"
 
 
-@root_only
+@pytest.mark.root
 @pytest.mark.parametrize("mode", [0o020, 0o002])
 def test_root_believes_no_journal_that_a_group_or_anybody_can_write(sandbox: Machine, mode: int) -> None:
     """Each bit alone is enough, of the file and of the folder."""

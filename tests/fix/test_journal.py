@@ -48,9 +48,6 @@ def unprivileged(script: str, *, mounts: bool = False, **env: str) -> subprocess
     )
 
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-
-
 # ---------------------------------------------------------------------- written ahead
 
 
@@ -292,7 +289,7 @@ def test_half_a_line_is_taken_out_again(tmp_path: Path) -> None:
         assert log.read().state == "open"
 
 
-@root_only
+@pytest.mark.root(mounts=True)
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """On a file system without a free page: refused before anything is changed; undoing still restores, and says what it could not write."""
     done = unprivileged(
@@ -345,7 +342,7 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
         pass
 
 
-@root_only
+@pytest.mark.root(mounts=True)
 def test_a_folder_on_a_read_only_file_system(tmp_path: Path) -> None:
     """As in a container whose root is read-only."""
     done = unprivileged(
@@ -411,7 +408,7 @@ def test_only_its_owner_can_hold_the_lock(sandbox: Machine) -> None:
     assert lock.stat().st_mode & 0o777 == 0o600
 
 
-@root_only
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize("of", ["folder", "file"])
 @pytest.mark.parametrize("how", ["mode", "owner", "link"])
 def test_root_believes_no_journal_that_others_can_write(sandbox: Machine, of: str, how: str) -> None:
@@ -463,7 +460,7 @@ def test_numbers_do_not_follow_the_clock(sandbox: Machine) -> None:
     assert [logged.number for logged in sandbox.journal.transactions()] == [1, 2]
 
 
-@root_only
+@pytest.mark.root(mounts=True)
 def test_a_lease_counts_sleep_and_not_the_wall_clock(tmp_path: Path) -> None:
     """In a time namespace whose machine has run a day longer, a lease of an hour is over."""
     hour = lease.lease_of(3_600)

@@ -24,6 +24,7 @@ from sysperf.model.change import Change, Keeper, Setting, Step, Transaction, Tra
 from tests.fix import journals
 from tests.fix.conftest import Victim
 from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Machine, asked
+from tests.io_classes import io_class, set_io_class
 
 
 def leased(machine: Machine, *wishes: str, lease_s: float) -> Transaction:
@@ -225,16 +226,16 @@ def test_a_keepers_number_in_another_life_is_not_killed(machine: Machine) -> Non
 def test_settings_of_gpus_are_taken_back_by_a_new_program(sandbox: Machine, victim: Victim) -> None:
     """NVML's connection to the driver does not survive a fork: the keeper becomes `sysperf undo --expired`, on the same journal."""
     host, pid = Host(), victim.pid
-    nice = plan(host, [Setting("process.nice", "5", str(pid))]).changes[0]
+    idle = plan(host, [Setting("process.io_class", "idle", str(pid))]).changes[0]
     gpu = Change("gpu.persistence", "0000:01:00.0", "persistence mode of GPU 0000:01:00.0", "0", "1")
     with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="", lease=lease_of(-1)) as log:
-        for index, change in enumerate((gpu, nice)):
+        for index, change in enumerate((gpu, idle)):
             log.add(StepStarted(index, change), StepResult(index, "applied", change.after))
         log.add(End("applied"))
-    idle = plan(host, [Setting("process.io_class", "idle", str(pid))]).changes[0]
+    best = plan(host, [Setting("process.io_class", "best-effort", str(os.getpid()))]).changes[0]
     with sandbox.journal.locked(), sandbox.journal.begin(boot=boot_id(), by="", why="", taken_at="") as log:
-        log.add(StepStarted(0, idle), StepResult(0, "applied", "idle"), End("applied"))  # no lease of it ends
-    os.setpriority(os.PRIO_PROCESS, pid, 5)
+        log.add(StepStarted(0, best), StepResult(0, "applied", "best-effort"), End("applied"))  # no lease of it ends
+    set_io_class(pid, "idle")
     child = os.fork()
     if child == 0:
         try:
@@ -247,7 +248,7 @@ def test_settings_of_gpus_are_taken_back_by_a_new_program(sandbox: Machine, vict
     assert os.waitstatus_to_exitcode(status) != 77
     assert sandbox.journal.read(1).steps[1].state == "undone"
     assert sandbox.journal.read(2).steps[0].state == "applied"
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+    assert io_class(pid) == "none"
 
 
 @pytest.mark.parametrize(

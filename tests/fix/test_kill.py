@@ -24,6 +24,7 @@ from sysperf.model.change import LIVE, Plan
 from tests.conftest import COUNTS
 from tests.fix.conftest import SAMPLE_OR_ALL, Victim
 from tests.fix.kernel import POLICY, Machine, asked, memory, shown
+from tests.privileges import real_root
 
 FOLDER = os.path.dirname(sysperf.fix.__file__)
 WHERE = (FOLDER, live.__file__, files.__file__, os.path.join(os.path.dirname(__file__), "kernel.py"))
@@ -262,7 +263,7 @@ def _threads(victim: Victim) -> dict[int, tuple[int, tuple[int, ...]]]:
 
 
 @SAMPLE_OR_ALL
-@pytest.mark.skipif(os.geteuid() != 0, reason="to take priority back needs root")
+@real_root("nobody else may lower a nice value")
 def test_killed_between_two_threads(victim: Victim, every: bool) -> None:
     """Each thread has its own value again, whichever of them had the new one."""
     cpus = sorted(os.sched_getaffinity(0))

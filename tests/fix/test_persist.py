@@ -11,6 +11,7 @@ import pytest
 
 from sysperf.fix import recovery, transaction
 from tests.fix.kernel import SWAPPINESS, Machine, asked
+from tests.invoking import program
 
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-sysperf-000001.conf", "/etc/tmpfiles.d/sysperf-000001.conf"
 
@@ -42,9 +43,9 @@ def test_files_say_what_they_are(kept: Machine) -> None:
 
 def test_sysctl_reads_them(kept: Machine) -> None:
     """procps' own parser, told to write nothing."""
-    if not shutil.which("sysctl"):
+    if not (sysctl := program("sysctl")):
         pytest.skip("no sysctl: install procps")
-    done = subprocess.run(["sysctl", "--dry-run", "-p", f"{kept.folder}/root{SYSCTL}"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sysctl, "--dry-run", "-p", f"{kept.folder}/root{SYSCTL}"], capture_output=True, text=True, check=False)
     if "unrecognized option" in done.stderr:
         pytest.skip("this sysctl has no --dry-run")
     assert done.stdout.strip() == "vm.swappiness = 10"

@@ -22,10 +22,11 @@ from sysperf.model.change import Transaction
 from tests.fix import journals
 from tests.fix.conftest import Victim
 from tests.fix.kernel import Machine, asked
+from tests.privileges import real_root
 
 CPUS = sorted(os.sched_getaffinity(0))
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU only")
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give priority back")
+only_root = real_root("nobody else may lower a nice value")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,7 +50,7 @@ def values(victim: Victim) -> list[tuple[int, tuple[int, ...], int]]:
 
 
 @two_cpus
-@root_only
+@only_root
 def test_each_thread_gets_its_own_value_back(sandbox: Machine, victim: Victim) -> None:
     """Threads that differed before are made alike, and differ again afterwards."""
     os.setpriority(os.PRIO_PROCESS, victim.tids[1], 4)
@@ -126,10 +127,9 @@ def test_a_thread_that_was_put_back_by_hand_is_seen(sandbox: Machine, victim: Vi
     assert {io >> 13 for _, _, io in values(victim)} == {0}
 
 
+@pytest.mark.root(users=True)
 def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> None:
     """The plan says so; nothing is tried."""
-    if os.geteuid() != 0:
-        pytest.skip("to become another user needs root")
     nobody, lower = pwd.getpwnam("nobody").pw_uid, os.nice(0) + 3
     script = f"""
     import ctypes, json, os, resource, subprocess, tempfile
@@ -162,7 +162,7 @@ def test_another_users_process_needs_root(tmp_path: Path, victim: Victim) -> Non
     assert (state, undone) == ("applied", "undone")
 
 
-@root_only
+@only_root
 def test_threads_that_start_meanwhile_are_included(sandbox: Machine) -> None:
     """A program that starts threads all the time: after applying, and after undoing, none is left out."""
     program = "import threading, time\nprint(1, flush=True)\nwhile True:\n    threading.Thread(target=time.sleep, args=(0.2,)).start()\n    time.sleep(0.001)\n"
@@ -186,9 +186,28 @@ def _nices(pid: int) -> set[int]:
     )
 
 
-def test_no_io_class_has_no_level(victim: Victim) -> None:
-    """``none:4``, as old kernels report it, could not be set again."""
+def test_two_io_classes_have_no_level(victim: Victim) -> None:
+    """``none:4``, as old kernels report it, could not be set again; ``idle:7``, as ionice sets it, is idle."""
     from sysperf.fix.process import IoClass
     from sysperf.model.knob import KNOBS
 
-    assert IoClass(Host(), KNOBS["process.io_class"], victim.pid).read() == "none"
+    target = IoClass(Host(), KNOBS["process.io_class"], victim.pid)
+    assert target.read() == "none"
+    for tid in victim.tids:
+        syscall("ioprio_set", c_int(1), c_int(tid), c_int(3 << 13 | 7))
+    assert target.read() == "idle"
+
+
+def test_a_containers_root_gives_up_no_priority(sandbox: Machine, victim: Victim) -> None:
+    """Root of a user namespace could not set it back: what can not be undone is not done."""
+    script = f"""
+    import os
+    from pathlib import Path
+    from tests.fix.kernel import Machine
+    print(os.geteuid(), Machine(Path({str(sandbox.folder)!r})).plan("process.nice@{victim.pid}=15").skipped[0].reason)
+    """
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == f"0 only root outside of this container could set it back to {os.nice(0)}"

@@ -21,6 +21,7 @@ from sysperf.model.change import Change, Keeper, Step
 from tests.fix import journals
 from tests.fix.conftest import Victim
 from tests.fix.kernel import HUGEPAGES, LATENCY, POLICY, RELAXED_US, SWAPPINESS, Machine, apply, asked
+from tests.privileges import real_root
 
 
 def undo(machine: Machine, number: int = 1) -> list[tuple[str, str]]:
@@ -51,6 +52,7 @@ def test_only_what_does_not_exist_any_more_is_gone(sandbox: Machine, number: int
     assert undo(sandbox) == [(state, os.strerror(number))]
 
 
+@real_root("nobody else may lower a nice value")
 @pytest.mark.parametrize("before", ["many", "9" * 400])
 def test_a_value_of_a_journal_that_is_none_costs_its_step_only(sandbox: Machine, victim: Victim, before: str) -> None:
     """Somebody edited it: no number where a number belongs, or one that no integer of C holds. Undoing goes on with the next step."""

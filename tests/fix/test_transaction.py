@@ -470,7 +470,7 @@ def test_four_on_one_setting_in_any_order(order: list[int]) -> None:
 # ---------------------------------------------------------------------- a real read-only /proc/sys
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+@pytest.mark.root(mounts=True)
 def test_a_container_with_read_only_kernel_settings() -> None:
     """The plan says so before anything is tried, and a write that is tried anyway is refused with that reason."""
     script = """

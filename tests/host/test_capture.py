@@ -7,6 +7,7 @@ import io
 import os
 import re
 import stat
+import subprocess
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,8 +97,8 @@ def test_a_capture_of_a_replay_replays(tmp_path: Path) -> None:
     again = Host(tmp_path / "one.tar", record=True)
     first = plain(collect(again, AREAS[:3]))
     write_capture(again, tmp_path / "two.tar.gz")
-    with tarfile.open(tmp_path / "two.tar.gz") as tar:
-        tar.extractall(tmp_path / "folder", filter="tar")
+    (tmp_path / "folder").mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "two.tar.gz", "-C", tmp_path / "folder"], check=True)
     for root in (tmp_path / "two.tar.gz", tmp_path / "folder"):
         second = plain(collect(Host(root), AREAS[:3]))
         assert [area["facts"] for area in second.values()] == [area["facts"] for area in first.values()]

@@ -12,6 +12,7 @@ import pytest
 
 from sysperf.host import Host, commands
 from sysperf.host.commands import output, probe
+from tests.privileges import real_root
 
 PYTHON = sys.executable
 
@@ -131,7 +132,7 @@ def test_who_runs_whose_environment(monkeypatch: pytest.MonkeyPatch, me: int, ow
         assert probe(PYTHON, "", trusted=trusted) == str(runs_as).encode()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose environment it is")
+@real_root("what lies above a folder is another user's in a user namespace")
 @pytest.mark.parametrize("shared", ["bin/python", "lib/python3.11/site-packages", ".", "..", "its group's"])
 def test_root_runs_nothing_that_others_can_write(tmp_path: Path, shared: str) -> None:
     """The folder around an environment counts, too: who can write it puts another one in its place. Named, it is trusted."""
@@ -156,7 +157,7 @@ def test_root_runs_nothing_that_others_can_write(tmp_path: Path, shared: str) ->
     assert probe(str(python), "", trusted=True) == b"ran\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.root(users=True)
 def test_root_becomes_another_user() -> None:
     """Neither its groups nor its home are left."""
     printed = output(("/usr/bin/env", "sh", "-c", "id -u; id -G; echo $HOME"), "it", 20, 65_534)

@@ -51,8 +51,6 @@ class Attack(NamedTuple):
 @pytest.fixture
 def attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
     """Needs root, who makes the root-only file; the namespaces are made by the user, as an attacker makes them."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, whose files are attacked")
     if not int(Path("/proc/sys/user/max_user_namespaces").read_text()):
         pytest.skip("user namespaces are off (user.max_user_namespaces)")
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -108,6 +106,7 @@ def _bare(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize(
     "door",
     ["root{site}/torch/build-version", "cwd/torch/build-version", "fd/{folder}/build-version", "task/{pid}/root{site}/torch/version.py"],
@@ -124,6 +123,7 @@ def test_no_door_of_a_process_has_root_read_for_its_user(attack: Attack, door: s
     assert host.sources[-1].error
 
 
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize("door", ["root{site}/../../../../../hidden", "cwd/../../../../../hidden"])
 def test_a_processs_folders_are_listed_as_its_user(attack: Attack, door: str) -> None:
     """Names in a root-only folder, and whether a file is in it, are root's too."""
@@ -138,6 +138,7 @@ def test_a_processs_folders_are_listed_as_its_user(attack: Attack, door: str) ->
     assert Host().exists(f"{path}/x") is None
 
 
+@pytest.mark.root(users=True)
 def test_what_a_process_names_is_read_as_its_user(attack: Attack) -> None:
     """Paths in its variables and maps: files outside of /proc are its user's to read, or nobody's; the kernel's are ours."""
     hidden = Path(attack.site).parents[4] / "hidden"
@@ -153,6 +154,7 @@ def test_what_a_process_names_is_read_as_its_user(attack: Attack) -> None:
     assert host.text(f"{hidden}/x") == SECRET
 
 
+@pytest.mark.root(users=True)
 @pytest.mark.parametrize("deep", [False, True])
 def test_no_fact_and_no_capture_holds_what_only_root_may_read(attack: Attack, tmp_path: Path, deep: bool) -> None:
     """The whole way, with environ, maps and site-packages as doors: the program is seen, the secret is not."""
@@ -166,6 +168,7 @@ def test_no_fact_and_no_capture_holds_what_only_root_may_read(attack: Attack, tm
     assert b"only.root" not in (tmp_path / "out.tar").read_bytes()
 
 
+@pytest.mark.root(users=True)
 def test_the_rights_of_before_are_back(attack: Attack) -> None:
     """After a reading that was refused, root reads root's files; other threads never had other rights."""
     rights = Path("/proc/thread-self/status").read_text()
@@ -197,12 +200,12 @@ def _line(status: str, name: str) -> str:
     return next(line for line in status.splitlines() if line.startswith(name))
 
 
+@pytest.mark.root(users=True)
 def test_groups_of_the_user_count(tmp_path: Path) -> None:
     """A file of a group that the process is in is read; without it, not: neither more nor less than its user may."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to read as somebody else")
     for folder in (tmp_path, *tmp_path.parents[:-1]):
-        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
     (tmp_path / "file").write_text("of a group")
     os.chown(tmp_path / "file", 0, 65_500)
     (tmp_path / "file").chmod(0o640)
@@ -213,10 +216,9 @@ def test_groups_of_the_user_count(tmp_path: Path) -> None:
         (tmp_path / "file").read_text()
 
 
+@pytest.mark.root(users=True)
 def test_a_process_that_changes_users_is_nobodys() -> None:
     """Four user numbers that differ: whose files these are cannot be told."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to start a process with two users")
     script = f"import os, sys; os.setresuid({USER}, 0, 0); print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
@@ -241,10 +243,9 @@ def test_a_process_that_ended_offers_nothing() -> None:
     assert host.text("/etc/passwd")
 
 
+@pytest.mark.root(users=True)
 def test_a_hard_link_to_a_file_of_root_is_refused(tmp_path: Path) -> None:
     """Where fs.protected_hardlinks is off, a user gives root's file another name in a folder of his own."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, whose file it is")
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "secret").chmod(0o600)
     folder = tmp_path / "theirs"

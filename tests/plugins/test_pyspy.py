@@ -163,10 +163,9 @@ def test_no_python_and_no_process_are_errors() -> None:
     assert "there is no process" in command("stacks", "4194999").stderr
 
 
+@pytest.mark.root(users=True)
 def test_anothers_real_program_is_refused() -> None:
     """A user may not look into a program of root's."""
-    if os.geteuid() != 0:
-        pytest.skip("not root: no second user to be")
     script = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}

@@ -344,10 +344,9 @@ def test_interrupts_leave_nothing(folder: str, tmp_path: Path) -> None:
         assert clean(folder, tmp_path / "t.json")
 
 
+@pytest.mark.root(users=True)
 def test_root_goes_on_as_the_user(tmp_path: Path) -> None:
     """Root's command becomes the user whose program it is before it touches a folder of his."""
-    if os.geteuid() != 0:
-        pytest.skip("not root: nobody else to become")
     script = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}

@@ -14,7 +14,7 @@ from sysperf.script import backups
 from tests.script.scripts import TRAINING
 from tests.script.test_lint_cli import lint
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user's victim")
+pytestmark = pytest.mark.root(users=True)
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
 

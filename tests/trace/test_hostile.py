@@ -125,7 +125,7 @@ STRANGE = {
     "negative": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": -50}',
     "a week": '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1000000100, "dur": 604800000000}',
     "no object": '"ph"',
-    "nested deeply": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 5_000 + "]" * 5_000 + "}}",
+    "nested deeply": '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 50_000 + "]" * 50_000 + "}}",
 }
 
 

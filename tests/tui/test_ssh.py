@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -59,7 +60,15 @@ class Server(NamedTuple):
 
     def sessions(self) -> list[int]:
         """The processes that serve a connection."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return _below(self.pid)
+
+
+def _below(pid: int) -> list[int]:
+    """Its children and theirs: where sshd does not run as root, a session has two processes."""
+    with contextlib.suppress(OSError):
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [*children, *(further for child in children for further in _below(child))]
+    return []
 
 
 def _key(path: Path) -> str:
@@ -120,8 +129,8 @@ def test_an_agent_through_sshd(server: Server, tmp_path: Path) -> None:
         running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75}})
         assert eventually(lambda: ear.now.meters.get("cpu.busy") == 0.75)
         assert source.history("cpu.busy", 600, 10) is not None
-        (session,) = server.sessions()
-        os.kill(session, signal.SIGKILL)
+        for process in server.sessions():
+            os.kill(process, signal.SIGKILL)
         assert eventually(lambda: "has ended (ssh: code 255); start the dashboard again" in ear.now.problem, 30)
         assert ear.now.findings()
         source.close()
