@@ -9,7 +9,13 @@ import stat
 from collections.abc import Callable
 from typing import IO
 
+from sysperf import paths
 from sysperf.model.errors import UsageError
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder of sysperf's own, and its parents: for its user alone, but the machine's, in which all may read what was changed."""
+    os.makedirs(folder, mode=0o755 if folder == paths.SYSTEM_STATE else 0o700, exist_ok=True)
 
 
 def replace(path: str, content: bytes) -> None:

@@ -58,7 +58,7 @@ class Backups:
         """Keep what files held: path to (before, after). Raises UsageError where it cannot be kept; then nothing may be written."""
         backups = tuple(Backup(path, before, _digest(after)) for path, (before, after) in changed.items())
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            files.make_folder(self._folder)
             number = max(self._numbers(), default=0)
             while True:
                 number += 1
@@ -99,6 +99,14 @@ class Backups:
             with contextlib.suppress(OSError):
                 os.replace(self._path(number), self._path(number).removesuffix(_SUFFIX) + _UNDONE)
         return restored
+
+    def forget_unwritten(self, number: int) -> bool:
+        """Drop the record of a call after which every file holds what it held before. Returns whether that is so."""
+        if any(_may_be_changed(backup) for backup in self.load(number).files):
+            return False
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(number))
+        return True
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:06d}{_SUFFIX}"
@@ -173,6 +181,14 @@ def _restore(backup: Backup) -> Restored:
     except OSError as error:
         return Restored(backup.path, "failed", error.strerror or str(error))
     return Restored(backup.path, "restored")
+
+
+def _may_be_changed(backup: Backup) -> bool:
+    """Whether a file is not known to be as it was."""
+    try:
+        return _content(backup.path) != backup.before
+    except OSError:
+        return True
 
 
 def _content(path: str) -> bytes:
